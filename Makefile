@@ -13,7 +13,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java prometheus demo demo-failover demo-down test fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
+.PHONY: docs help setup java prometheus demo demo-failover demo-down test fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +147,11 @@ format: $(READY) ## rewrite the sources as ruff wants them
 
 types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
+
+docs: $(READY) ## write the generated pages again: docs/cli.md and docs/topology.md
+	@mkdir -p build
+	@$(BIN)/python -m tests.docs.cli_page > build/cli.md && mv build/cli.md docs/cli.md
+	@$(BIN)/repl schema --markdown > build/topology.md && mv build/topology.md docs/topology.md
 
 imports: $(READY) ## the arrows of docs/internals/architecture.md
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports

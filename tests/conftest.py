@@ -39,6 +39,7 @@ LONGEST = (
     "runtime/slot/test_brokers.py",
     "bdd/test_failback.py",
     "planner/cli/test_examples.py",
+    "docs/test_tutorial.py",
     "planner/apply/test_faults_killed.py",
     "bdd/test_meeting.py",
     "spark/test_killing.py",

@@ -15,8 +15,8 @@ from runtime.contract.records.job_status import JobStatus
 from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec.naming import CONTROL
 
-HEARD_S = 60.0
-NOTICED_S = 15.0
+ACKNOWLEDGED_S = 60.0
+REPORTED_S = 15.0
 _WRITE_S = 30.0
 
 
@@ -24,11 +24,11 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def tell(endpoint: ClusterEndpoint, job: str, command: Command) -> None:
+def send_command(endpoint: ClusterEndpoint, job: str, command: Command) -> None:
     append(producer(endpoint), CONTROL, [(control.command_key(job), control.encode(command))], _WRITE_S)
 
 
-def not_heard(status: JobStatus | None, command: Command) -> str:
+def not_acknowledged(status: JobStatus | None, command: Command) -> str:
     """What is missing until the job has carried it out; "" when nothing is."""
     if status is not None and (error := status.answers.get(command.id)):
         return f"it refused what it was told: {error}"
@@ -53,27 +53,29 @@ Approve = Callable[[Sequence[PartitionStatus]], None]  # raises where it is not 
 
 
 def accept_loss(
-    endpoint: ClusterEndpoint, job: str, flow: str, approve: Approve, noticed_s: float = NOTICED_S
+    endpoint: ClusterEndpoint, job: str, flow: str, approve: Approve, reported_s: float = REPORTED_S
 ) -> StoppedPartitions:
     """Those over lost records go on. A flow that was only now resumed first has to find again what stopped
     it.
     """
-    deadline = time.monotonic() + noticed_s
+    deadline = time.monotonic() + reported_s
     with JobWatch(endpoint) as watch:
-        while not (found := standing(watch.board, job, flow)).over_loss:
+        while not (found := stopped_partitions(watch.table, job, flow)).over_loss:
             if time.monotonic() > deadline:
                 return found
-            watch.look()
+            watch.read_news()
         approve(found.over_loss)
         asked = [(one.topic, one.partition) for one in found.over_loss]
         command = AcceptLoss(id=new_id(), flow=flow, partitions=asked)
-        tell(endpoint, job, command)
-        problem = watch.until(lambda: not_heard(watch.job(job), command), HEARD_S, lambda: None)
+        send_command(endpoint, job, command)
+        problem = watch.wait_until(
+            lambda: not_acknowledged(watch.job(job), command), ACKNOWLEDGED_S, lambda: None
+        )
     return replace(found, problem=problem)
 
 
-def standing(board: JobStatusTable, job: str, flow: str) -> StoppedPartitions:
-    stopped = [one for one in board.partitions(job) if one.flow == flow and one.state.needs_someone]
+def stopped_partitions(table: JobStatusTable, job: str, flow: str) -> StoppedPartitions:
+    stopped = [one for one in table.partitions(job) if one.flow == flow and one.state.needs_someone]
     stopped.sort(key=lambda one: (one.topic, one.partition))
     return StoppedPartitions(
         tuple(one for one in stopped if one.state.over_loss),

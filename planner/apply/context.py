@@ -6,12 +6,54 @@ from typing import Any, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from planner.apply.launching import Launchers, nobody
 from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint, admin
 from planner.model.address import Address
 from planner.model.owned import RegistryEntry
 from planner.model.step import Step
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+
+
+class LaunchFailed(Exception):
+    """A job could not be started, told or stopped; `log` are the last lines of its own log."""
+
+    def __init__(self, what: str, way_out: str = "", log: Sequence[str] = ()) -> None:
+        super().__init__(what)
+        self.what = what
+        self.way_out = way_out
+        self.log = tuple(log)
+
+
+class JobLauncher(Protocol):
+    """Every method may raise LaunchFailed."""
+
+    def launch(self, spec: JobSpec) -> str:
+        """Starts it, detached; where it runs, in a person's words."""
+        ...
+
+    def update(self, spec: JobSpec) -> None:
+        """The spec that the next start goes by; the running job is not touched."""
+        ...
+
+    def runs(self, job: str) -> bool | None:
+        """Whether its processes, or its application at the master, are there; None: that can't be told."""
+        ...
+
+    def stop(self, job: str, grace_s: float) -> None:
+        """Asks, waits, then kills. Gone already is success."""
+        ...
+
+    def tail(self, job: str) -> Sequence[str]:
+        """The last lines of its log."""
+        ...
+
+
+Launchers = Callable[[LaunchSpec], JobLauncher]
+
+
+def no_launchers(launch: LaunchSpec) -> JobLauncher:
+    """Where no job is ever started."""
+    raise LaunchFailed(f"nothing here can start a job with launcher {launch.launcher}")
 
 
 class OwnershipRegistry(Protocol):
@@ -22,15 +64,15 @@ class OwnershipRegistry(Protocol):
 class JobTimeouts:
     """For how many seconds what a job does is waited for."""
 
-    copies: float = 120.0  # until one that was launched really copies
-    heard: float = 60.0  # until one does what it was told
-    goodbye: float = 45.0  # until one that was asked to stop has stopped
-    grace: float = 20.0  # until one that its launcher asked to stop is killed
-    silence: float = 15.0  # until one that was told something and says nothing counts as dead
-    sign_of_life: float = 4.0  # a heartbeat comes every second
+    copying_s: float = 120.0  # until one that was launched really copies
+    acknowledged_s: float = 60.0  # until one does what it was told
+    stopped_s: float = 45.0  # until one that was asked to stop has stopped
+    kill_after_s: float = 20.0  # until one that its launcher asked to stop is killed
+    silent_s: float = 15.0  # until one that was told something and says nothing counts as dead
+    heartbeat_s: float = 4.0  # a heartbeat comes every second
 
 
-def tell_nothing(_step: Step, _what: str) -> None:
+def ignore_waits(_step: Step, _what: str) -> None:
     """Says nothing of what a step waits for."""
 
 
@@ -43,10 +85,10 @@ class ApplyContext:
     guard: RequestGuard
     plan_digest: str
     now_ms: Callable[[], int]
-    launchers: Launchers = nobody
+    launchers: Launchers = no_launchers
     wait: bool = True  # until launched jobs really copy
-    patience: JobTimeouts = field(default_factory=JobTimeouts)
-    waits: Callable[[Step, str], None] = tell_nothing  # told what a long step waits for
+    timeouts: JobTimeouts = field(default_factory=JobTimeouts)
+    on_wait: Callable[[Step, str], None] = ignore_waits  # told what a long step waits for
     client: AdminClient = field(init=False)
     _by_broker: dict[int, AdminClient] = field(default_factory=dict)
 

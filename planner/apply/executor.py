@@ -47,81 +47,105 @@ class Interruption:
 
 def execute(
     steps: Sequence[Step],
-    hands: Mapping[str, ApplyContext],
-    tell: Observer,
+    contexts: Mapping[str, ApplyContext],
+    notify: Observer,
     interruption: Interruption,
     report: Report,
 ) -> ApplySummary:
-    """An outcome for every step. Independent steps go on after a failure; Ctrl-C stops what was not sent.
+    """Carries out the steps and returns an outcome for every step.
 
+    A step that fails stops only the steps that need it. Ctrl-C stops every step that was not sent yet.
     An exception that no handler expects fails the steps of its batch, and `report` gets it.
     """
     started = time.monotonic()
-    schedule = Schedule(steps)
-    outcomes: dict[str, StepOutcome] = {}
-    finished: queue.SimpleQueue[tuple[Sequence[Step], Future[list[StepOutcome]]]] = queue.SimpleQueue()
-    pools = {cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in hands}
-    running = 0
-
-    def over(batch: Sequence[Step], done: Future[list[StepOutcome]]) -> None:
-        finished.put((batch, done))
-
-    def launch() -> int:
-        batches = [] if interruption.happened else schedule.take()
-        for batch in batches:
-            cluster = batch[0].cluster
-            future = pools[cluster].submit(_run, hands[cluster], batch, tell)
-            future.add_done_callback(partial(over, batch))
-        return len(batches)
-
-    def note(cluster: str, ended: list[StepOutcome]) -> None:
-        lost = schedule.over(ended)
-        outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *lost))
-        if lost:
-            told(cluster, lost)
-
-    def told(cluster: str, ended: Sequence[StepOutcome]) -> None:
-        # A journal that cannot be written fails the batches too; nothing that is skipped here was sent.
-        with suppress(KafkaException, TimeoutError):
-            tell(StepsEnded(cluster, tuple(ended)))
-
-    def outcome_of(batch: Sequence[Step], future: Future[list[StepOutcome]]) -> list[StepOutcome]:
-        if (wrong := future.exception()) is None:
-            return future.result()
-        why = f"an error in repl itself, {type(wrong).__name__}: {_first_line(wrong)}; {report(wrong)}"
-        ended = [StepOutcome(step, Result.FAILED, why) for step in batch]
-        told(batch[0].cluster, ended)
-        return ended
-
-    try:
-        running += launch()
-        while running:
-            batch, future = finished.get()
-            running -= 1
-            note(batch[0].cluster, outcome_of(batch, future))
-            running += launch()
-    finally:
-        for pool in pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
-    for step in schedule.rest():
-        outcomes[step.id] = StepOutcome(step, Result.NOT_STARTED, interruption.reason() or "")
-    requests = sum(one.guard.requests for one in hands.values())
+    execution = _Execution(steps, contexts, notify, interruption, report)
+    outcomes = execution.run()
+    requests = sum(one.guard.requests for one in contexts.values())
     return ApplySummary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 
-def _run(hands: ApplyContext, batch: Sequence[Step], tell: Observer) -> list[StepOutcome]:
+class _Execution:
+    """The state of one apply: the schedule, the batches that run in threads, and the outcomes so far."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        contexts: Mapping[str, ApplyContext],
+        notify: Observer,
+        interruption: Interruption,
+        report: Report,
+    ) -> None:
+        self._contexts = contexts
+        self._notify = notify
+        self._interruption = interruption
+        self._report = report
+        self._schedule = Schedule(steps)
+        self._outcomes: dict[str, StepOutcome] = {}
+        self._finished: queue.SimpleQueue[tuple[Sequence[Step], Future[list[StepOutcome]]]] = (
+            queue.SimpleQueue()
+        )
+        self._pools = {
+            cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in contexts
+        }
+
+    def run(self) -> dict[str, StepOutcome]:
+        """Submits batches as soon as their needs are met, and returns when no batch runs any more."""
+        try:
+            running = self._submit_batches()
+            while running:
+                batch, future = self._finished.get()
+                self._record_outcomes(batch[0].cluster, self._outcomes_of(batch, future))
+                running += self._submit_batches() - 1
+        finally:
+            for pool in self._pools.values():
+                pool.shutdown(wait=False, cancel_futures=True)
+        for step in self._schedule.not_started():
+            why = self._interruption.reason() or ""
+            self._outcomes[step.id] = StepOutcome(step, Result.NOT_STARTED, why)
+        return self._outcomes
+
+    def _submit_batches(self) -> int:
+        batches = [] if self._interruption.happened else self._schedule.next_batches()
+        for batch in batches:
+            cluster = batch[0].cluster
+            future = self._pools[cluster].submit(_run, self._contexts[cluster], batch, self._notify)
+            future.add_done_callback(partial(self._on_batch_finished, batch))
+        return len(batches)
+
+    def _on_batch_finished(self, batch: Sequence[Step], done: Future[list[StepOutcome]]) -> None:
+        self._finished.put((batch, done))
+
+    def _record_outcomes(self, cluster: str, ended: list[StepOutcome]) -> None:
+        skipped = self._schedule.finish(ended)
+        self._outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *skipped))
+        if skipped:
+            self._write_journal(cluster, skipped)
+
+    def _write_journal(self, cluster: str, ended: Sequence[StepOutcome]) -> None:
+        # A journal that cannot be written fails the batches too; nothing that is skipped here was sent.
+        with suppress(KafkaException, TimeoutError):
+            self._notify(StepsEnded(cluster, tuple(ended)))
+
+    def _outcomes_of(self, batch: Sequence[Step], future: Future[list[StepOutcome]]) -> list[StepOutcome]:
+        if (wrong := future.exception()) is None:
+            return future.result()
+        why = f"an error in repl itself, {type(wrong).__name__}: {_first_line(wrong)}; {self._report(wrong)}"
+        ended = [StepOutcome(step, Result.FAILED, why) for step in batch]
+        self._write_journal(batch[0].cluster, ended)
+        return ended
+
+
+def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[StepOutcome]:
     """One batch in its thread."""
-    cluster = hands.endpoint.cluster
+    cluster = context.endpoint.cluster
     began = time.monotonic()
     ended: list[StepOutcome] = []
     try:
-        tell(StepsSent(cluster, tuple(batch)))
-        verdicts = _perform(hands, batch)
+        notify(StepsSent(cluster, tuple(batch)))
+        results = _run_handler(context, batch)
         seconds = time.monotonic() - began
-        ended = [
-            StepOutcome(step, verdicts[step.id].result, verdicts[step.id].why, seconds) for step in batch
-        ]
-        tell(StepsEnded(cluster, tuple(ended)))
+        ended = [StepOutcome(step, results[step.id].result, results[step.id].why, seconds) for step in batch]
+        notify(StepsEnded(cluster, tuple(ended)))
     except (KafkaException, TimeoutError) as failure:
         # The journal could not be written: the cluster does not take writes any more.
         why = f"the journal of {cluster} was not written: {explain(failure)}"
@@ -133,12 +157,12 @@ def _first_line(wrong: BaseException) -> str:
     return next((line for line in str(wrong).splitlines() if line.strip()), "no message")
 
 
-def _perform(hands: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
+def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
     kind = type(batch[0])
     handler = HANDLERS.get(kind)
     if handler is None:
         return {step.id: failed(f"this release cannot carry out {kind.__name__}") for step in batch}
     try:
-        return handler(hands, batch)
+        return handler(context, batch)
     except (KafkaException, TimeoutError, Failure) as failure:
         return {step.id: failed(explain(failure)) for step in batch}

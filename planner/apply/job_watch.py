@@ -14,7 +14,7 @@ from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.naming import STATUS
 
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _CATCH_UP_S = 2.0
 
 
@@ -22,9 +22,9 @@ class JobWatch:
     """What all jobs of a destination say, as it comes in."""
 
     def __init__(self, endpoint: ClusterEndpoint) -> None:
-        self.board = JobStatusTable()
-        self._tail = CommittedLogReader(endpoint, STATUS)
-        self.board.take(self._tail.to_end())
+        self.table = JobStatusTable()
+        self._reader = CommittedLogReader(endpoint, STATUS)
+        self.table.update(self._reader.read_to_end())
 
     def __enter__(self) -> "JobWatch":
         return self
@@ -32,12 +32,14 @@ class JobWatch:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._tail.__exit__(kind, value, trace)
+        self._reader.__exit__(kind, value, trace)
 
     def job(self, name: str) -> JobStatus | None:
-        return self.board.jobs.get(name)
+        return self.table.jobs.get(name)
 
-    def until(self, awaited: Callable[[], str], seconds: float, give_up: Callable[[], str | None]) -> str:
+    def wait_until(
+        self, awaited: Callable[[], str], seconds: float, give_up: Callable[[], str | None]
+    ) -> str:
         """Until nothing is awaited any more: then "". Else what still is, or why it is not waited for."""
         deadline = time.monotonic() + seconds
         while what := awaited():
@@ -45,20 +47,20 @@ class JobWatch:
                 return why
             if time.monotonic() > deadline:
                 return f"{what}, after {seconds:.0f} s"
-            self.look()
+            self.read_news()
         return ""
 
-    def look(self) -> None:
+    def read_news(self) -> None:
         """Waits a moment for news."""
-        self.board.take(self._tail.more(_LOOK_S))
+        self.table.update(self._reader.read_more(_POLL_S))
 
-    def beats(self, name: str, seconds: float) -> bool:
+    def has_heartbeat(self, name: str, seconds: float) -> bool:
         """Whether a heartbeat comes within some time: whatever its clock says, then it lives."""
         self._catch_up()
         before = self.job(name)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self.look()
+            self.read_news()
             now = self.job(name)
             if now is not None and (before is None or now.at_ms != before.at_ms) and now.state != "stopped":
                 return True
@@ -67,8 +69,8 @@ class JobWatch:
     def _catch_up(self) -> None:
         """What was said before now: a heartbeat among it is no sign of life."""
         deadline = time.monotonic() + _CATCH_UP_S
-        while news := self._tail.more(_LOOK_S):
-            self.board.take(news)
+        while news := self._reader.read_more(_POLL_S):
+            self.table.update(news)
             if time.monotonic() > deadline:
                 return
 
@@ -81,40 +83,47 @@ def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
     return f"flow.{flow.name} is not {flow.state} yet: {why}"
 
 
-def not_copying(spec: JobSpec, topics: Mapping[str, int], board: JobStatusTable, driver_before: str) -> str:
+def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable, driver_before: str) -> str:
     """What is missing until the job runs by this spec and every active flow of it copies; "" when nothing is.
 
     `topics`: of how many the plan knew, by flow. A driver that was there before is not awaited.
     """
-    status = board.jobs.get(spec.job)
+    status = table.jobs.get(spec.job)
     if status is None or status.driver == driver_before:
         return "it has not said anything yet"
     if status.state != "running":
         return f"it is {status.state}" + (f": {status.trouble}" if status.trouble else "")
-    if board.specs.get(spec.job) != spec:
+    if table.specs.get(spec.job) != spec:
         return "it does not run by its new spec yet" + (f": {status.trouble}" if status.trouble else "")
     views = {view.flow: view for view in status.flows}
     copied = Counter(
-        one.flow for one in board.partitions(spec.job) if one.state is not PartitionState.STARTING
+        one.flow for one in table.partitions(spec.job) if one.state is not PartitionState.STARTING
     )
     for flow in spec.flows:
         view = views.get(flow.name)
         if flow.state not in RUNNING:
-            if why := _not_ended(flow, view):
-                return why
-            continue
-        if view is None or not view.generation:
+            missing = _not_ended(flow, view)
+        elif view is None or not view.generation:
             why = view.why if view is not None and view.why else "it is being taken over"
-            return f"flow.{flow.name} does not copy yet: {why}"
-        if flow.state != "active":
-            continue
-        if set(flow.promoted) - set(view.promoted):
-            return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is at it'}"
-        if view.topics < topics.get(flow.name, 0):
-            why = "; ".join([view.why, *view.notes]).strip("; ") or "it looks for its topics"
-            return f"flow.{flow.name} copies {view.topics} of {topics[flow.name]} topics yet: {why}"
-        if copied[flow.name] < view.partitions:
-            slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
-            more = f": {slots}" if slots else ""
-            return f"flow.{flow.name}: {copied[flow.name]} of {view.partitions} partitions copy yet{more}"
+            missing = f"flow.{flow.name} does not copy yet: {why}"
+        elif flow.state == "active":
+            missing = _not_copied(flow, view, topics.get(flow.name, 0), copied[flow.name], status)
+        else:
+            missing = ""
+        if missing:
+            return missing
+    return ""
+
+
+def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:
+    """Says what is missing until all topics and partitions of an active flow are copied."""
+    if set(flow.promoted) - set(view.promoted):
+        return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is at it'}"
+    if view.topics < topics:
+        why = "; ".join([view.why, *view.notes]).strip("; ") or "it looks for its topics"
+        return f"flow.{flow.name} copies {view.topics} of {topics} topics yet: {why}"
+    if copied < view.partitions:
+        slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
+        more = f": {slots}" if slots else ""
+        return f"flow.{flow.name}: {copied} of {view.partitions} partitions copy yet{more}"
     return ""

@@ -25,64 +25,64 @@ _LONGEST_PAUSE = 5.0
 class RequestGuard:
     """Asked before every request. A text is why nothing more may be sent to this cluster."""
 
-    barred: Callable[[], str | None]
+    stop_reason: Callable[[], str | None]
     requests: int = 0
 
     def before_request(self) -> str | None:
         self.requests += 1
-        return self.barred()
+        return self.stop_reason()
 
 
 # A request for all the steps at once; a future for each, by the step's id.
 Sender = Callable[[Sequence[S]], Mapping[str, "Future[Any]"]]
 
 # A final error, judged: the cluster may be as wanted all the same (an earlier answer was lost, for example).
-Judge = Callable[[S, KafkaException], RequestResult]
+ErrorClassifier = Callable[[S, KafkaException], RequestResult]
 
 
-def refused(_step: Step, failure: KafkaException) -> RequestResult:
+def error_is_final(_step: Step, failure: KafkaException) -> RequestResult:
     """The judge of requests that are idempotent by themselves: an error is an error."""
     return failed(explain(failure))
 
 
-def attempt(
+def send_with_retries(
     steps: Sequence[S],
     send: Sender[S],
-    judge: Judge[S],
+    classify_error: ErrorClassifier[S],
     guard: RequestGuard,
     within: float = DEADLINE_SECONDS,
 ) -> dict[str, RequestResult]:
     """Send; send again, with growing pauses, what failed for the moment. A verdict for every step's id."""
     deadline = time.monotonic() + within
-    verdicts: dict[str, RequestResult] = {}
+    results: dict[str, RequestResult] = {}
     left = list(steps)
     pause = _FIRST_PAUSE
     while left:
-        if (barred := guard.before_request()) is not None:
-            verdicts.update({step.id: RequestResult(Result.NOT_STARTED, barred) for step in left})
+        if (stop_reason := guard.before_request()) is not None:
+            results.update({step.id: RequestResult(Result.NOT_STARTED, stop_reason) for step in left})
             break
         again: list[tuple[S, str]] = []
-        for step, failure in _gather(left, send):
+        for step, failure in _send_once(left, send):
             match failure:
                 case None:
-                    verdicts[step.id] = DONE
+                    results[step.id] = DONE
                 case _ if is_transient(failure):
                     again.append((step, explain(failure)))
                 case KafkaException():
-                    verdicts[step.id] = judge(step, failure)
+                    results[step.id] = classify_error(step, failure)
                 case _:
-                    verdicts[step.id] = failed(explain(failure))
+                    results[step.id] = failed(explain(failure))
         if again and time.monotonic() + pause > deadline:
-            verdicts.update({step.id: failed(f"given up after {within:.0f} s: {why}") for step, why in again})
+            results.update({step.id: failed(f"given up after {within:.0f} s: {why}") for step, why in again})
             break
         left = [step for step, _ in again]
         if left:
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads retries, guards nothing
             pause = min(pause * 2, _LONGEST_PAUSE)
-    return verdicts
+    return results
 
 
-def _gather(steps: Sequence[S], send: Sender[S]) -> list[tuple[S, BaseException | None]]:
+def _send_once(steps: Sequence[S], send: Sender[S]) -> list[tuple[S, BaseException | None]]:
     try:
         futures = send(steps)
     except (KafkaException, TimeoutError) as failure:

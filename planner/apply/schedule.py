@@ -24,23 +24,23 @@ class Schedule:
         self._ready = [step.id for step in steps if not self._open[step.id]]
         self._waiting = {step.id for step in steps if self._open[step.id]}
 
-    def take(self) -> list[list[Step]]:
+    def next_batches(self) -> list[list[Step]]:
         """What can go now, in batches of one cluster and one kind; each step is handed out once."""
         taken = [self._steps[step_id] for step_id in self._ready]
         self._ready = []
         return batches(taken)
 
-    def over(self, outcomes: Iterable[StepOutcome]) -> list[StepOutcome]:
+    def finish(self, outcomes: Iterable[StepOutcome]) -> list[StepOutcome]:
         """Note what ended; returns the steps that can no longer go, with the reason."""
-        lost: list[StepOutcome] = []
+        skipped: list[StepOutcome] = []
         for outcome in outcomes:
             if outcome.result is Result.DONE:
-                self._free(outcome.step.id)
+                self._release_dependants(outcome.step.id)
             else:
-                lost += self._abandon(outcome.step)
-        return lost
+                skipped += self._skip_dependants(outcome.step)
+        return skipped
 
-    def _free(self, step_id: str) -> None:
+    def _release_dependants(self, step_id: str) -> None:
         for dependant in self._dependants[step_id]:
             needs = self._open[dependant]
             needs.discard(step_id)
@@ -48,19 +48,19 @@ class Schedule:
                 self._waiting.discard(dependant)
                 self._ready.append(dependant)
 
-    def _abandon(self, cause: Step) -> list[StepOutcome]:
-        lost = []
+    def _skip_dependants(self, cause: Step) -> list[StepOutcome]:
+        skipped = []
         pending = list(self._dependants[cause.id])
         while pending:
             step_id = pending.pop()
             if step_id in self._waiting:
                 self._waiting.discard(step_id)
                 why = f"because {describe(cause)} was not done"
-                lost.append(StepOutcome(self._steps[step_id], Result.SKIPPED, why))
+                skipped.append(StepOutcome(self._steps[step_id], Result.SKIPPED, why))
                 pending += self._dependants[step_id]
-        return lost
+        return skipped
 
-    def rest(self) -> list[Step]:
+    def not_started(self) -> list[Step]:
         """What was never handed out."""
         left = self._waiting | set(self._ready)
         return [step for step_id, step in self._steps.items() if step_id in left]
@@ -70,10 +70,10 @@ def batches(steps: Iterable[Step]) -> list[list[Step]]:
     grouped: dict[tuple[str, type[Step]], list[Step]] = defaultdict(list)
     for step in steps:
         grouped[(step.cluster, type(step))].append(step)
-    return [batch for group in grouped.values() for batch in _cut(group)]
+    return [batch for group in grouped.values() for batch in _split(group)]
 
 
-def _cut(group: list[Step]) -> Iterable[list[Step]]:
+def _split(group: list[Step]) -> Iterable[list[Step]]:
     limit = len(group) if isinstance(group[0], Own) else MAX_STEPS
     batch: list[Step] = []
     partitions = 0

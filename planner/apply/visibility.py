@@ -12,13 +12,13 @@ PROPAGATION_SECONDS = 120.0
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
-Seen = Callable[[str, TopicMetadata | None], bool]
+VisibilityCheck = Callable[[str, TopicMetadata | None], bool]
 
 
-def led(partitions: Mapping[str, int]) -> Seen:
+def has_leaders(partitions: Mapping[str, int]) -> VisibilityCheck:
     """The topic is there with all its partitions, and each of them has a leader."""
 
-    def seen(name: str, topic: TopicMetadata | None) -> bool:
+    def is_visible(name: str, topic: TopicMetadata | None) -> bool:
         if topic is None or topic.error is not None:
             return False
         known = topic.partitions
@@ -26,22 +26,24 @@ def led(partitions: Mapping[str, int]) -> Seen:
             one.leader >= 0 for one in known.values()
         )
 
-    return seen
+    return is_visible
 
 
-def gone(_name: str, topic: TopicMetadata | None) -> bool:
+def is_gone(_name: str, topic: TopicMetadata | None) -> bool:
     return topic is None or topic.error is not None
 
 
-def await_everywhere(hands: ApplyContext, topics: Collection[str], seen: Seen) -> dict[str, str]:
+def wait_until_visible(
+    context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
+) -> dict[str, str]:
     """Wait until every live broker sees every topic so; by topic, who does not even at the deadline, which
     moves on with every topic that appears: a cluster with much to do is not given up."""
     deadline = time.monotonic() + PROPAGATION_SECONDS
     pause = FIRST_PAUSE
     left = len(topics)
     while True:
-        waiting = _not_yet(hands, topics, seen)
-        if not waiting or time.monotonic() > deadline or hands.guard.barred() is not None:
+        waiting = _invisible_topics(context, topics, is_visible)
+        if not waiting or time.monotonic() > deadline or context.guard.stop_reason() is not None:
             return waiting
         if len(waiting) < left:
             left = len(waiting)
@@ -50,9 +52,11 @@ def await_everywhere(hands: ApplyContext, topics: Collection[str], seen: Seen) -
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def _not_yet(hands: ApplyContext, topics: Collection[str], seen: Seen) -> dict[str, str]:
+def _invisible_topics(
+    context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
+) -> dict[str, str]:
     try:
-        brokers = hands.each_broker()
+        brokers = context.each_broker()
     except KafkaException:
         return dict.fromkeys(topics, "no broker answers")
     waiting: dict[str, str] = {}
@@ -61,7 +65,7 @@ def _not_yet(hands: ApplyContext, topics: Collection[str], seen: Seen) -> dict[s
         if known is None:
             continue  # a broker that is down will read the metadata log when it comes back
         for name in topics:
-            if not seen(name, known.get(name)):
+            if not is_visible(name, known.get(name)):
                 waiting[name] = f"broker {broker_id} does not show it yet"
     return waiting
 

@@ -10,7 +10,7 @@ from planner.cli.plan_output import print_plan
 from planner.cli.validate import checked
 from planner.config.hints import did_you_mean
 from planner.model.diagnostic import Failure, error
-from planner.plan.adoption import adoption
+from planner.plan.make import adoption
 
 
 def adopt(

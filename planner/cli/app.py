@@ -24,29 +24,45 @@ COMMANDS: dict[str, CommandEntry] = {
     "plan": CommandEntry("plan", "Show what must change for the clusters to match the topology."),
     "apply": CommandEntry("apply", "Make the clusters match the topology, or execute a saved plan exactly."),
     "show": CommandEntry("show", "Show a saved plan again."),
-    "drift": CommandEntry("drift", "What changed outside the topology since it was applied."),
+    "drift": CommandEntry("drift", "Show what changed outside the topology since it was applied."),
     "destroy": CommandEntry(
         "destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."
     ),
     "import": CommandEntry(
         "import_", "Write a live cluster, or a MirrorMaker 2 configuration, as a topology."
     ),
-    "status": CommandEntry("status", "Jobs, flows, lag, rates and latency, read from the data itself."),
-    "offsets": CommandEntry("offsets", "Where a consumer group stands at both sides of a flow."),
-    "locate": CommandEntry("locate", "Where one record is on the other side of a flow."),
-    "read": CommandEntry("read", "Records with their provenance, and what a cluster holds."),
-    "clients": CommandEntry("clients", "Which groups and clients produce to and consume from each topic."),
-    "pause": CommandEntry("pause", "Stop copying a flow, to go on later where it stood."),
-    "resume": CommandEntry("resume", "Let a paused flow go on, or one that stopped over lost records."),
-    "failover": CommandEntry("failover", "Give a cluster up: its flows end with what arrived."),
-    "promote": CommandEntry("promote", "Make a flow's destination the truth, once all of it is copied."),
-    "failback": CommandEntry("failback", "Bring home what the other side wrote; --switch: run as before."),
-    "salvage": CommandEntry("salvage", "What the old primary holds and never sent."),
+    "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency, read from the clusters."),
+    "offsets": CommandEntry(
+        "offsets", "Show a consumer group's offsets at the source and at the destination of a flow."
+    ),
+    "locate": CommandEntry(
+        "locate", "Find a source record at the destination of a flow; --reverse: the other way."
+    ),
+    "read": CommandEntry("read", "Show records with their provenance, or the topics of a cluster."),
+    "clients": CommandEntry(
+        "clients", "Show which clients produce to each topic, and which groups consume from it."
+    ),
+    "pause": CommandEntry("pause", "Stop copying a flow; repl resume continues at the same offsets."),
+    "resume": CommandEntry(
+        "resume", "Resume a paused flow; --accept-loss: also partitions that stopped over lost records."
+    ),
+    "failover": CommandEntry(
+        "failover", "Fail over from a lost cluster: end its flows and move their consumer groups."
+    ),
+    "promote": CommandEntry(
+        "promote", "Promote a flow: copy the rest, stop copying, and make the destination writable."
+    ),
+    "failback": CommandEntry(
+        "failback", "Copy back what was written after a failover; --switch: make the original flows active."
+    ),
+    "salvage": CommandEntry(
+        "salvage", "List, export or replay records of the old primary that never reached the destination."
+    ),
     "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
-    "history": CommandEntry("history", "Who applied what, when, and how it ended."),
-    "lab": CommandEntry("lab", "Real local Kafka clusters for trying things and for tests."),
-    "schema": CommandEntry("schema", "The JSON Schema of the topology, for editors."),
-    "completion": CommandEntry("completion", "Completion for bash, zsh or fish."),
+    "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
+    "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, for trying things and for tests."),
+    "schema": CommandEntry("schema", "Print the JSON Schema of the topology, for editors."),
+    "completion": CommandEntry("completion", "Print a completion script for bash, zsh or fish."),
 }
 
 

@@ -26,7 +26,7 @@ from planner.cli.pipeline import apply_plan, folder_of, see, with_waiting
 from planner.cli.plan_output import show_plan
 from planner.cli.saved_plan import approved, refuse_expect_without_a_plan
 from planner.cli.validate import checked
-from planner.cli.waiting import NOTICED_S, waiting
+from planner.cli.waiting import REPORTED_S, waiting
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
 from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
@@ -144,7 +144,7 @@ def execute(
         wait=wait,
         errors=home.parent / "errors",
         write=write,
-        waiting=lambda done: waiting(done, timeout, NOTICED_S if wait else 0.0, ask_of),
+        waiting=lambda done: waiting(done, timeout, REPORTED_S if wait else 0.0, ask_of),
     )
     return _of_the_unknown(plan, carry_out(plan, applying))
 

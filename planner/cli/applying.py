@@ -14,9 +14,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
-from planner.apply.context import ApplyContext
+from planner.apply.context import ApplyContext, Launchers, no_launchers
 from planner.apply.executor import Interruption
-from planner.apply.launching import Launchers, nobody
 from planner.apply.retry import RequestGuard
 from planner.cli.app import show
 from planner.cli.apply_view import ApplyView
@@ -25,24 +24,25 @@ from planner.cli.leasing import leased, user
 from planner.cli.looking import PlanRecheck
 from planner.cli.unexpected import reporting
 from planner.kafka import ClusterEndpoint, explain, producer
-from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.outcome import (
     DONE,
     NOTHING_DONE,
+    ApplyRecord,
     ApplySummary,
     Event,
     Result,
     StepOutcome,
+    StepResult,
     StepsEnded,
     StepsSent,
 )
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.agreement.fingerprint import stale
-from planner.plan.agreement.still_done import undone
-from planner.plan.guards.recheck import recheck, shown_as_it_runs
-from planner.plan.plain import plain
+from planner.plan.agreement.still_done import no_longer_done
+from planner.plan.guards.recheck import recheck, shown_as_running
+from planner.plan.serialize import plain
 from planner.state import log
 from planner.state.history import Journal, merge, read_history
 from planner.state.lease import Lease
@@ -66,7 +66,7 @@ class ApplySession:
     finish_with: str  # the command that finishes what could not be finished
     folder: Path
     lease_ttl_ms: int = TTL_MS
-    launchers: Launchers = nobody
+    launchers: Launchers = no_launchers
     wait: bool = True
     errors: Path | None = None  # the folder of tracebacks; without one they go to stderr
     write: Callable[[], None] | None = None  # writes what the plan was made from, before the first step
@@ -182,10 +182,10 @@ def _still_true(
     observed = applying.look.again(plan, written)
     problems = recheck(plan, remaining, observed) or (
         *stale(replace(plan, fingerprints=untouched), observed),
-        *undone(plan.steps, done, observed),
+        *no_longer_done(plan.steps, done, observed),
     )
     if before is None:
-        problems = problems or tuple(shown_as_it_runs(plan, observed))
+        problems = problems or tuple(shown_as_running(plan, observed))
     if problems:
         raise Failure(problems)
     if done and len(done) < len(plan.steps):
@@ -218,19 +218,19 @@ def _execute(
     journal = Journal(applied, producers, _noted)
     interruption = Interruption()
 
-    def barred(cluster: str) -> Callable[[], str | None]:
+    def stop_reason(cluster: str) -> Callable[[], str | None]:
         return lambda: interruption.reason() or leases[cluster].lost()
 
-    hands = {
+    context = {
         cluster: ApplyContext(
             endpoint=applying.endpoints[cluster],
             registry=RegistryWriter(producers[cluster]),
-            guard=RequestGuard(barred(cluster)),
+            guard=RequestGuard(stop_reason(cluster)),
             plan_digest=applied.plan,
             now_ms=_now_ms,
             launchers=applying.launchers,
             wait=applying.wait,
-            waits=applying.view.waits,
+            on_wait=applying.view.waits,
         )
         for cluster in leases
     }
@@ -248,7 +248,7 @@ def _execute(
         _begin(journal, plan)
         _write_first(journal, applying)
         applying.view.begin(plan)
-        summary = execute(remaining, hands, tell, interruption, reporting(applying.errors, applied.id))
+        summary = execute(remaining, context, tell, interruption, reporting(applying.errors, applied.id))
         left_out = {step.id: StepOutcome(step, DONE.result) for step in plan.steps if step.id in done}
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
         _finish(journal, summary)

@@ -20,7 +20,7 @@ from planner.cli.options import (
 )
 from planner.cli.promote_wait import SILENT_MS, copied, drained
 from planner.cli.validate import checked
-from planner.graph.failback import Failback, came_home, homecomings
+from planner.graph.failback import Failback, pending_failbacks, resumed_failbacks
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.guards.transitions import may_follow
@@ -30,11 +30,13 @@ from planner.plan.guards.transitions import may_follow
 @click.argument("cluster")
 @topology_path
 @var_file_option
-@click.option("--switch", is_flag=True, help="Everything is home: the flows out of CLUSTER run again.")
+@click.option(
+    "--switch", is_flag=True, help="All records are copied back: make the original flows active again."
+)
 @auto_approve_option
 @lock_timeout_option
 @copied_within_option
-@click.option("--no-wait", is_flag=True, help="Do not wait until everything is home.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until all records are copied back.")
 @json_option
 def command(
     cluster: str,
@@ -47,11 +49,12 @@ def command(
     no_wait: bool,
     as_json: bool,
 ) -> int:
-    """Bring home to CLUSTER what was written at the other side since its flows were promoted or failed over.
+    """Copy back to CLUSTER what was written at the destinations since its flows were promoted or failed over.
 
-    Writes a way home beside each such flow (NAME-back), plans, asks, applies, and waits until everything is
-    home. Then stop the producers at the other side and run it again with --switch: the ways home are
-    promoted, groups move, and the flows out of CLUSTER are active again. Run it again after an interruption.
+    Adds a reverse flow (NAME-back) for each such flow to the topology, plans, asks, applies, and waits
+    until all records are copied back. Then stop the producers at the destinations and run it again with
+    --switch: the reverse flows are promoted, consumer groups move to CLUSTER, and the original flows are
+    active again. Run it again after an interruption.
     """
     topology = checked(path, var_files).topology
     cluster_of(topology, cluster)
@@ -64,7 +67,7 @@ def command(
 
 
 def _bring_home(topology: Topology, cluster: str, how: FlowCommandOptions, seconds: float) -> int:
-    coming = homecomings(topology, cluster)
+    coming = pending_failbacks(topology, cluster)
     if not coming:
         raise _nothing_ended(topology, cluster)
     show_left(topology, coming, how)
@@ -81,7 +84,7 @@ def _bring_home(topology: Topology, cluster: str, how: FlowCommandOptions, secon
         after = checked(how.path, how.var_files).topology
         for one in coming:
             asyncio.run(copied(after, after.flows[one.name], seconds, _not_home))
-            click.echo(f"flow.{one.name}: everything is home", err=True)
+            click.echo(f"flow.{one.name}: all records are copied back", err=True)
     if any(one.flow.reverse_of is None for one in coming):
         other = coming[0].flow.destination_cluster
         click.echo(f"Next: stop the producers at {other}, then repl failback {cluster} --switch", err=True)
@@ -103,15 +106,15 @@ def _switch(topology: Topology, cluster: str, how: FlowCommandOptions, seconds: 
 
 
 def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
-    ended = [one for one in homecomings(topology, cluster) if one.flow.reverse_of is None]
-    coming = ended or came_home(topology, cluster)
+    ended = [one for one in pending_failbacks(topology, cluster) if one.flow.reverse_of is None]
+    coming = ended or resumed_failbacks(topology, cluster)
     if not coming:
         raise _nothing_ended(topology, cluster)
     for one in coming:
         if one.back is None:
             raise Failure(
                 error(
-                    f"nothing of flow.{one.flow.name} was brought home yet",
+                    f"nothing of flow.{one.flow.name} was copied back yet",
                     f"begin with repl failback {cluster}",
                     source=one.flow.source,
                     exit=ExitCode.REFUSED,
@@ -120,7 +123,7 @@ def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
         if one.back.state is FlowState.FAILED_OVER:
             raise Failure(
                 error(
-                    f"flow.{one.back.name} failed over before everything was home",
+                    f"flow.{one.back.name} failed over before all records were copied back",
                     f"once {one.back.source_cluster} is back: repl failback {one.back.source_cluster}",
                     source=one.back.source,
                     exit=ExitCode.REFUSED,
@@ -140,7 +143,7 @@ def _nothing_ended(topology: Topology, cluster: str) -> Failure:
 def _not_home(name: str, seconds: float, left: str) -> Failure:
     return Failure(
         error(
-            f"flow.{name}: not everything is home after {seconds:.0f} s, it goes on: {left}",
+            f"flow.{name}: records are left to copy back after {seconds:.0f} s, it goes on: {left}",
             "run the same command again to wait on, or look at repl status",
         )
     )

@@ -7,7 +7,7 @@ from planner.cli.pipeline import see
 from planner.config.edit.flow_key import with_state
 from planner.config.edit.reverse_flow import with_way_back
 from planner.config.files import text_to_edit
-from planner.graph.failback import Failback, without_carried
+from planner.graph.failback import Failback, without_covered
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import FlowState, Topology
 
@@ -23,17 +23,17 @@ def without_others(topology: Topology, coming: Iterable[Failback], timeout_ms: i
         for name in observed.clusters
     }
     return [
-        without_carried(one, topology, names[one.flow.source_cluster], names[one.flow.destination_cluster])
+        without_covered(one, topology, names[one.flow.source_cluster], names[one.flow.destination_cluster])
         if one.back is None
         else one
         for one in listed
     ]
 
 
-def with_ways_home(topology: Topology, homecomings: Iterable[Failback]) -> dict[Path, str]:
+def with_ways_home(topology: Topology, pending_failbacks: Iterable[Failback]) -> dict[Path, str]:
     """The files with what is to be written; files that stay as they are, too."""
     after: dict[Path, str] = {}
-    for one in homecomings:
+    for one in pending_failbacks:
         if one.back is None:
             _free(one, topology)
             _edit(after, one.flow.source, one.flow.name, _adding(one))
@@ -47,8 +47,8 @@ def _free(one: Failback, topology: Topology) -> None:
     if other is not None:
         raise Failure(
             error(
-                f"the way home of flow.{one.flow.name} would be called {one.name}, and that is another flow",
-                f"give that another name, or write the way home yourself, with reverse_of: {one.flow.name}",
+                f"the reverse flow of {one.flow.name} would be {one.name}, and another flow has that name",
+                f"rename that flow, or write the reverse flow yourself, with reverse_of: {one.flow.name}",
                 source=other.source,
             )
         )
@@ -56,7 +56,7 @@ def _free(one: Failback, topology: Topology) -> None:
 
 def _adding(one: Failback) -> Callable[[str], str | None]:
     return lambda text: with_way_back(
-        text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.carried
+        text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.covered
     )
 
 
@@ -84,9 +84,9 @@ def _edit(
     after[file] = edited
 
 
-def really_home(topology: Topology, homecomings: Iterable[Failback]) -> None:
+def really_home(topology: Topology, pending_failbacks: Iterable[Failback]) -> None:
     """Raises Failure where the edit did not come to what was meant."""
-    for one in homecomings:
+    for one in pending_failbacks:
         back = topology.flows.get(one.name)
         if back is None or back.state is not FlowState.ACTIVE:
             raise Failure(error(f"the state of flow {one.name} comes from elsewhere", "edit it by hand"))

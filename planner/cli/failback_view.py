@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def show_left(topology: Topology, coming: Sequence[Failback], how: FlowCommandOptions) -> None:
     """Raises Failure where a side does not answer."""
     from planner.cli.status_asking import asked_of
-    from runtime.audit.status.look import read_status
+    from runtime.audit.status.reader import read_status
 
     status = asyncio.run(read_status(asked_of(topology), 0, how.timeout / 1000))
     seen = {flow.name: flow for flow in status.flows}
@@ -28,7 +28,7 @@ def show_left(topology: Topology, coming: Sequence[Failback], how: FlowCommandOp
         if not flow.source_answers or not flow.destination_answers:
             raise Failure(
                 error(
-                    f"nothing can come home to {flow.source} yet: {flow.why}",
+                    f"nothing can be copied back to {flow.source} yet: {flow.why}",
                     f"{flow.source} and {flow.destination} must both answer",
                     source=one.flow.source,
                 )
@@ -38,7 +38,7 @@ def show_left(topology: Topology, coming: Sequence[Failback], how: FlowCommandOp
         for told in left:
             click.echo(json.dumps({"version": 1, "event": "left", **told}, ensure_ascii=False))
     elif left:
-        click.echo(f"What {coming[0].flow.source_cluster} never sent stays there:")
+        click.echo(f"Records that {coming[0].flow.source_cluster} never sent, and that stay only there:")
         for told in left:
             click.echo(_line(told))
         click.echo()
@@ -72,7 +72,7 @@ def _words(told: dict[str, object]) -> Iterator[str]:
     assert isinstance(topics, dict)
     yield f"  flow.{told['flow']}  "
     if not topics:
-        yield "nothing: all of it had arrived"
+        yield "none: all of them had arrived"
         return
     most = sorted(topics.items(), key=lambda item: -item[1])
     some = ", ".join(f"{topic} {records:,}" for topic, records in most[:3])

@@ -49,10 +49,11 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Give CLUSTER up: every flow out of it ends with what arrived, and its groups go on at the destination.
+    """Fail over from the lost CLUSTER: end its flows, and move their consumer groups to the destinations.
 
-    Shows what is lost, then the plan, asks, and applies. Writes state: failed_over into the topology. CLUSTER
-    need not answer, and is waited for 3 s at most. Run it again after an interruption: it finishes the rest.
+    Shows what is lost and the plan, asks, and applies. Writes state: failed_over into the topology.
+    CLUSTER need not answer, and is waited for 3 s at most. Run it again after an interruption: it
+    finishes the rest. Consumers at a destination need isolation.level=read_committed.
     """
     topology = checked(path, var_files).topology
     flows = leaving(topology, cluster)
@@ -121,7 +122,7 @@ def _new(flows: list[Flow]) -> set[str]:
 
 def _looked(topology: Topology, given_up: str, timeout: int, over_s: float) -> "StatusView":
     from planner.cli.status_asking import asked_of
-    from runtime.audit.status.look import read_status
+    from runtime.audit.status.reader import read_status
 
     return asyncio.run(read_status(asked_of(topology, given_up), over_s, timeout / 1000))
 

@@ -11,9 +11,9 @@ from planner.cli.endpoints import endpoints_of
 from planner.cli.options import json_option, topology_path, var_file_option
 from planner.config import load
 from planner.kafka import ClusterEndpoint
-from planner.model.applied import ApplyRecord
 from planner.model.diagnostic import ExitCode, Failure, error, warning
 from planner.model.observed import Unreachable
+from planner.model.outcome import ApplyRecord
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from planner.render.reports import history as text

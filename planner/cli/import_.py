@@ -123,12 +123,12 @@ def from_clusters(
     declared: Mapping[str, Cluster], name: str | None, pattern: str | None, timeout_ms: int
 ) -> ImportResult:
     from planner.cli.observing import observe_for_import
-    from planner.observe.imported import imported
+    from planner.observe.imported import import_topology
     from planner.render.yaml.topology import topology_yaml
 
     observed = observe_for_import(declared, pattern, timeout_ms)
     reachable = _reachable(observed)
-    result = imported(name or f"imported-{'-'.join(declared)}", declared, reachable, pattern)
+    result = import_topology(name or f"imported-{'-'.join(declared)}", declared, reachable, pattern)
     topology = result.topology
     if not topology.topics and not topology.acls:
         what = " and ".join(declared)

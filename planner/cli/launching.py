@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from planner.apply.launching import JobLauncher, Launchers, LaunchFailed
+from planner.apply.context import JobLauncher, Launchers, LaunchFailed
 from planner.cli.pipeline import folder_of
 from planner.model.plan import Plan
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec

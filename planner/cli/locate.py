@@ -41,10 +41,10 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Show where one record is on the other side of a flow.
+    """Show where one record of the source is at the destination of FLOW; with --reverse, the other way.
 
-    By its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first record as late as
-    that. The topic is named as it is called where the record is.
+    The record is named by its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first
+    record at or after it. TOPIC is the name at the cluster where you know the record.
     """
     from planner.cli.answers import answered
     from planner.cli.status_asking import reaches_of

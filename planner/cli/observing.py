@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.cli.reading_bar import ReadingBar
 from planner.diff.record import flow_of
-from planner.graph import ClusterReadRequest, wants
+from planner.graph import ClusterReadRequest, read_request_of
 from planner.graph.routes import opposite_of
 from planner.model.address import Kind
 from planner.model.observed import (
@@ -18,7 +18,7 @@ from planner.model.observed import (
 from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster, Topology
 from planner.observe import Observer, named_topics
-from planner.observe.imported import wanted_of
+from planner.observe.imported import import_request
 from planner.state.registry import read_registry
 
 _NOTHING = ClusterReadRequest()
@@ -36,12 +36,12 @@ def observe(topology: Topology, timeout_ms: int, given_up: str | None = None) ->
             topology.clusters,
             endpoints,
             timeout_s=timeout_ms / 1000,
-            sooner_s={given_up: GIVEN_UP_S} if given_up is not None else {},
+            shorter_timeouts_s={given_up: GIVEN_UP_S} if given_up is not None else {},
             progress=bar,
             read_registry=read_registry,
             jobs_of=topology.name,
             flows=_flows_into(topology),
-            turning=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
+            failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
         ) as observer,
     ):
         observed = observer.names(named_topics(topology))
@@ -64,7 +64,7 @@ def observe_for_import(clusters: Mapping[str, Cluster], pattern: str | None, tim
     ):
         observed = observer.names()
         request = {
-            name: wanted_of(cluster, pattern)
+            name: import_request(cluster, pattern)
             for name, cluster in observed.clusters.items()
             if isinstance(cluster, ObservedCluster)
         }
@@ -75,7 +75,7 @@ def request_for(topology: Topology, observed: Observed) -> Request:
     """What expanding wants, and what the objects need that this topology owns and wants no more."""
     clusters = {name: one for name, one in observed.clusters.items() if isinstance(one, ObservedCluster)}
     names = {name: cluster.topics.keys() | cluster.hidden for name, cluster in clusters.items()}
-    wanted = wants(topology).details(names)
+    wanted = read_request_of(topology).details(names)
     return {
         name: _wanted(
             wanted.get(name, _NOTHING),
@@ -91,26 +91,26 @@ def _own(cluster: ObservedCluster, topology: str) -> list[RegistryEntry]:
 
 
 def _wanted(
-    wants: ClusterReadRequest, own: list[RegistryEntry], declared: Collection[str]
+    request: ClusterReadRequest, own: list[RegistryEntry], declared: Collection[str]
 ) -> ClusterDetailsRequest:
-    some = TopicConfigsRequest(wants.keys, explicit=True)
-    every = TopicConfigsRequest(wants.keys, explicit=True, effective=True)
+    some = TopicConfigsRequest(request.keys, explicit=True)
+    every = TopicConfigsRequest(request.keys, explicit=True, effective=True)
     topics = [entry for entry in own if entry.address.kind is Kind.TOPIC]
     owned = {entry.address.name for entry in topics}
     # A topic that is declared no more leaves, also where a flow still reads it.
     leaving = frozenset(
         entry.address.name
         for entry in topics
-        if entry.address.name not in (wants.topics if flow_of(entry) is not None else declared)
+        if entry.address.name not in (request.topics if flow_of(entry) is not None else declared)
     )
     configs: Mapping[str, TopicConfigsRequest] = {
-        topic: every if topic in wants.every_key else some for topic in wants.topics | owned
+        topic: every if topic in request.every_key else some for topic in request.topics | owned
     }
     return ClusterDetailsRequest(
         configs=configs,
-        acls=wants.acls or any(entry.address.kind is Kind.ACL for entry in own),
+        acls=request.acls or any(entry.address.kind is Kind.ACL for entry in own),
         sizes=leaving,  # a delete says how much goes with it, and who still reads it
-        groups=wants.groups,
+        groups=request.groups,
         every_group=bool(leaving),
-        denied_groups=wants.denied_groups,
+        denied_groups=request.denied_groups,
     )

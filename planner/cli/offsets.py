@@ -32,7 +32,7 @@ def command(
     from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.cli.status_asking import reaches_of
-    from planner.graph.routes import router_of, unsynced
+    from planner.graph.routes import reason_not_synced, router_of
     from planner.render.reports.offsets import as_json as document
     from planner.render.reports.offsets import screen
     from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
@@ -44,7 +44,7 @@ def command(
     asked = GroupOffsetsRequest(
         flow=flow,
         group=group,
-        unsynced=unsynced(declared, group),
+        unsynced=reason_not_synced(declared, group),
         by_time=declared.groups.mode is GroupMode.TIMESTAMP,
         router=router_of(topology),
         source=reaches[names[0]],

@@ -54,7 +54,7 @@ def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
     if plan.errored or not any(one.jobs for one in clusters):
         return plan
     from planner.cli.waiting import waiting
-    from planner.plan.waiting import warnings_of
+    from planner.plan.consequences import warnings_of
 
     return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms))])
 

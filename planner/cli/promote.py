@@ -48,7 +48,7 @@ def command(
     topics: str | None,
     as_json: bool,
 ) -> int:
-    """Make FLOW's destination the truth: copy all there is, move the groups, then end the flow.
+    """Promote FLOW: copy the rest, move its consumer groups, stop copying, and make the destination writable.
 
     Stop the producers at the source first. Waits until the lag is 0, then writes state: promoted into the
     topology, plans, asks and applies; the job itself copies what came in meanwhile before it ends the flow.

@@ -10,7 +10,7 @@ from planner.config.edit.promoted import with_promoted
 from planner.config.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
-from planner.plan.promoted import matches_nothing
+from planner.plan.guards.promotions import matches_nothing
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:

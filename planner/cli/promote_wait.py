@@ -10,7 +10,7 @@ import click
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
-from planner.plan.promoted import source_is_silent
+from planner.plan.guards.promotions import source_is_silent
 from runtime.contract.records.status import PartitionState
 
 if TYPE_CHECKING:
@@ -77,16 +77,16 @@ async def _until_copied(
 ) -> None:
     from planner.cli.status_asking import asked_of
     from runtime.audit.status.join import join
-    from runtime.audit.status.look import StatusReader
+    from runtime.audit.status.reader import StatusReader
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     silence = SourceSilence()
     shown = ""
     async with StatusReader(asked_of(topology), SILENT_MS / 1000) as looker:
-        before = await looker.look()
+        before = await looker.read()
         while True:
-            now = await looker.look()
+            now = await looker.read()
             status = join(looker.asked, now, before)
             seen = next(one for one in status.flows if one.name == flow.name)
             answers = seen.source_answers and seen.destination_answers

@@ -7,8 +7,8 @@ from planner.cli.known import cluster_of
 from planner.cli.status_asking import reaches_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
+from runtime.audit.read.record_tracer import KnownCluster
 from runtime.audit.read.records import ReadRecordsRequest
-from runtime.audit.read.records_trace import Known
 
 
 def read_asked(topology: Topology, name: str) -> ReadRecordsRequest:
@@ -25,11 +25,11 @@ def _into(topology: Topology, name: str) -> dict[str, str]:
     }
 
 
-def _others(topology: Topology, name: str) -> Iterator[tuple[str, Known]]:
+def _others(topology: Topology, name: str) -> Iterator[tuple[str, KnownCluster]]:
     """Clusters that records may have come through. One whose secrets can't be had here is left out: it only
     adds to the answer.
     """
     for other in topology.clusters.values():
         if other.name != name:
             with suppress(Failure):
-                yield other.name, Known(reaches_of([other])[other.name], _into(topology, other.name))
+                yield other.name, KnownCluster(reaches_of([other])[other.name], _into(topology, other.name))

@@ -44,11 +44,11 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Let FLOW go on where it stood: writes state: active into the topology, plans and applies.
+    """Resume FLOW at the offsets where it stopped: writes state: active into the topology, plans and applies.
 
-    With --accept-loss the partitions of the flow that stand still because records were lost go on behind
-    the loss. It is for those that stand still now, and for nothing that comes later. Other states are no
-    loss: what they wait for is said, and nothing of them is passed over.
+    With --accept-loss, partitions that stopped because records were lost continue behind the loss. It
+    holds for the partitions that are stopped now, and for no later loss. Partitions that stopped for
+    another reason are named with their next step and left as they are.
     """
     known = flow_of(checked(path, var_files).topology, flow)
     if known.state not in RUNNING:

@@ -8,9 +8,9 @@ from planner.cli.endpoints import endpoints_of
 from planner.cli.history import find, histories
 from planner.cli.pipeline import now_text
 from planner.model.address import Kind
-from planner.model.applied import ApplyRecord
 from planner.model.desired import Desired
 from planner.model.observed import ClusterDetailsRequest, Observed, TopicConfigsRequest
+from planner.model.outcome import ApplyRecord
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, Step
 from planner.model.topology import Topology

@@ -58,11 +58,11 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Show the records of FLOW's source that never reached the other side, or bring them there.
+    """Show the records of FLOW's source that never reached its destination, or copy them there.
 
-    By the ledger: what is committed at the source, lies beyond what the flow copied or was given up, and was
-    not kept back by provenance. Without --replay nothing is changed anywhere. With it, each of them is copied
-    once, whatever happens meanwhile, and says in its header __repl where it came from.
+    These are the committed records that the flow did not copy, or that were given up, and that provenance did
+    not filter. Without --replay it only reads. With --replay each of them is copied exactly once; its header
+    __repl names its origin.
     """
     if to is not None and not replay:
         raise click.UsageError("--to goes with --replay")

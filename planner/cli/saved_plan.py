@@ -7,7 +7,7 @@ from planner.cli.app import show
 from planner.cli.plan_output import print_steps
 from planner.model.diagnostic import ExitCode, Failure, error, note
 from planner.model.plan import Plan
-from planner.plan.digest import PREFIX
+from planner.plan.serialize import PREFIX
 from planner.state import planfile
 from planner.state.planfile import SavedPlan
 from planner.state.signature import KEY, KEY_FILE, Signature, key_of

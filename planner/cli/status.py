@@ -59,7 +59,7 @@ def command(
     """
     from planner.cli.status_asking import asked_of
     from planner.render.status.screen import DetailLevel
-    from runtime.audit.status.look import read_status
+    from runtime.audit.status.reader import read_status
 
     asked = asked_of(load(path, var_files))
     depth = DetailLevel.PARTITIONS if every_partition else DetailLevel.TOPICS if topics else DetailLevel.FLOWS

@@ -16,7 +16,7 @@ from planner.render.status.rows import FlowHistory
 from planner.render.status.screen import DetailLevel, screen
 from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.join import join
-from runtime.audit.status.look import StatusReader
+from runtime.audit.status.reader import StatusReader
 from runtime.contract.views.status_view import StatusView
 
 _REMEMBERED = 20
@@ -50,14 +50,14 @@ async def watch(
         else Live(console=console(terminal_width()), auto_refresh=False)
     )
     async with StatusReader(asked, within_s) as looker:
-        before = await looker.look()
+        before = await looker.read()
         looker.within_s = min(within_s, _LATER_WITHIN_S)
         try:
             if live is not None:
                 live.start()
             while True:
                 await asyncio.sleep(every_s)
-                now = await looker.look()
+                now = await looker.read()
                 status = join(asked, now, before)
                 before = now
                 _show(status, depth, trails.take(status), live, as_json=as_json)

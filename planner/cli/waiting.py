@@ -22,7 +22,7 @@ from runtime.contract.views.status_view import PartitionWaits, StatusView
 if TYPE_CHECKING:
     from runtime.audit.status.facts import StatusRequest
 
-NOTICED_S = 10.0  # a job that was told how it goes on has committed that by then
+REPORTED_S = 10.0  # a job that was told how it goes on has committed that by then
 _LOOK_S = 0.5
 # on_source_delete has decided about what is gone at the source: such a mirror stays, or a plan deletes it.
 _WAITS = frozenset(one for one in PartitionState if one.needs_someone) - {PartitionState.SOURCE_DELETED}
@@ -92,13 +92,13 @@ def _asked(
 
 async def _found(asked: "StatusRequest", within_s: float, patience_s: float) -> tuple[PartitionWaits, ...]:
     from runtime.audit.status.join import join
-    from runtime.audit.status.look import StatusReader
+    from runtime.audit.status.reader import StatusReader
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     async with StatusReader(asked, within_s, times=False) as looker:
         while True:
-            found = tuple(waits_of(join(asked, await looker.look())))
+            found = tuple(waits_of(join(asked, await looker.read())))
             if not found or loop.time() >= deadline:
                 return found
             await asyncio.sleep(_LOOK_S)

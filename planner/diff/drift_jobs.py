@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from planner.diff.destination_jobs import DestinationJobs, destination_jobs
 from planner.diff.jobs import last_heartbeat
 from planner.diff.record import STATE, recorded_flow
-from planner.diff.running import DestinationJobs, standings
 from planner.diff.spec_fields import flow_fields, moved
 from planner.model.address import Kind
 from planner.model.change import Action, Change, FieldChange
@@ -16,7 +16,7 @@ OUTSIDE = "changed outside the topology"
 
 
 def drifted_jobs(topology: str, observed: Observed) -> Iterator[Change]:
-    for standing in standings(observed).values():
+    for standing in destination_jobs(observed).values():
         for entry in standing.entries.values():
             if entry.topology != topology:
                 continue

@@ -3,21 +3,21 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from planner.diff.moving import forgotten_there, left_behind, moved_flow
-from planner.diff.promoted import promoted_notes, promoted_reason
-from planner.diff.record import flow_entry
-from planner.diff.running import (
+from planner.diff.destination_jobs import (
     DestinationJobs,
     blocked,
+    destination_jobs,
     elsewhere,
     left_over,
-    standings,
     wanted_jobs,
 )
+from planner.diff.moving import forgotten_at_destination, left_behind, moved_flow
+from planner.diff.promoted import promoted_notes, promoted_reason
+from planner.diff.record import flow_entry
 from planner.diff.spec_fields import flow_fields, moved, new_flow_fields
 from planner.diff.topics import ADOPTED, NOT_DECLARED
 from planner.model.address import Kind, flow_address
-from planner.model.change import Action, Change, FieldChange
+from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import RegistryEntry
@@ -30,7 +30,7 @@ RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copie
 
 def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
     """One for every flow whose destination could be read, wanted or left over."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     flows = {one.flow.name: one for one in desired.flows}
     unselected = {
         one.flow.name for one in desired.flows if not one.selection_known and one.flow.state in RUNNING
@@ -72,7 +72,7 @@ def _wherever(
     if before and not standing.has(flow.name, job.job.name):
         return moved_flow(_new(flow, job, standing, wanted), flow, job.job.name, before)
     change = _change(flow, job, standing, topology, wanted)
-    return forgotten_there(change, before, flow.destination) if before else change
+    return forgotten_at_destination(change, before, flow.destination) if before else change
 
 
 def _change(
@@ -85,7 +85,7 @@ def _change(
     if known is None:
         return _new(flow, job, standing, wanted)
     before, owner = known
-    fields = moved(flow_fields(before), after)
+    fields = _with_provenance_reason(moved(flow_fields(before), after), wanted)
     if owner != job.job.name:
         fields = (*fields, FieldChange(("job",), owner, job.job.name))
     if not fields:
@@ -114,16 +114,22 @@ def _new(flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, wanted: Des
     )
 
 
+def _with_provenance_reason(
+    fields: tuple[FieldChange, ...], wanted: DesiredFlow | None
+) -> tuple[FieldChange, ...]:
+    """Adds to the field `provenance` why `auto` came to its value."""
+    if wanted is None or not wanted.provenance_reason:
+        return fields
+    note = f"auto: {wanted.provenance_reason}"
+    return tuple(replace(one, note=note) if one.key == "provenance" else one for one in fields)
+
+
 def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange, ...]:
     """Shows what the flow comes to: its groups, why this provenance, and the names that a failback undoes."""
     fields = new_flow_fields(flow)
     if wanted is None:
         return fields
-    if wanted.provenance_reason:
-        fields = tuple(
-            replace(one, note=f"auto: {wanted.provenance_reason}") if one.key == "provenance" else one
-            for one in fields
-        )
+    fields = _with_provenance_reason(fields, wanted)
     if flow.reverse_of is None or not wanted.topics:
         return fields
     mapped = [f"{here} -> {there}" for here, there in wanted.topics[:_NAMED]]
@@ -173,9 +179,27 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
         notes.append(
             "start is meant for topics that come new to the flow; those it copies go on where they are"
         )
-    if keys & {"from", "rename", "topics.include", "topics.exclude", "topics.default_exclude"}:
+    if any(_may_leave_topics(one) for one in fields):
         notes.append("mirror topics that it no longer fills stay as they are")
     return tuple(notes)
+
+
+def _may_leave_topics(field: FieldChange) -> bool:
+    """Returns whether the flow may copy fewer topics, or other ones, because this field changed."""
+    gained, lost = set(_names(field.new)), set(_names(field.old))
+    match field.key:
+        case "topics.include":
+            return not lost <= gained
+        case "topics.exclude":
+            return not gained <= lost
+        case "topics.default_exclude":
+            return field.new is True
+        case key:
+            return key in ("from", "rename")
+
+
+def _names(value: Value) -> tuple[Value, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:

@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from planner.diff.destination_jobs import (
+    DestinationJobs,
+    blocked,
+    destination_jobs,
+    elsewhere,
+    left_over,
+    wanted_jobs,
+)
 from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
-from planner.diff.running import DestinationJobs, blocked, elsewhere, left_over, standings, wanted_jobs
 from planner.diff.spec_fields import (
     NOT_SET,
     job_fields,
@@ -19,8 +26,7 @@ from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredJob
-from planner.model.live import LiveJob
-from planner.model.observed import Observed
+from planner.model.observed import LiveJob, Observed
 from planner.model.owned import RegistryEntry
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -29,7 +35,7 @@ EXACTLY = "every partition resumes exactly where its ledger says"
 
 def job_changes(desired: Desired, observed: Observed) -> list[Change]:
     """One for every job whose destination could be read, wanted or left over."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     changes: list[Change] = []
     wanted: set[str] = set()
     for job, destination in wanted_jobs(desired):

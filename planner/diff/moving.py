@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.running import DestinationJobs, names_of
+from planner.diff.destination_jobs import DestinationJobs, names_of
 from planner.diff.spec_fields import flow_fields, launch_fields, metrics_fields, moved
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import DesiredJob
@@ -20,7 +20,7 @@ def moved_job(
     assert spec is not None
     there = next((one for one in before if one.runs(name)), None)
     if here.runs(name) and there is None:
-        return forgotten_there(change, before, spec.destination)
+        return forgotten_at_destination(change, before, spec.destination)
     old = there.job(name) if there is not None else None
     known = old.spec if old is not None else None
     fields = (
@@ -30,7 +30,7 @@ def moved_job(
     return replace(
         change,
         action=Action.REPLACE,
-        reason=f"moves from {names_of(before)} to {spec.destination}: stopped there, then started here",
+        reason=f"moves from {names_of(before)} to {spec.destination}: stopped at {names_of(before)} first",
         fields=fields,
         before=_state(known) if known is not None else {DESTINATION: names_of(before)},
         after=_state(spec),
@@ -52,7 +52,7 @@ def moved_flow(change: Change, flow: FlowSpec, job: str, before: Sequence[Destin
     return replace(
         change,
         action=Action.REPLACE,
-        reason=f"moves from {names_of(before)} to {flow.destination}: it ends there, and begins here",
+        reason=f"moves from {names_of(before)} to {flow.destination}: it ends at {names_of(before)} first",
         fields=fields,
         before=dict(flow_fields(known[0])) if known is not None else {"to": old.cluster.name},
         unchanged=len(after) - len(fields) if known is not None else 0,
@@ -69,7 +69,7 @@ def _left_there(
     ]
     return (
         *notes,
-        f"its topics and its ledger stay at {names_of(before)}: moved back, it resumes from there",
+        f"its topics and its ledger stay at {names_of(before)}: moved back, it resumes from them",
     )
 
 
@@ -77,10 +77,10 @@ def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple
     """Nothing is said twice where a ledger tells where it stands."""
     if change.notes:
         return ()
-    return (f"nothing of it is at {flow.destination}: it begins there by its start, {after['start']}",)
+    return (f"nothing of it is at {flow.destination}: it begins by its start, {after['start']}",)
 
 
-def forgotten_there(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:
+def forgotten_at_destination(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:
     """An apply that was cut short after the start did not come to that."""
     note = f"no longer remembered at {names_of(before)}"
     field = FieldChange(("recorded", DESTINATION), names_of(before), destination, note=note)

@@ -8,19 +8,22 @@ topic under it and the rename can say it; elsewhere each topic gets a rule of it
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, assert_never
 
-from planner.graph.messages import listed, of_flow
-from planner.graph.prefix import prefix_there
+from planner.graph.messages import flow_diagnostic, listed
 from planner.graph.protect import protection
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topic_graph import CopyEdge
+from planner.graph.topics import existing_mirrors
 from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
 from planner.model.topology import AclRule, Flow, Protect
+from runtime.contract.spec import rename_match
 from runtime.contract.spec.naming import is_internal
+from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
+from runtime.contract.spec.route import CompiledRoute
 
 EVERY = "*"
 
@@ -31,18 +34,18 @@ class DesiredAcls:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def acls_of(world: ReplicationGraph, observed: Observed) -> DesiredAcls:
-    wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in world.topology.acls}
-    said: list[Diagnostic] = []
-    edges = world.real.by_flow()
-    running = [flow for flow in world.flows if world.carried.running(flow.name)]
-    for acl in _mirrored([flow for flow in running if flow.acls_sync], edges, world, observed, said):
+def acls_of(graph: ReplicationGraph, observed: Observed) -> DesiredAcls:
+    wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in graph.topology.acls}
+    diagnostics: list[Diagnostic] = []
+    edges = graph.live.by_flow()
+    running = [flow for flow in graph.flows if graph.copied.is_running(flow.name)]
+    for acl in _mirrored([flow for flow in running if flow.acls_sync], edges, graph, observed, diagnostics):
         wanted.setdefault(acl.rule, acl)
     for flow in running:
         if flow.protect is Protect.ACL:
-            for acl in protection(flow, edges.get(flow.name, ()), world, observed, said):
+            for acl in protection(flow, edges.get(flow.name, ()), graph, observed, diagnostics):
                 wanted.setdefault(acl.rule, acl)
-    return DesiredAcls(tuple(wanted[rule] for rule in sorted(wanted)), tuple(said))
+    return DesiredAcls(tuple(wanted[rule] for rule in sorted(wanted)), tuple(diagnostics))
 
 
 def acls_known(flow: Flow, observed: Observed) -> bool:
@@ -59,14 +62,14 @@ def acls_known(flow: Flow, observed: Observed) -> bool:
 def _mirrored(
     flows: Sequence[Flow],
     edges: Mapping[str, list[CopyEdge]],
-    world: ReplicationGraph,
+    graph: ReplicationGraph,
     observed: Observed,
-    said: list[Diagnostic],
+    diagnostics: list[Diagnostic],
 ) -> list[DesiredAcl]:
     """Along chains in one plan. A rule that a flow made is no source: it would outlive its own."""
-    mirrors = [_Mirror(flow, edges.get(flow.name, ()), world) for flow in flows]
+    mirrors = [_Mirror(flow, edges.get(flow.name, ()), graph) for flow in flows]
     ends = {end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)}
-    rules = {cluster: _own_rules(cluster, world, observed) for cluster in ends}
+    rules = {cluster: _own_rules(cluster, graph, observed) for cluster in ends}
     found: dict[AclRule, DesiredAcl] = {}
     fresh = True
     while fresh:
@@ -79,11 +82,11 @@ def _mirrored(
                     found[acl.rule] = acl
                     fresh = True
     for mirror in mirrors:
-        said += mirror.about()
+        diagnostics += mirror.about()
     return list(found.values())
 
 
-def _own_rules(name: str, world: ReplicationGraph, observed: Observed) -> set[AclRule]:
+def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[AclRule]:
     """The cluster's rules, live and declared, less those that a flow has made there."""
     cluster = observed.reachable(name)
     live: set[AclRule] = set()
@@ -94,7 +97,7 @@ def _own_rules(name: str, world: ReplicationGraph, observed: Observed) -> set[Ac
             if entry.address.kind is Kind.ACL and entry.origin.startswith("flow.")
         }
         live = {rule for rule in cluster.acls or () if rule.name not in made}
-    return live | {acl.rule for acl in world.topology.acls if acl.rule.cluster == name}
+    return live | {acl.rule for acl in graph.topology.acls if acl.rule.cluster == name}
 
 
 def _operations(rule: AclRule) -> Iterable[str]:
@@ -108,19 +111,19 @@ def _operations(rule: AclRule) -> Iterable[str]:
 class _Mirror:
     """What a flow makes of the rules at its source."""
 
-    def __init__(self, flow: Flow, edges: Sequence[CopyEdge], world: ReplicationGraph) -> None:
+    def __init__(self, flow: Flow, edges: Sequence[CopyEdge], graph: ReplicationGraph) -> None:
         self.flow = flow
         self._names = {edge.source.topic: edge.destination.topic for edge in edges}
-        self._way = world.router.ways[flow.name]
-        self._all = sorted(node.topic for node in world.real.nodes if node.cluster == flow.source_cluster)
-        self._left = {one for one in self._all if self._promoted(one, world)}
+        self._way = graph.router.ways[flow.name]
+        self._all = sorted(node.topic for node in graph.live.nodes if node.cluster == flow.source_cluster)
+        self._left = {one for one in self._all if self._promoted(one, graph)}
         self._everywhere: set[str] = set()
         self._split: set[str] = set()
 
-    def _promoted(self, topic: str, world: ReplicationGraph) -> bool:
+    def _promoted(self, topic: str, graph: ReplicationGraph) -> bool:
         """On its own: it was the flow's, and its readers go on reading under the same rules."""
         name = self.flow.name
-        return world.carried.promoted(name, topic) and world.router.name_there(name, topic) is not None
+        return graph.copied.is_promoted(name, topic) and graph.router.name_there(name, topic) is not None
 
     def of(self, rule: AclRule) -> Iterator[DesiredAcl]:
         operations = tuple(_operations(rule))
@@ -145,7 +148,7 @@ class _Mirror:
         if not taken:
             return []
         whole = all(topic in self._names or topic in self._left for topic in under)
-        prefix = prefix_there(self._way, rule.resource) if whole else None
+        prefix = destination_prefix(self._way, rule.resource) if whole else None
         if prefix is not None:
             return [(rule.resource, prefix, "PREFIXED")]
         self._split.add(rule.resource)
@@ -154,7 +157,7 @@ class _Mirror:
     def about(self) -> Iterator[Diagnostic]:
         flow = self.flow
         if self._everywhere:
-            yield of_flow(
+            yield flow_diagnostic(
                 warning,
                 flow,
                 f"rules on every topic (*) of {flow.source_cluster} are not mirrored, for they would reach"
@@ -163,7 +166,7 @@ class _Mirror:
                 "acl-on-everything",
             )
         if self._split:
-            yield of_flow(
+            yield flow_diagnostic(
                 warning,
                 flow,
                 "rules on a prefix are mirrored topic by topic, for the flow does not take every topic under"
@@ -171,3 +174,69 @@ class _Mirror:
                 "a new topic gets its rules at the next apply; or declare a prefixed rule under acls",
                 "acl-prefix",
             )
+
+
+def destination_prefix(way: CompiledRoute, prefix: str) -> str | None:
+    """The prefix that covers exactly the renamed topics; None where none does, or it can't be told."""
+    rename = way.route.rename
+    if way.route.undoes is not None:
+        return prefix if rename == SAME_NAME else None
+    match rename:
+        case Template(text):
+            before, _, after = text.replace("{source}", way.route.source).partition("{topic}")
+            return before + prefix if not after else None
+        case Table(names):
+            spoken_of = any(old.startswith(prefix) or new.startswith(prefix) for old, new in names)
+            return None if spoken_of else prefix
+        case Match(pattern, to):
+            return _through_match(pattern, to, prefix)
+        case _:
+            assert_never(rename)
+
+
+def _through_match(pattern: str, to: str, prefix: str) -> str | None:
+    """`a-(.*)` → `b-\\1` moves the prefix `a-x` to `b-x`. Other shapes are not looked into."""
+    shape = rename_match.shape(pattern, to)
+    groups = [piece for piece in shape.old if isinstance(piece, int)]
+    open_end = pattern.removesuffix("$").endswith(("(.*)", "(.+)"))
+    if len(groups) != 1 or not open_end or shape.new[-1] != groups[0]:
+        return None
+    old = "".join(piece for piece in shape.old if isinstance(piece, str))
+    new = "".join(piece for piece in shape.new if isinstance(piece, str))
+    return new + prefix.removeprefix(old) if prefix.startswith(old) else None
+
+
+def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
+    """Who may read a mirror may go on reading it. What kept writers off goes: it is theirs now."""
+    for _, flow in sorted(graph.topology.flows.items()):
+        there = observed.reachable(flow.destination_cluster)
+        if there is None or (graph.copied.is_running(flow.name) and not flow.promoted):
+            continue
+        made = {
+            entry.address.name
+            for entry in there.owned
+            if entry.address.kind is Kind.ACL
+            and entry.origin == f"flow.{flow.name}"
+            and entry.topology == graph.topology.name
+        }
+        mirrors = _promoted_mirrors(graph, observed, flow) if made else []
+        for rule in there.acls or ():
+            if rule.name in made and not _denies_writes(rule) and any(_covers(rule, one) for one in mirrors):
+                origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
+                yield DesiredAcl(rule, origin, flow.source)
+
+
+def _promoted_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> list[str]:
+    return [
+        there
+        for here, there in existing_mirrors(graph, observed, flow, declared=True)
+        if not graph.copied.copies(flow.name, here)
+    ]
+
+
+def _denies_writes(rule: AclRule) -> bool:
+    return rule.permission == "DENY" and rule.operation == "WRITE"
+
+
+def _covers(rule: AclRule, topic: str) -> bool:
+    return topic.startswith(rule.resource) if rule.pattern == "PREFIXED" else topic == rule.resource

@@ -1,11 +1,11 @@
 """Which settings a mirror topic takes from its source, and which it gives back."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
 from planner.model.topology import Configs, ConfigSync, Provenance
-from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings
+from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings, supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +57,34 @@ class ConfigRule:
         if self.sync is ConfigSync.OFF:
             return frozenset()
         return frozenset(key for key in explicit if key not in wanted and self._rule.follows(key))
+
+
+LARGEST = "max.message.bytes"
+
+
+def limits_to_lift(
+    now: PlannedTopicSettings, largest: int | None, before: Mapping[str, str], declared: Collection[str]
+) -> dict[str, str]:
+    """Returns the limits to lift, with their new values.
+
+    `largest` is the largest record batch that the failback may bring. `before` are the values of limits that
+    are lifted already. A declared limit stays as it is declared.
+    """
+    bounds = supported(BOUNDS, now.defaults)
+    wanted = {key: value for key, value in bounds.items() if key in before or now.effective(key) != value}
+    own = before.get(LARGEST) or (now.defaults.get(LARGEST) if LARGEST in before else now.effective(LARGEST))
+    if largest is not None and own is not None and own.isdecimal() and largest > int(own):
+        wanted[LARGEST] = str(largest)
+    return {key: value for key, value in wanted.items() if key not in declared}
+
+
+def values_to_restore(
+    now: PlannedTopicSettings, keys: Collection[str], before: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns what to restore of each lifted limit: "" where the topic has no value of its own."""
+    return {key: before.get(key, now.explicit.get(key, "")) for key in keys}
+
+
+def own_values(before: Mapping[str, str]) -> dict[str, str]:
+    """Returns the values that the topic had itself; the other limits go back to the cluster's own value."""
+    return {key: value for key, value in before.items() if value}

@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from planner.graph.acls import acls_known, acls_of
+from planner.graph.acls import acls_known, acls_of, kept_acls
 from planner.graph.flows import flows_of
 from planner.graph.jobs import jobs_of
 from planner.graph.lints import loops, names, selection, states, topics
 from planner.graph.lints.jobs import jobs
 from planner.graph.lints.security import security
 from planner.graph.merges import TopicMerges, merges_of
-from planner.graph.partitions import partitions_of
-from planner.graph.promoted import kept_acls
-from planner.graph.provenance import ReplicationLoop, provenance_of, rounds_of
-from planner.graph.replication_graph import ReplicationGraph, world_of
-from planner.graph.topics import DesiredTopics, topics_of
+from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
+from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
+from planner.graph.topics import DesiredTopics, partitions_of, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
@@ -22,45 +20,47 @@ from planner.model.observed import Observed, ObservedCluster
 from planner.model.owned import DECLARED
 from planner.model.topology import OnRemove, Provenance, Topology
 
-_HERE = PurePath()
+_CURRENT_FOLDER = PurePath()
 
 
-def expand(topology: Topology, observed: Observed, folder: PurePath = _HERE) -> Desired:
+def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_FOLDER) -> Desired:
     """All of it, with every lint. What hangs on a cluster that could not be read is in `unknown`.
 
     `folder` is where relative paths of the topology begin.
     """
     live = {name: one for name in observed.clusters if (one := observed.reachable(name)) is not None}
-    world = world_of(
+    graph = replication_graph_of(
         topology,
-        names={name: {*one.topics, *one.hidden} - leaving(topology, one) for name, one in live.items()},
-        dim={name: one.hidden for name, one in live.items()},
+        names={
+            name: {*one.topics, *one.hidden} - topics_to_delete(topology, one) for name, one in live.items()
+        },
+        undescribable={name: one.hidden for name, one in live.items()},
     )
-    edges = world.every_edge
-    rounds = rounds_of(edges)
-    merges = merges_of(edges, rounds, _unfiltered(topology))
-    provenance = provenance_of(world)
-    wanted = topics_of(world, observed, provenance)
-    acls = acls_of(world, observed)
-    flows = flows_of(world, observed, provenance, merges.native_only, rounds)
+    edges = graph.every_edge
+    loops_found = replication_loops(edges)
+    merges = merges_of(edges, loops_found, _unfiltered(topology))
+    provenance = provenance_of(graph)
+    wanted = topics_of(graph, observed, provenance)
+    acls = acls_of(graph, observed)
+    flows = flows_of(graph, observed, provenance, merges.native_only, loops_found)
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
-        acls=_with_held(acls.desired, world, observed),
+        acls=_with_kept_acls(acls.desired, graph, observed),
         flows=flows,
         jobs=jobs_of(topology, observed, flows, folder),
-        unknown=_unknown(world, observed),
+        unknown=_unknown(graph, observed),
         diagnostics=_in_order(
             [
-                *_without_clusters(world, rounds, merges),
-                *_with_clusters(world, wanted, observed),
+                *_without_clusters(graph, loops_found, merges),
+                *_with_clusters(graph, wanted, observed),
                 *acls.diagnostics,
             ]
         ),
     )
 
 
-def leaving(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
+def topics_to_delete(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
     """Topics that this plan deletes, because they were declared with on_remove: delete and no longer are.
 
     Nothing is made out of them; one that a flow makes is wanted all the same.
@@ -81,68 +81,68 @@ def leaving(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
 
 def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
     """What can be known without any cluster: that of the topology's own words."""
-    world = world_of(topology, {}, offline=True)
+    graph = replication_graph_of(topology, {}, offline=True)
     nothing = Observed({})
-    edges = world.every_edge
-    rounds = rounds_of(edges)
-    merges = merges_of(edges, rounds, _unfiltered(topology))
+    edges = graph.every_edge
+    loops_found = replication_loops(edges)
+    merges = merges_of(edges, loops_found, _unfiltered(topology))
     return _in_order(
         [
-            *_without_clusters(world, rounds, merges),
-            *topics.fewer_partitions(world, partitions_of(world, nothing)),
-            *topics.min_insync(topics_of(world, nothing, provenance_of(world)), world, nothing),
+            *_without_clusters(graph, loops_found, merges),
+            *topics.fewer_partitions(graph, partitions_of(graph, nothing)),
+            *topics.min_insync(topics_of(graph, nothing, provenance_of(graph)), graph, nothing),
         ]
     )
 
 
 def _without_clusters(
-    world: ReplicationGraph, rounds: Sequence[ReplicationLoop], merges: TopicMerges
+    graph: ReplicationGraph, loops_found: Sequence[ReplicationLoop], merges: TopicMerges
 ) -> Iterable[Diagnostic]:
-    named = [*world.real.edges, *world.supposed.edges]
-    certain = {*world.real.nodes, *world.supposed.nodes}
-    yield from states.states(world.topology)
-    yield from jobs(world.topology)
-    yield from security(world.topology)
-    yield from selection.reserved_names(world)
-    yield from selection.flows_without_topics(world)
-    yield from names.illegal_names(world, named)
-    yield from names.collisions(world, [one for one in merges.collisions if one.node in certain])
-    yield from names.metric_collisions(world)
-    yield from loops.loops(world, rounds)
-    yield from loops.identity_merges(world, rounds)
-    yield from loops.two_ways(world, merges.two_ways)
+    named = [*graph.live.edges, *graph.declared.edges]
+    certain = {*graph.live.nodes, *graph.declared.nodes}
+    yield from states.states(graph.topology)
+    yield from jobs(graph.topology)
+    yield from security(graph.topology)
+    yield from selection.reserved_names(graph)
+    yield from selection.flows_without_topics(graph)
+    yield from names.illegal_names(graph, named)
+    yield from names.collisions(graph, [one for one in merges.collisions if one.node in certain])
+    yield from names.metric_collisions(graph)
+    yield from loops.provenance_of_loops(graph, loops_found)
+    yield from loops.identity_merges(graph, loops_found)
+    yield from loops.duplicate_paths(graph, merges.duplicate_paths)
 
 
 def _with_clusters(
-    world: ReplicationGraph, wanted: DesiredTopics, observed: Observed
+    graph: ReplicationGraph, wanted: DesiredTopics, observed: Observed
 ) -> Iterable[Diagnostic]:
-    yield from selection.selections(world)
-    yield from selection.groups_without_data(world, observed)
-    yield from selection.hidden_groups(world, observed)
-    yield from topics.fewer_partitions(world, wanted.partitions)
-    yield from topics.replication(wanted.desired, world, observed)
-    yield from topics.internal_replication(world, observed)
-    yield from topics.min_insync(wanted, world, observed)
-    yield from topics.declared_otherwise(wanted, world)
-    yield from topics.retention(wanted, world)
+    yield from selection.selections(graph)
+    yield from selection.groups_without_data(graph, observed)
+    yield from selection.hidden_groups(graph, observed)
+    yield from topics.fewer_partitions(graph, wanted.partitions)
+    yield from topics.replication(wanted.desired, graph, observed)
+    yield from topics.internal_replication(graph, observed)
+    yield from topics.min_insync(wanted, graph, observed)
+    yield from topics.declared_otherwise(wanted, graph)
+    yield from topics.retention(wanted, graph)
 
 
 def _unfiltered(topology: Topology) -> frozenset[str]:
     return frozenset(flow.name for flow in topology.flows.values() if flow.provenance is Provenance.OFF)
 
 
-def _with_held(
-    acls: Sequence[DesiredAcl], world: ReplicationGraph, observed: Observed
+def _with_kept_acls(
+    acls: Sequence[DesiredAcl], graph: ReplicationGraph, observed: Observed
 ) -> tuple[DesiredAcl, ...]:
     """What was mirrored before is held, not taken away, where the source's rules could not be read, and of
     what was promoted or failed over.
     """
     wanted = {acl.rule: acl for acl in acls}
-    for kept in kept_acls(world, observed):
+    for kept in kept_acls(graph, observed):
         wanted.setdefault(kept.rule, kept)
-    for flow in world.flows:
+    for flow in graph.flows:
         there = observed.reachable(flow.destination_cluster)
-        if there is None or not world.carried.running(flow.name) or acls_known(flow, observed):
+        if there is None or not graph.copied.is_running(flow.name) or acls_known(flow, observed):
             continue
         made = {entry.address.name for entry in there.owned if entry.origin == f"flow.{flow.name}"}
         for rule in there.acls or ():
@@ -152,11 +152,11 @@ def _with_held(
     return tuple(wanted[rule] for rule in sorted(wanted))
 
 
-def _unknown(world: ReplicationGraph, observed: Observed) -> dict[str, str]:
+def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
     unknown: dict[str, str] = {}
-    readable = {flow.name for flow in world.flows}
-    for flow in world.topology.flows.values():
-        if not world.carried.running(flow.name):
+    readable = {flow.name for flow in graph.flows}
+    for flow in graph.topology.flows.values():
+        if not graph.copied.is_running(flow.name):
             continue
         address = str(flow_address(flow.name))
         if flow.name not in readable:
@@ -166,11 +166,11 @@ def _unknown(world: ReplicationGraph, observed: Observed) -> dict[str, str]:
                 live = observed.reachable(cluster)
                 if live is not None and "acls" in live.unreadable and not acls_known(flow, observed):
                     unknown[address] = f"the ACLs of {cluster} could not be read: {live.unreadable['acls']}"
-    for node in world.real.nodes:
-        if world.is_dim(node) and any(
-            flow.source_cluster == node.cluster and world.router.ways[flow.name].answer(node.topic).taken
-            for flow in world.flows
-            if world.carried.carries(flow.name, node.topic)
+    for node in graph.live.nodes:
+        if graph.is_undescribable(node) and any(
+            flow.source_cluster == node.cluster and graph.router.ways[flow.name].answer(node.topic).taken
+            for flow in graph.flows
+            if graph.copied.copies(flow.name, node.topic)
         ):
             unknown[str(topic_address(*node))] = f"not authorized to describe {node}"
     return dict(sorted(unknown.items()))

@@ -19,7 +19,7 @@ class Failback:
     flow: Flow
     back: Flow | None = None
     exclude: tuple[str, ...] = ()
-    carried: bool = False
+    covered: bool = False
     job: str = ""
 
     @property
@@ -27,7 +27,7 @@ class Failback:
         return self.back.name if self.back is not None else f"{self.flow.name}-back"
 
 
-def homecomings(topology: Topology, cluster: str) -> list[Failback]:
+def pending_failbacks(topology: Topology, cluster: str) -> list[Failback]:
     """Of the flows out of a cluster that ended. What came home over a promoted way back is no news."""
     jobs = {flow.job for flow in topology.flows.values() if flow.destination_cluster == cluster}
     job = min(jobs) if jobs and cluster not in jobs else ""
@@ -40,7 +40,7 @@ def homecomings(topology: Topology, cluster: str) -> list[Failback]:
     ]
 
 
-def came_home(topology: Topology, cluster: str) -> list[Failback]:
+def resumed_failbacks(topology: Topology, cluster: str) -> list[Failback]:
     """Flows out of a cluster that run again over their way back: a switch that may have been cut."""
     return [
         Failback(flow, back)
@@ -52,27 +52,32 @@ def came_home(topology: Topology, cluster: str) -> list[Failback]:
     ]
 
 
-def without_carried(one: Failback, topology: Topology, here: Iterable[str], there: Iterable[str]) -> Failback:
+def without_covered(
+    one: Failback, topology: Topology, source_topics: Iterable[str], destination_topics: Iterable[str]
+) -> Failback:
     """`here` and `there` are the topics at both sides of the flow. Two flows must not bring home the same:
     what others do is left to them, with what they will find tomorrow where their rules can be said.
     """
     router = router_of(topology)
     way = router.ways[one.flow.name]
     others = list(_others(one.flow, topology))
-    topics = {*here, *(topic for name in there if (topic := way.topic_here(name)) is not None)}
+    topics = {
+        *source_topics,
+        *(topic for name in destination_topics if (topic := way.topic_here(name)) is not None),
+    }
     named = {name: topic for topic in topics if (name := router.name_there(one.flow.name, topic)) is not None}
-    carried = {
+    covered = {
         name
         for name, topic in named.items()
         if any(router.name_there(other.name, name) == topic for other in others)
     }
-    if not carried:
+    if not covered:
         return one
     rules = tuple(dict.fromkeys(rule for other in others for rule in other.topics.include))
-    left = named.keys() - carried
-    whole = carried <= _matched(rules, carried) and not _matched(rules, left)
-    exclude = rules if whole else tuple(re.escape(name) for name in sorted(carried))
-    return replace(one, exclude=exclude, carried=not left)
+    left = named.keys() - covered
+    whole = covered <= _matched(rules, covered) and not _matched(rules, left)
+    exclude = rules if whole else tuple(re.escape(name) for name in sorted(covered))
+    return replace(one, exclude=exclude, covered=not left)
 
 
 def _matched(rules: Collection[str], names: Iterable[str]) -> set[str]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from planner.graph.promoted import promoted_topics
 from planner.graph.provenance import ReplicationLoop
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topic_graph import CopyEdge, TopicNode
-from planner.graph.topics import standing_mirrors
+from planner.graph.topics import existing_mirrors
 from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed
 from planner.model.topology import Flow, Provenance
@@ -14,35 +13,35 @@ from runtime.contract.spec.route import RouteDecision
 
 
 def flows_of(
-    world: ReplicationGraph,
+    graph: ReplicationGraph,
     observed: Observed,
     provenance: Mapping[str, Provenance],
     native_only: frozenset[str],
-    rounds: Sequence[ReplicationLoop],
+    loops: Sequence[ReplicationLoop],
 ) -> tuple[DesiredFlow, ...]:
-    edges = world.real.by_flow()
-    into = world.real.incoming()
-    circling = {node for one in rounds for node in one.nodes}
-    readable = {flow.name for flow in world.flows}
+    edges = graph.live.by_flow()
+    into = graph.live.incoming()
+    looping = {node for one in loops for node in one.nodes}
+    readable = {flow.name for flow in graph.flows}
     found = []
-    for name, flow in sorted(world.topology.flows.items()):
+    for name, flow in sorted(graph.topology.flows.items()):
         own = edges.get(name, [])
         known = name in readable
-        if world.carried.running(name):
+        if graph.copied.is_running(name):
             topics = tuple((edge.source.topic, edge.destination.topic) for edge in own)
         else:
-            topics, known = tuple(sorted(standing_mirrors(world, observed, flow))), True
+            topics, known = tuple(sorted(existing_mirrors(graph, observed, flow))), True
         found.append(
             DesiredFlow(
                 flow=flow,
                 topics=topics,
-                hidden=tuple(sorted(world.real.left_out.get((name, RouteDecision.DENIED), ()))),
+                hidden=tuple(sorted(graph.live.left_out.get((name, RouteDecision.DENIED), ()))),
                 provenance=_filter(flow, provenance[name], native_only).value,
-                provenance_reason=_reason(flow, provenance[name], native_only, rounds),
+                provenance_reason=_reason(flow, provenance[name], native_only, loops),
                 selection_known=known,
                 native_only=name in native_only,
-                shared=any(_is_shared(edge, circling, into) for edge in own),
-                promoted=promoted_topics(world, observed, flow),
+                shared=any(_is_shared(edge, looping, into) for edge in own),
+                promoted=promoted_topics(graph, observed, flow),
             )
         )
     return tuple(found)
@@ -57,7 +56,7 @@ def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Prov
 
 
 def _reason(
-    flow: Flow, chosen: Provenance, native_only: frozenset[str], rounds: Sequence[ReplicationLoop]
+    flow: Flow, chosen: Provenance, native_only: frozenset[str], loops: Sequence[ReplicationLoop]
 ) -> str:
     """Returns why `auto` came to this filter; nothing where the topology names one."""
     if flow.provenance is not Provenance.AUTO:
@@ -72,11 +71,23 @@ def _reason(
             return f"no flow brings these topics back to {source}"
         case Provenance.BATCH:
             return f"{source} and {destination} copy topics to each other under one name"
-        case Provenance.HEADERS if any(one.longer and flow.name in one.flows for one in rounds):
+        case Provenance.HEADERS if any(one.longer and flow.name in one.flows for one in loops):
             return "copies can come round over more than two clusters"
         case _:
             return "a flow of the same loop needs headers"
 
 
-def _is_shared(edge: CopyEdge, circling: set[TopicNode], into: Mapping[TopicNode, list[CopyEdge]]) -> bool:
-    return edge.destination in circling or len(into[edge.destination]) > 1
+def _is_shared(edge: CopyEdge, looping: set[TopicNode], into: Mapping[TopicNode, list[CopyEdge]]) -> bool:
+    return edge.destination in looping or len(into[edge.destination]) > 1
+
+
+def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> tuple[str, ...]:
+    """By their names at the source: of what is there, else of the mirrors that the flow made."""
+    if not flow.promoted:
+        return ()
+    if flow.source_cluster in graph.names:
+        router = graph.router
+        there = [one for one in graph.names[flow.source_cluster] if router.name_there(flow.name, one)]
+    else:
+        there = [here for here, _ in existing_mirrors(graph, observed, flow)]
+    return tuple(sorted(topic for topic in there if graph.copied.is_promoted(flow.name, topic)))

@@ -26,12 +26,12 @@ class TopicMerges:
     """`collisions`: different records under one name. `two_ways`: the same record, twice."""
 
     collisions: tuple[TopicMerge, ...]
-    two_ways: tuple[TopicMerge, ...]
+    duplicate_paths: tuple[TopicMerge, ...]
     native_only: frozenset[str]  # flows that leave to the direct flows what those bring
 
 
 def merges_of(
-    edges: Sequence[CopyEdge], rounds: Sequence[ReplicationLoop], unfiltered: frozenset[str]
+    edges: Sequence[CopyEdge], loops: Sequence[ReplicationLoop], unfiltered: frozenset[str]
 ) -> TopicMerges:
     """`unfiltered` flows cannot tell a native record from a copied one: their provenance is off by wish."""
     into: dict[TopicNode, list[CopyEdge]] = {}
@@ -40,7 +40,7 @@ def merges_of(
     crowded = {node: found for node, found in into.items() if len(found) > 1}
     if not crowded:
         return TopicMerges((), (), frozenset())
-    place = {node: at for at, one in enumerate(rounds) for node in one.nodes}
+    place = {node: at for at, one in enumerate(loops) for node in one.nodes}
     collisions, twice = [], []
     for node, found in sorted(crowded.items()):
         ancestors = {edge.source: _ancestors(edge.source, node, into) for edge in found}
@@ -50,17 +50,17 @@ def merges_of(
                 collisions.append(merge)
             elif ancestors[one.source] & ancestors[other.source]:
                 twice.append(merge)
-            elif not _one_round(place, one.source, other.source, node):
+            elif not _in_one_loop(place, one.source, other.source, node):
                 collisions.append(merge)
     native = _native_only(edges, into, twice) - unfiltered
     left = [merge for merge in twice if not set(merge.flows) <= native]
     return TopicMerges(tuple(collisions), tuple(left), native)
 
 
-def _one_round(place: Mapping[TopicNode, int], *nodes: TopicNode) -> bool:
+def _in_one_loop(place: Mapping[TopicNode, int], *nodes: TopicNode) -> bool:
     """Whether all of them come round to each other: one topic, held at several clusters."""
-    rounds = {place.get(node) for node in nodes}
-    return len(rounds) == 1 and None not in rounds
+    loops = {place.get(node) for node in nodes}
+    return len(loops) == 1 and None not in loops
 
 
 def _ancestors(

@@ -61,5 +61,7 @@ class DiagnosticBuilder(Protocol):
     ) -> Diagnostic: ...
 
 
-def of_flow(build: DiagnosticBuilder, flow: Flow, summary: str, way_out: str, code: str) -> Diagnostic:
+def flow_diagnostic(
+    build: DiagnosticBuilder, flow: Flow, summary: str, way_out: str, code: str
+) -> Diagnostic:
     return build(summary, way_out, address=str(flow_address(flow.name)), source=flow.source, code=code)

@@ -10,8 +10,8 @@ whom no rule speaks of, and then the first rule on a topic would shut out its re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from planner.graph.messages import counted, listed, of_flow
-from planner.graph.provenance import rounds_of
+from planner.graph.messages import counted, flow_diagnostic, listed
+from planner.graph.provenance import replication_loops
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topic_graph import CopyEdge
 from planner.model.desired import DesiredAcl, MirroredBy
@@ -23,14 +23,18 @@ EVERYONE = "User:*"
 
 
 def protection(
-    flow: Flow, edges: Sequence[CopyEdge], world: ReplicationGraph, observed: Observed, said: list[Diagnostic]
+    flow: Flow,
+    edges: Sequence[CopyEdge],
+    graph: ReplicationGraph,
+    observed: Observed,
+    diagnostics: list[Diagnostic],
 ) -> Iterator[DesiredAcl]:
     cluster = observed.reachable(flow.destination_cluster)
     if cluster is None or cluster.acls is None:
         return
-    job = job_principal(world.topology.clusters[flow.destination_cluster])
-    shared = {node for one in rounds_of(world.real.edges) for node in one.nodes}
-    declared = [acl.rule for acl in world.topology.acls if acl.rule.cluster == cluster.name]
+    job = job_principal(graph.topology.clusters[flow.destination_cluster])
+    shared = {node for one in replication_loops(graph.live.edges) for node in one.nodes}
+    declared = [acl.rule for acl in graph.topology.acls if acl.rule.cluster == cluster.name]
     writers = _Writers((*cluster.acls, *declared))
     unknown: set[str] = set()
     everyone: set[str] = set()
@@ -47,7 +51,7 @@ def protection(
                 rule = AclRule(cluster.name, "TOPIC", name, "LITERAL", principal, "*", "WRITE", "DENY")
                 yield DesiredAcl(rule, MirroredBy(flow.name, *edge.source), flow.source)
     both = {edge.destination.topic for edge in edges if edge.destination in shared}
-    said += _about(flow, unknown, everyone, both)
+    diagnostics += _warnings(flow, unknown, everyone, both)
 
 
 class _Writers:
@@ -82,10 +86,10 @@ def job_principal(cluster: Cluster) -> str | None:
     return f"User:{user}" if sasl and isinstance(user, str) else None
 
 
-def _about(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str]) -> Iterator[Diagnostic]:
+def _warnings(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str]) -> Iterator[Diagnostic]:
     to = flow.destination_cluster
     if unknown:
-        yield of_flow(
+        yield flow_diagnostic(
             warning,
             flow,
             f"protect: acl keeps nobody off: the topology does not tell as whom the job writes, and one of"
@@ -95,7 +99,7 @@ def _about(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str]) 
             "protect-unknown-principal",
         )
     if everyone:
-        yield of_flow(
+        yield flow_diagnostic(
             warning,
             flow,
             f"protect: acl cannot close {counted(everyone)}: a rule lets User:* write, and denying"
@@ -104,7 +108,7 @@ def _about(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str]) 
             "protect-everyone",
         )
     if shared:
-        yield of_flow(
+        yield flow_diagnostic(
             warning,
             flow,
             f"protect: acl does not apply to {counted(shared)}: both sides write",

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import CopyEdge, TopicNode, circling_clusters, reach, rounds
+from planner.graph.topic_graph import (
+    CopyEdge,
+    TopicNode,
+    build_copy_graph,
+    clusters_form_loop,
+    strongly_connected,
+)
 from planner.model.topology import Flow, Provenance
 from runtime.contract.spec.rename import Match, Table, Template
 
@@ -26,11 +32,11 @@ class ReplicationLoop:
     longer: bool  # than there and back between two clusters
 
 
-def rounds_of(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
+def replication_loops(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
     """Every strongly connected component of more than one topic."""
-    if not circling_clusters(edges):
+    if not clusters_form_loop(edges):
         return []
-    components = [component for component in rounds(edges) if len(component) > 1]
+    components = [component for component in strongly_connected(edges) if len(component) > 1]
     place = {node: at for at, component in enumerate(components) for node in component}
     inside: dict[int, list[CopyEdge]] = {}
     for edge in edges:
@@ -50,62 +56,62 @@ def _longer(edges: Iterable[CopyEdge]) -> bool:
     return len(pairs) >= len(nodes)
 
 
-def provenance_of(world: ReplicationGraph) -> dict[str, Provenance]:
+def provenance_of(graph: ReplicationGraph) -> dict[str, Provenance]:
     """What the provenance of each flow comes to, whatever its state: a failover must not change it."""
-    edges = possible_edges(world)
-    found = rounds_of(edges)
-    circling = {node for one in found for node in one.nodes}
+    edges = possible_edges(graph)
+    found = replication_loops(edges)
+    looping = {node for one in found for node in one.nodes}
     groups = _components(
-        world,
+        graph,
         [
             edge
             for edge in edges
-            if edge.source.topic == edge.destination.topic or {edge.source, edge.destination} <= circling
+            if edge.source.topic == edge.destination.topic or {edge.source, edge.destination} <= looping
         ],
     )
     chosen: dict[str, Provenance] = {}
     for group in groups:
-        mode = _mode([one for one in found if one.flows & group], group, world)
+        mode = _mode([one for one in found if one.flows & group], group, graph)
         for name in group:
-            own = world.flow(name).provenance
+            own = graph.flow(name).provenance
             chosen[name] = mode if own is Provenance.AUTO else own
     return chosen
 
 
-def _mode(found: Sequence[ReplicationLoop], group: frozenset[str], world: ReplicationGraph) -> Provenance:
+def _mode(found: Sequence[ReplicationLoop], group: frozenset[str], graph: ReplicationGraph) -> Provenance:
     if not found:
         return Provenance.OFF
-    asked = {world.flow(name).provenance for name in group}
+    asked = {graph.flow(name).provenance for name in group}
     if Provenance.HEADERS in asked or any(one.longer for one in found):
         return Provenance.HEADERS
     return Provenance.BATCH
 
 
-def possible_edges(world: ReplicationGraph) -> list[CopyEdge]:
+def possible_edges(graph: ReplicationGraph) -> list[CopyEdge]:
     """All that may be copied, by flows in any state, and by those whose source cannot be read."""
-    flows = world.topology.flows.values()
-    edges = world.every_edge if world.all_carried else _reached_by_all(world)
+    flows = graph.topology.flows.values()
+    edges = graph.every_edge if graph.all_carried else _reached_by_all(graph)
     return edges + [
         CopyEdge(flow.name, TopicNode(flow.source_cluster, ANY), TopicNode(flow.destination_cluster, ANY))
         for flow in flows
-        if world.router.ways[flow.name].open_ended and keeps_some_names(flow, world)
+        if graph.router.ways[flow.name].open_ended and keeps_some_names(flow, graph)
     ]
 
 
-def _reached_by_all(world: ReplicationGraph) -> list[CopyEdge]:
-    flows = world.topology.flows.values()
-    starts = {*world.real.nodes, *world.supposed.nodes, *world.imagined.nodes}
+def _reached_by_all(graph: ReplicationGraph) -> list[CopyEdge]:
+    flows = graph.topology.flows.values()
+    starts = {*graph.live.nodes, *graph.declared.nodes, *graph.sampled.nodes}
     starts |= {
         TopicNode(flow.source_cluster, topic)
         for flow in flows
-        for topic in world.router.ways[flow.name].written_out
+        for topic in graph.router.ways[flow.name].written_out
     }
-    return reach(world.router, flows, starts, lambda _flow, _topic: True).edges
+    return build_copy_graph(graph.router, flows, starts, lambda _flow, _topic: True).edges
 
 
-def keeps_some_names(flow: Flow, world: ReplicationGraph) -> bool:
+def keeps_some_names(flow: Flow, graph: ReplicationGraph) -> bool:
     """Whether a topic that nobody has named may keep its name."""
-    match world.router.ways[flow.name].route.rename:
+    match graph.router.ways[flow.name].route.rename:
         case Template(text):
             return text == "{topic}"
         case Match() | Table():
@@ -114,9 +120,9 @@ def keeps_some_names(flow: Flow, world: ReplicationGraph) -> bool:
             assert_never(rename)
 
 
-def _components(world: ReplicationGraph, edges: Iterable[CopyEdge]) -> list[frozenset[str]]:
+def _components(graph: ReplicationGraph, edges: Iterable[CopyEdge]) -> list[frozenset[str]]:
     """Flows that meet at a topic belong together."""
-    parent = {name: name for name in world.topology.flows}
+    parent = {name: name for name in graph.topology.flows}
 
     def root(name: str) -> str:
         while parent[name] != name:

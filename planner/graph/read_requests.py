@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from planner.graph.replication_graph import ReplicationGraph, world_of
+from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
 from planner.graph.routes import group_selector
 from planner.model.topology import ConfigSync, Protect, Topology
 from runtime.contract.spec.mirror import ALWAYS
@@ -42,48 +42,48 @@ class ReadRequest:
 
     def details(self, names: Mapping[str, Collection[str]]) -> dict[str, ClusterReadRequest]:
         """`names`: the topics of each cluster that could be read."""
-        world = world_of(self.topology, names)
-        return {name: _cluster(name, world) for name in sorted(names) if name in self.topology.clusters}
+        graph = replication_graph_of(self.topology, names)
+        return {name: _cluster(name, graph) for name in sorted(names) if name in self.topology.clusters}
 
 
-def wants(topology: Topology) -> ReadRequest:
+def read_request_of(topology: Topology) -> ReadRequest:
     return ReadRequest(topology)
 
 
-def _cluster(name: str, world: ReplicationGraph) -> ClusterReadRequest:
-    flows = world.topology.flows.values()
-    topics = {topic.name for topic in world.topology.topics if topic.cluster == name}
+def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
+    flows = graph.topology.flows.values()
+    topics = {topic.name for topic in graph.topology.topics if topic.cluster == name}
     every_key = set()
-    for edge in (*world.real.edges, *world.supposed.edges):
+    for edge in (*graph.live.edges, *graph.declared.edges):
         for node in (edge.source, edge.destination):
             if node.cluster == name:
                 topics.add(node.topic)
-        if edge.source.cluster == name and world.flow(edge.flow).configs.sync is ConfigSync.ALL:
+        if edge.source.cluster == name and graph.flow(edge.flow).configs.sync is ConfigSync.ALL:
             every_key.add(edge.source.topic)
-    acls = any(acl.rule.cluster == name for acl in world.topology.acls) or any(
+    acls = any(acl.rule.cluster == name for acl in graph.topology.acls) or any(
         (flow.acls_sync and name in (flow.source_cluster, flow.destination_cluster))
         or (flow.protect is Protect.ACL and flow.destination_cluster == name)
         for flow in flows
     )
-    declared = {key for topic in world.topology.topics if topic.cluster == name for key in topic.config}
+    declared = {key for topic in graph.topology.topics if topic.cluster == name for key in topic.config}
     return ClusterReadRequest(
         topics=frozenset(topic for topic in topics if not is_reserved(topic)),
         keys=EFFECTIVE | declared,
         every_key=frozenset(every_key),
         acls=acls,
-        groups=frozenset(_groups(name, world)),
+        groups=frozenset(_groups(name, graph)),
         denied_groups=any(
             flow.source_cluster == name and flow.groups.sync and flow.groups.select.default_exclude
-            for flow in world.flows
-            if world.carried.running(flow.name)
+            for flow in graph.flows
+            if graph.copied.is_running(flow.name)
         ),
     )
 
 
-def _groups(name: str, world: ReplicationGraph) -> set[str]:
+def _groups(name: str, graph: ReplicationGraph) -> set[str]:
     """Groups that a flow from here names: whether they read what it copies is a lint."""
     groups: set[str] = set()
-    for flow in world.flows:
+    for flow in graph.flows:
         if flow.source_cluster == name and flow.groups.sync:
             groups |= group_selector(flow).written_out
     return groups

@@ -1,12 +1,14 @@
 """What is there to copy: the topology's own topics and those of the clusters that could be read."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.graph.routes import CopiedTopics, router_of
-from planner.graph.sample import sample
-from planner.graph.topic_graph import CopyEdge, CopyGraph, TopicNode, reach
+from planner.graph.topic_graph import CopyEdge, CopyGraph, TopicNode, build_copy_graph
 from planner.model.topology import Flow, Topic, Topology
+from runtime.contract.spec.naming import illegal_because
+from runtime.contract.spec.regex import matches
 from runtime.contract.spec.route import Router, is_reserved
 
 
@@ -21,66 +23,70 @@ class ReplicationGraph:
 
     topology: Topology
     router: Router
-    carried: CopiedTopics
+    copied: CopiedTopics
     names: Mapping[str, Collection[str]]
-    dim: Mapping[str, Collection[str]]
-    declared: Mapping[TopicNode, Topic]
+    undescribable: Mapping[str, Collection[str]]
+    declared_topics: Mapping[TopicNode, Topic]
     flows: tuple[Flow, ...]  # those whose source could be read
-    real: CopyGraph
-    supposed: CopyGraph
-    imagined: CopyGraph
+    live: CopyGraph
+    declared: CopyGraph
+    sampled: CopyGraph
 
     @property
     def every_edge(self) -> list[CopyEdge]:
-        return [*self.real.edges, *self.supposed.edges, *self.imagined.edges]
+        return [*self.live.edges, *self.declared.edges, *self.sampled.edges]
 
     @property
     def all_carried(self) -> bool:
         """Whether every flow runs with all its topics, and its source could be read."""
         flows = self.topology.flows.values()
-        running = all(self.carried.running(flow.name) and not flow.promoted for flow in flows)
-        return running and len(self.flows) == len(flows) and not any(self.dim.values())
+        running = all(self.copied.is_running(flow.name) and not flow.promoted for flow in flows)
+        return running and len(self.flows) == len(flows) and not any(self.undescribable.values())
 
     def exists(self, node: TopicNode) -> bool:
         return node.topic in self.names.get(node.cluster, ())
 
-    def is_dim(self, node: TopicNode) -> bool:
-        return node.topic in self.dim.get(node.cluster, ())
+    def is_undescribable(self, node: TopicNode) -> bool:
+        return node.topic in self.undescribable.get(node.cluster, ())
 
     def flow(self, name: str) -> Flow:
         return self.topology.flows[name]
 
 
-def world_of(
+def replication_graph_of(
     topology: Topology,
     names: Mapping[str, Collection[str]],
-    dim: Mapping[str, Collection[str]] | None = None,
+    undescribable: Mapping[str, Collection[str]] | None = None,
     *,
     offline: bool = False,
 ) -> ReplicationGraph:
     """Offline, every cluster counts as readable and holds what is declared."""
     router = router_of(topology)
-    carried = CopiedTopics(topology)
-    dim = dim or {}
-    declared = {TopicNode(topic.cluster, topic.name): topic for topic in topology.topics}
+    copied = CopiedTopics(topology)
+    undescribable = undescribable or {}
+    declared_topics = {TopicNode(topic.cluster, topic.name): topic for topic in topology.topics}
     by_name = [flow for _, flow in sorted(topology.flows.items())]
     flows = tuple(flow for flow in by_name if offline or flow.source_cluster in names)
 
-    def carries(flow: str, topic: str) -> bool:
-        if not carried.carries(flow, topic):
+    def copies(flow: str, topic: str) -> bool:
+        if not copied.copies(flow, topic):
             return False
         route = router.ways[flow].route
-        if topic not in dim.get(route.source, ()):
+        if topic not in undescribable.get(route.source, ()):
             return True
         # Nothing is made out of a topic that we may not see; a mirror that is there stays one.
         return router.ways[flow].name_there(topic) in names.get(route.destination, ())
 
-    live = (TopicNode(cluster, name) for cluster in names for name in names[cluster] if not is_reserved(name))
-    real = reach(router, flows, [*live, *declared], carries)
-    supposed = reach(router, flows, list(_written_out(router, flows)), carries, real.nodes)
-    known = real.nodes | supposed.nodes
-    imagined = reach(router, flows, list(_samples(topology, flows)), carries, known)
-    return ReplicationGraph(topology, router, carried, names, dim, declared, flows, real, supposed, imagined)
+    observed_nodes = (
+        TopicNode(cluster, name) for cluster in names for name in names[cluster] if not is_reserved(name)
+    )
+    live = build_copy_graph(router, flows, [*observed_nodes, *declared_topics], copies)
+    declared = build_copy_graph(router, flows, list(_written_out(router, flows)), copies, live.nodes)
+    known = live.nodes | declared.nodes
+    sampled = build_copy_graph(router, flows, list(_samples(topology, flows)), copies, known)
+    return ReplicationGraph(
+        topology, router, copied, names, undescribable, declared_topics, flows, live, declared, sampled
+    )
 
 
 def _written_out(router: Router, flows: Iterable[Flow]) -> Iterator[TopicNode]:
@@ -95,6 +101,28 @@ def _samples(topology: Topology, flows: Iterable[Flow]) -> Iterator[TopicNode]:
         if flow.reverse_of in topology.flows:
             continue
         for pattern in flow.topics.include:
-            name = sample(pattern)
+            name = sample_name(pattern)
             if name is not None and not is_reserved(name):
                 yield TopicNode(flow.source_cluster, name)
+
+
+_STEPS = (
+    (re.compile(r"\\[dD]"), "0"),
+    (re.compile(r"\\[wWS]"), "x"),
+    (re.compile(r"\\([^A-Za-z0-9])"), "\\1"),
+    (re.compile(r"\[\^[^\]]*\]"), "x"),
+    (re.compile(r"\[([A-Za-z0-9_])[^\]]*\]"), "\\1"),
+    (re.compile(r"\((?:\?:)?([^()|]*)(?:\|[^()]*)?\)"), "\\1"),
+    (re.compile(r"\{\d*,?\d*\}|[*+?^$]"), ""),
+)
+
+
+def sample_name(pattern: str) -> str | None:
+    """One legal name that the whole pattern matches; None where none was found easily."""
+    guess = re.sub(r"(?<!\\)\.", "x", pattern)
+    for step, by in _STEPS:
+        guess = step.sub(by, guess)
+    for name in (guess, guess.split("|")[0]):
+        if illegal_because(name) is None and matches(pattern, name):
+            return name
+    return None

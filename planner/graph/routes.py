@@ -46,7 +46,7 @@ def group_selector(flow: Flow) -> Selector:
     return Selector(SelectionRules(select.include, select.exclude, select.default_exclude, GROUP_DENIALS))
 
 
-def unsynced(flow: Flow, group: str) -> str:
+def reason_not_synced(flow: Flow, group: str) -> str:
     """Why the flow leaves a group alone; nothing where it does not."""
     if not flow.groups.sync:
         return "groups.sync is off for this flow"
@@ -74,11 +74,11 @@ class CopiedTopics:
         }
         self._running = {flow.name for flow in topology.flows.values() if flow.state in RUNNING}
 
-    def running(self, flow: str) -> bool:
+    def is_running(self, flow: str) -> bool:
         return flow in self._running
 
-    def carries(self, flow: str, topic: str) -> bool:
-        return flow in self._running and not self.promoted(flow, topic)
+    def copies(self, flow: str, topic: str) -> bool:
+        return flow in self._running and not self.is_promoted(flow, topic)
 
-    def promoted(self, flow: str, topic: str) -> bool:
+    def is_promoted(self, flow: str, topic: str) -> bool:
         return flow in self._promoted and self._promoted[flow].match(topic)

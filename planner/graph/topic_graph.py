@@ -50,21 +50,21 @@ class CopyGraph:
         return edges
 
 
-def reach(
+def build_copy_graph(
     router: Router,
     flows: Iterable[Flow],
     starts: Iterable[TopicNode],
-    carries: Callable[[str, str], bool],
+    copies: Callable[[str, str], bool],
     known: Iterable[TopicNode] = (),
 ) -> CopyGraph:
     """Everything that the flows make out of the topics in `starts`, step by step.
 
     `known` nodes were reached before and are not looked at again: a second graph adds to a first one.
     """
-    leaving: dict[str, list[str]] = {}
+    flows_by_source: dict[str, list[str]] = {}
     destination = {flow.name: flow.destination_cluster for flow in flows}
     for flow in sorted(flows, key=lambda one: one.name):
-        leaving.setdefault(flow.source_cluster, []).append(flow.name)
+        flows_by_source.setdefault(flow.source_cluster, []).append(flow.name)
     seen = set(known)
     found = CopyGraph()
     waiting = sorted(set(starts) - seen)
@@ -72,25 +72,25 @@ def reach(
     while waiting:
         node = waiting.pop()
         found.nodes.add(node)
-        for name in leaving.get(node.cluster, ()):
-            if not carries(name, node.topic):
+        for name in flows_by_source.get(node.cluster, ()):
+            if not copies(name, node.topic):
                 continue
             verdict = router.verdict(name, node.topic)
             if verdict is RouteDecision.TAKEN:
                 named = router.ways[name].name_there(node.topic)
                 assert named is not None
-                there = TopicNode(destination[name], named)
-                found.edges.append(CopyEdge(name, node, there))
-                if there not in seen:
-                    seen.add(there)
-                    waiting.append(there)
+                destination_node = TopicNode(destination[name], named)
+                found.edges.append(CopyEdge(name, node, destination_node))
+                if destination_node not in seen:
+                    seen.add(destination_node)
+                    waiting.append(destination_node)
             elif verdict is not RouteDecision.OUTSIDE:
                 found.left_out.setdefault((name, verdict), []).append(node.topic)
     found.edges.sort()
     return found
 
 
-def circling_clusters(edges: Iterable[CopyEdge]) -> bool:
+def clusters_form_loop(edges: Iterable[CopyEdge]) -> bool:
     """Whether the clusters themselves come round: only then can a topic."""
     return _order({(edge.source.cluster, edge.destination.cluster) for edge in edges}) is None
 
@@ -106,7 +106,7 @@ def _order(pairs: Iterable[tuple[str, str]]) -> list[str] | None:
         return None
 
 
-def rounds(edges: Collection[CopyEdge]) -> list[list[TopicNode]]:
+def strongly_connected(edges: Collection[CopyEdge]) -> list[list[TopicNode]]:
     """The strongly connected components: sources before destinations, a lone topic as one of its own."""
     order = _order({(edge.source.cluster, edge.destination.cluster) for edge in edges})
     if order is not None:
@@ -131,7 +131,7 @@ def _tarjan(out: dict[TopicNode, list[TopicNode]]) -> list[list[TopicNode]]:
         if root in index:
             continue
         path: list[tuple[TopicNode, Iterator[TopicNode]]] = []
-        _enter(root, index, low, stack, on_stack)
+        _push_node(root, index, low, stack, on_stack)
         path.append((root, iter(out[root])))
         while path:
             node, rest = path[-1]
@@ -142,16 +142,16 @@ def _tarjan(out: dict[TopicNode, list[TopicNode]]) -> list[list[TopicNode]]:
                     parent = path[-1][0]
                     low[parent] = min(low[parent], low[node])
                 if low[node] == index[node]:
-                    components.append(_leave(node, stack, on_stack))
+                    components.append(_pop_component(node, stack, on_stack))
             elif following not in index:
-                _enter(following, index, low, stack, on_stack)
+                _push_node(following, index, low, stack, on_stack)
                 path.append((following, iter(out[following])))
             elif following in on_stack:
                 low[node] = min(low[node], index[following])
     return components
 
 
-def _enter(
+def _push_node(
     node: TopicNode,
     index: dict[TopicNode, int],
     low: dict[TopicNode, int],
@@ -163,7 +163,7 @@ def _enter(
     on_stack.add(node)
 
 
-def _leave(node: TopicNode, stack: list[TopicNode], on_stack: set[TopicNode]) -> list[TopicNode]:
+def _pop_component(node: TopicNode, stack: list[TopicNode], on_stack: set[TopicNode]) -> list[TopicNode]:
     component: list[TopicNode] = []
     while True:
         member = stack.pop()

@@ -1,7 +1,6 @@
 """The control plane's clients: resolved settings in, quiet clients out. The one place that opens one."""
 
-from planner.kafka.clients import admin, consumer, producer, topic_id_text
-from planner.kafka.endpoint import ClusterEndpoint
+from planner.kafka.clients import ClusterEndpoint, admin, consumer, producer, topic_id_text
 from planner.kafka.errors import Transient, explain, is_transient
 from planner.kafka.reassign import ReassignmentFailure, move_replicas
 

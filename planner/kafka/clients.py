@@ -3,13 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka.endpoint import ClusterEndpoint
-from planner.kafka.token_command import run_token_command
+from planner.kafka.tokens import run_token_command
 from planner.model.diagnostic import Failure, error
 from runtime.contract.client.redaction import without_quoted_value
 from runtime.contract.client.settings import confluent_config, speaks_bearer
@@ -17,21 +17,37 @@ from runtime.contract.client.values import ClientSettingsError
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
 
+
+@dataclass(frozen=True, slots=True)
+class ClusterEndpoint:
+    """Resolved: `settings` hold secrets, so they never appear in a representation of this value.
+
+    `token_command` is the operator's command that prints OAUTHBEARER tokens.
+    """
+
+    cluster: str
+    bootstrap: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token_command: str | None = field(default=None, repr=False)
+
+
 _TOKEN_WITHIN_S = 30.0
 
 # librdkafka writes its log lines to a terminal unless somebody takes them.
-_SILENT = logging.getLogger("repl.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+_DISCARDING_LOGGER = logging.getLogger("repl.librdkafka")
+_DISCARDING_LOGGER.addHandler(logging.NullHandler())
+_DISCARDING_LOGGER.propagate = False
 
 
-def _made(
+def _client(
     kind: Callable[[dict[str, Any]], Client], endpoint: ClusterEndpoint, more: Mapping[str, Any]
 ) -> Client:
     """Failure for settings that are not allowed, or that librdkafka does not take; it quotes no value."""
     try:
         settings = confluent_config(endpoint.bootstrap, endpoint.settings)
-        client = kind({"client.id": "repl", **settings, **more, **_login(endpoint), "logger": _SILENT})
+        client = kind(
+            {"client.id": "repl", **settings, **more, **_login(endpoint), "logger": _DISCARDING_LOGGER}
+        )
     except ClientSettingsError as wrong:
         raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.way_out) from None
     except KafkaException as failure:
@@ -64,7 +80,7 @@ def _failure(endpoint: ClusterEndpoint, why: str, way_out: str) -> Failure:
 
 def admin(endpoint: ClusterEndpoint, **more: Any) -> AdminClient:
     named = {key.replace("_", "."): value for key, value in more.items()}
-    client = _made(AdminClient, endpoint, named)
+    client = _client(AdminClient, endpoint, named)
     if endpoint.token_command is not None:
         client.poll(0)  # asks for the first token
     return client
@@ -72,7 +88,7 @@ def admin(endpoint: ClusterEndpoint, **more: Any) -> AdminClient:
 
 def producer(endpoint: ClusterEndpoint) -> Producer:
     """Every record it acknowledges is on all in-sync replicas, once and in order."""
-    return _made(
+    return _client(
         Producer,
         endpoint,
         {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "compression.type": "lz4"},
@@ -81,7 +97,7 @@ def producer(endpoint: ClusterEndpoint) -> Producer:
 
 def consumer(endpoint: ClusterEndpoint) -> Consumer:
     """Reads by assignment; it never joins a group and never commits."""
-    return _made(
+    return _client(
         Consumer,
         endpoint,
         {

@@ -19,14 +19,14 @@ class JobStatusTable:
     specs: dict[str, JobSpec | None] = field(default_factory=dict)
     slots: dict[tuple[str, int], SlotReport] = field(default_factory=dict)
 
-    def take(self, records: Iterable[TopicRecord]) -> None:
+    def update(self, records: Iterable[TopicRecord]) -> None:
         """Only the newest of each key is worth decoding."""
         newest = {record.key: record.value for record in records}
         for key, value in newest.items():
             if value is not None:
-                self._put(key, value)
+                self._decode(key, value)
 
-    def _put(self, key: bytes, value: bytes) -> None:
+    def _decode(self, key: bytes, value: bytes) -> None:
         try:
             match job_status.decode_key(key):
                 case JobKey(job):

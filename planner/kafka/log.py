@@ -7,8 +7,7 @@ from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from planner.kafka.clients import consumer
-from planner.kafka.endpoint import ClusterEndpoint
+from planner.kafka.clients import ClusterEndpoint, consumer
 from planner.kafka.errors import explain, is_transient
 from planner.model.diagnostic import Failure, error
 from runtime.contract.spec import naming
@@ -18,7 +17,7 @@ FIRST_ANSWER_SECONDS = 10.0
 _BATCH = 5_000
 
 # The group of a reader by assignment is never joined, so nobody needs to allow it.
-_HARMLESS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
+_IGNORED_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class TopicRecord:
 def read(endpoint: ClusterEndpoint, topic: str, partition: int = 0) -> list[TopicRecord]:
     """All of the log, up to the end that it has when it is asked for. An absent topic is an empty log."""
     with CommittedLogReader(endpoint, topic, partition) as tail:
-        return tail.to_end()
+        return tail.read_to_end()
 
 
 class CommittedLogReader:
@@ -53,45 +52,45 @@ class CommittedLogReader:
     ) -> None:
         self._reader.close()
 
-    def to_end(self) -> list[TopicRecord]:
+    def read_to_end(self) -> list[TopicRecord]:
         """What came since, up to the end. The first time that is all of it."""
         try:
-            if not self._begun():
+            if not self._assign():
                 return []
             records: list[TopicRecord] = []
             deadline = time.monotonic() + READ_SECONDS
-            while not self._take(records, READ_SECONDS):
+            while not self._poll(records, READ_SECONDS):
                 if time.monotonic() > deadline:
-                    raise self._stuck()
+                    raise self._timeout_failure()
         except KafkaException as failure:
             raise unusable(self._endpoint, self._topic, failure) from failure
         return records
 
-    def more(self, seconds: float) -> list[TopicRecord]:
+    def read_more(self, seconds: float) -> list[TopicRecord]:
         """What comes within some time; returns as soon as there is something."""
         try:
             records: list[TopicRecord] = []
             deadline = time.monotonic() + seconds
-            if not self._begun():
+            if not self._assign():
                 time.sleep(seconds)
             else:
                 while not records and (left := deadline - time.monotonic()) > 0:
-                    self._take(records, left)
+                    self._poll(records, left)
         except KafkaException as failure:
             raise unusable(self._endpoint, self._topic, failure) from failure
         return records
 
-    def _begun(self) -> bool:
+    def _assign(self) -> bool:
         if not self._assigned:
             known = self._reader.list_topics(self._topic, timeout=FIRST_ANSWER_SECONDS).topics[self._topic]
             if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
-            low = self._low()
+            low = self._log_start()
             self._reader.assign([TopicPartition(self._topic, self._partition, low)])
             self._assigned = True
         return True
 
-    def _low(self) -> int:
+    def _log_start(self) -> int:
         deadline = time.monotonic() + READ_SECONDS
         while True:
             try:
@@ -103,7 +102,7 @@ class CommittedLogReader:
             else:
                 return int(low)
 
-    def _take(self, records: list[TopicRecord], seconds: float) -> bool:
+    def _poll(self, records: list[TopicRecord], seconds: float) -> bool:
         """Adds what is there; whether that was the end."""
         first = self._reader.poll(seconds)
         if first is None:
@@ -116,11 +115,11 @@ class CommittedLogReader:
                 ended = False
             elif failure.code() == KafkaError._PARTITION_EOF:
                 ended = True
-            elif failure.code() not in _HARMLESS and not failure.retriable():
+            elif failure.code() not in _IGNORED_ERRORS and not failure.retriable():
                 raise KafkaException(failure)
         return ended
 
-    def _stuck(self) -> Failure:
+    def _timeout_failure(self) -> Failure:
         return Failure(
             error(
                 f"{self._topic} at {self._endpoint.cluster} could not be read to its end within "
@@ -136,7 +135,7 @@ def _record(message: Message) -> TopicRecord:
     return TopicRecord(message.key() or b"", message.value(), message.timestamp()[1], offset)
 
 
-def latest(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
+def compacted(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
     """What a compacted log says now: the last record of each key, tombstones gone."""
     last: dict[bytes, TopicRecord] = {}
     for record in records:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from planner.kafka.clients import ClusterEndpoint
 from planner.kafka.connections.failure import (
     Closed,
     NoAnswer,
@@ -10,7 +11,6 @@ from planner.kafka.connections.failure import (
     meaning,
 )
 from planner.kafka.connections.session import Session
-from planner.kafka.endpoint import ClusterEndpoint
 from runtime.contract.client.redaction import redacted
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
@@ -57,13 +57,13 @@ def move_replicas(
     finally:
         session.close()
     if answer.refusal is not None:
-        raise ReassignmentFailure(_words(answer.refusal), transient=answer.refusal.error.retriable)
+        raise ReassignmentFailure(_describe(answer.refusal), transient=answer.refusal.error.retriable)
     for place, refusal in answer.refused.items():
-        why = f"partition {place.partition} of {place.topic}: {_words(refusal)}"
+        why = f"partition {place.partition} of {place.topic}: {_describe(refusal)}"
         raise ReassignmentFailure(why, transient=refusal.error.retriable)
 
 
-def _words(refusal: Refusal) -> str:
+def _describe(refusal: Refusal) -> str:
     return meaning(refusal.error, refusal.message)
 
 

@@ -1,25 +1,32 @@
 """A connection to each broker of a cluster, for what only the broker itself can be asked."""
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from planner.kafka.connections import BlockingConnection, WireFailure
+from planner.kafka.connections import BlockingConnection, Unreadable, WireFailure
+from planner.kafka.connections.failure import meaning
 from planner.kafka.connections.session import Session
-from planner.model.observed import ObservedBroker
+from planner.model.observed import ObservedBroker, ObservedTopic
 from planner.observe.parallel import for_each
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
+from runtime.kafka.protocol.many_groups import FetchManyRequest, ListGroupsRequest
+from runtime.kafka.protocol.offsets import TopicPartition
 
 
 @dataclass(slots=True)
 class BrokerConnections:
     """`silent` says of each broker that could not be reached why; the cluster itself lists it as alive."""
 
-    open: dict[int, BlockingConnection] = field(default_factory=dict)
-    silent: dict[int, WireFailure] = field(default_factory=dict)
+    connections: dict[int, BlockingConnection] = field(default_factory=dict)
+    unreachable: dict[int, WireFailure] = field(default_factory=dict)
 
     def close(self) -> None:
-        for connection in self.open.values():
+        for connection in self.connections.values():
             connection.close()
-        self.open.clear()
+        self.connections.clear()
 
 
 def reach_each(session: Session, brokers: Iterable[ObservedBroker], timeout_s: float) -> BrokerConnections:
@@ -37,7 +44,73 @@ def reach_each(session: Session, brokers: Iterable[ObservedBroker], timeout_s: f
     reached = BrokerConnections()
     for key, outcome in for_each({str(broker.id): dialling(broker) for broker in brokers}).items():
         if isinstance(outcome, BlockingConnection):
-            reached.open[int(key)] = outcome
+            reached.connections[int(key)] = outcome
         else:
-            reached.silent[int(key)] = outcome
+            reached.unreachable[int(key)] = outcome
     return reached
+
+
+_GROUPS_A_REQUEST = 500
+
+
+def read_groups(
+    connections: Iterable[BlockingConnection], wanted: Callable[[str], bool]
+) -> dict[str, frozenset[str]]:
+    """Of the groups that are wanted. One that never committed has no topics."""
+    found: dict[str, frozenset[str]] = {}
+    for connection in connections:
+        groups = [name for name in _groups_of_broker(connection) if wanted(name)]
+        for start in range(0, len(groups), _GROUPS_A_REQUEST):
+            found |= _committed_topics(connection, groups[start : start + _GROUPS_A_REQUEST])
+    return dict(sorted(found.items()))
+
+
+def _groups_of_broker(connection: BlockingConnection) -> list[str]:
+    answer = connection.call(ListGroupsRequest())
+    if answer.error:
+        raise Unreadable(f"{connection.where} does not list its groups ({meaning(answer.error)})")
+    return [group.name for group in answer.groups if group.protocol_type in ("consumer", "")]
+
+
+def _committed_topics(connection: BlockingConnection, groups: list[str]) -> dict[str, frozenset[str]]:
+    found = {}
+    for name, offsets in connection.call(FetchManyRequest(groups)).groups.items():
+        if isinstance(offsets, ErrorCode):
+            raise Unreadable(f"group {name} can't be read ({meaning(offsets)})")
+        found[name] = frozenset(
+            place.topic
+            for place, committed in offsets.items()
+            if isinstance(committed, CommittedOffset) and committed.offset >= 0
+        )
+    return found
+
+
+def read_sizes(
+    connections: Iterable[BlockingConnection], topics: Mapping[str, ObservedTopic]
+) -> dict[str, int]:
+    """Bytes of one copy of each topic: of every partition the largest replica."""
+    largest: dict[tuple[str, int], int] = defaultdict(int)
+    for connection in connections:
+        for name, partition, size in _replica_sizes(connection, topics):
+            largest[name, partition] = max(largest[name, partition], size)
+    sizes = dict.fromkeys(topics, 0)
+    for (name, _), size in largest.items():
+        sizes[name] += size
+    return sizes
+
+
+def _replica_sizes(
+    connection: BlockingConnection, topics: Mapping[str, ObservedTopic]
+) -> Iterable[tuple[str, int, int]]:
+    asked = [
+        TopicPartition(name, partition)
+        for name, topic in topics.items()
+        for partition in range(topic.partitions)
+    ]
+    answer = connection.call(DescribeLogDirsRequest(asked))
+    if answer.error:
+        raise Unreadable(
+            f"not authorized to describe the log directories ({meaning(answer.error)})",
+            "it needs DESCRIBE on the cluster",
+        )
+    return ((place.topic, place.partition, size) for place, size in answer.replicas)

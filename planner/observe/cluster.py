@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from planner.kafka import ClusterEndpoint
 from planner.kafka.connections import BlockingConnection, Refused, Unreadable, WireFailure
@@ -10,36 +10,43 @@ from planner.kafka.connections.failure import meaning
 from planner.kafka.connections.session import Session
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
-from planner.model.live import LiveJob
 from planner.model.observed import (
     ClusterDetailsRequest,
     ConfigValue,
+    LiveJob,
     ObservedCluster,
     ObservedTopic,
     TopicConfigsRequest,
 )
 from planner.model.owned import RegistryEntry
 from planner.observe.acls import read_acls
-from planner.observe.brokers import BrokerConnections, reach_each
+from planner.observe.brokers import BrokerConnections, reach_each, read_groups, read_sizes
 from planner.observe.configs import describe_broker, read_configs
 from planner.observe.defaults import BrokerDefaults, defaults_of
 from planner.observe.features import BrokerVersions, common_features, too_old
-from planner.observe.groups import read_groups
 from planner.observe.jobs import read_generations, read_jobs
 from planner.observe.listing import ClusterIdentity, TopicListing, identify, list_topics, look_up
-from planner.observe.progress import ProgressCallback
-from planner.observe.sizes import read_sizes
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
 
+
+class ProgressCallback(Protocol):
+    def __call__(self, cluster: str, what: str, done: int, total: int) -> None:
+        """`done` of `total` parts of one kind of reading are there. Called from several threads."""
+
+
+def no_progress(cluster: str, what: str, done: int, total: int) -> None:
+    """Shows nothing."""
+
+
 Found = TypeVar("Found")
 ReadRegistry = Callable[[ClusterEndpoint], tuple[RegistryEntry, ...]]
 
 # A broker that the cluster lists and that does not answer must not hold up the plan.
-_BROKER_PATIENCE_S = 5.0
+_BROKER_TIMEOUT_S = 5.0
 _NO_DEFAULTS = BrokerDefaults({}, None, None)
 
 
@@ -54,7 +61,7 @@ class ClusterReader:
         read_registry: ReadRegistry | None,
         jobs_of: str | None = None,
         flows: Collection[str] = (),
-        turning: Collection[str] = (),
+        failing_back: Collection[str] = (),
     ) -> None:
         self.name = endpoint.cluster
         self.diagnostics: list[Diagnostic] = []
@@ -64,7 +71,7 @@ class ClusterReader:
         self._read_registry = read_registry
         self._jobs_of = jobs_of
         self._flows = flows
-        self._turning = turning
+        self._turning = failing_back
         self._identity = ClusterIdentity("", ())
         self._brokers = BrokerConnections()
         self._session: Session | None = None
@@ -72,19 +79,19 @@ class ClusterReader:
     def identify(self) -> ClusterIdentity:
         """Who answers there. Nothing else is asked, for it may be the wrong cluster."""
         self._progress(self.name, "connecting", 0, 1)
-        self._identity = self._opened().ask(identify)
+        self._identity = self._open_session().ask(identify)
         self._progress(self.name, "connecting", 1, 1)
         return self._identity
 
     def names(self, named: Collection[str]) -> ObservedCluster:
         """Every topic that we may see, and which of `named` we may not; brokers, defaults, ownership."""
-        session = self._opened()
-        session.learn((broker.host, broker.port) for broker in self._identity.brokers)
+        session = self._open_session()
+        session.add_brokers((broker.host, broker.port) for broker in self._identity.brokers)
         self._progress(self.name, "listing topics", 0, 1)
         listing = session.ask(list_topics)
-        self._ask_for(listing, {*named, REGISTRY})
+        self._look_up_missing(listing, {*named, REGISTRY})
         self._progress(self.name, "listing topics", 1, 1)
-        self._brokers = reach_each(session, self._identity.brokers, _BROKER_PATIENCE_S)
+        self._brokers = reach_each(session, self._identity.brokers, _BROKER_TIMEOUT_S)
         unreadable: dict[str, str] = {}
         defaults = self._defaults(unreadable)
         owned = self._owned(listing, unreadable)
@@ -107,10 +114,10 @@ class ClusterReader:
 
     def details(self, cluster: ObservedCluster, wanted: ClusterDetailsRequest) -> ObservedCluster:
         """The same cluster with what is wanted of it."""
-        session = self._opened()
+        session = self._open_session()
         listing = TopicListing(dict(cluster.topics), dict(cluster.internal_topics), set(cluster.hidden))
         unreadable = dict(cluster.unreadable)
-        self._ask_for(listing, wanted.configs)
+        self._look_up_missing(listing, wanted.configs)
         self._configs(listing, wanted.configs, unreadable)
         acls = cluster.acls
         if wanted.acls:
@@ -121,14 +128,14 @@ class ClusterReader:
         sizes, groups = cluster.sizes, cluster.group_topics
         if wanted.sizes:
             asked = {name: listing.topics[name] for name in wanted.sizes if name in listing.topics}
-            sizes = self._of_all(unreadable, "sizes", lambda brokers: read_sizes(brokers, asked))
+            sizes = self._ask_all_brokers(unreadable, "sizes", lambda brokers: read_sizes(brokers, asked))
         if wanted.groups or wanted.every_group or wanted.denied_groups:
             denied = NamePatterns(GROUP_DENIALS if wanted.denied_groups else ())
 
             def chosen(group: str) -> bool:
                 return wanted.every_group or group in wanted.groups or denied.match(group)
 
-            groups = self._of_all(unreadable, "groups", lambda brokers: read_groups(brokers, chosen))
+            groups = self._ask_all_brokers(unreadable, "groups", lambda brokers: read_groups(brokers, chosen))
         return replace(
             cluster,
             topics=listing.topics,
@@ -145,7 +152,7 @@ class ClusterReader:
             self._session.close()
         self._brokers.close()
 
-    def _opened(self) -> Session:
+    def _open_session(self) -> Session:
         if self._session is None:
             try:
                 settings = wire_settings(
@@ -156,11 +163,11 @@ class ClusterReader:
             self._session = Session(settings, self._timeout_s)
         return self._session
 
-    def _ask_for(self, listing: TopicListing, names: Collection[str]) -> None:
+    def _look_up_missing(self, listing: TopicListing, names: Collection[str]) -> None:
         """A listing leaves out what we may not see: by name, the broker says that it is so."""
         missing = [name for name in names if not listing.knows(name) and name not in listing.hidden]
         if missing:
-            self._opened().ask(lambda connection: look_up(connection, missing, listing))
+            self._open_session().ask(lambda connection: look_up(connection, missing, listing))
 
     def _configs(
         self, listing: TopicListing, wanted: Mapping[str, TopicConfigsRequest], unreadable: dict[str, str]
@@ -170,25 +177,27 @@ class ClusterReader:
             return
         self._progress(self.name, "reading configs", 0, len(known))
         configs = read_configs(
-            self._opened(), known, lambda done: self._progress(self.name, "reading configs", done, len(known))
+            self._open_session(),
+            known,
+            lambda done: self._progress(self.name, "reading configs", done, len(known)),
         )
         for name in configs.gone:
             listing.topics.pop(name, None)
             listing.internal.pop(name, None)
         for name, found in configs.found.items():
-            _give(listing.topics if name in listing.topics else listing.internal, name, found)
+            _set_config(listing.topics if name in listing.topics else listing.internal, name, found)
         for name, why in configs.refused.items():
             unreadable[f"topic.{name}"] = why
             listing.hidden.add(name)
 
     def _defaults(self, unreadable: dict[str, str]) -> BrokerDefaults:
         """Of the broker with the lowest number that answers; the cluster's dynamic defaults are in it."""
-        if not self._brokers.open:
+        if not self._brokers.connections:
             unreadable["defaults"] = "no broker answers at the address that it gives"
             return _NO_DEFAULTS
-        broker = min(self._brokers.open)
+        broker = min(self._brokers.connections)
         try:
-            described = describe_broker(self._brokers.open[broker], broker)
+            described = describe_broker(self._brokers.connections[broker], broker)
         except WireFailure as failure:
             unreadable["defaults"] = failure.why
             return _NO_DEFAULTS
@@ -202,7 +211,7 @@ class ClusterReader:
         addresses = {one.id: f"{one.id} ({one.host}:{one.port})" for one in self._identity.brokers}
         versions = [
             BrokerVersions(addresses[broker], connection.versions)
-            for broker, connection in sorted(self._brokers.open.items())
+            for broker, connection in sorted(self._brokers.connections.items())
         ]
         self.diagnostics += too_old(self.name, versions)
         self.diagnostics += (
@@ -211,12 +220,12 @@ class ClusterReader:
                 failure.way_out or "look at its advertised.listeners, and at the network between",
                 code="broker-silent",
             )
-            for broker, failure in sorted(self._brokers.silent.items())
+            for broker, failure in sorted(self._brokers.unreachable.items())
         )
-        return common_features(versions) if versions else self._features_at_hand()
+        return common_features(versions) if versions else self._features_of_connection()
 
-    def _features_at_hand(self) -> frozenset[str]:
-        connection = self._opened().connection()
+    def _features_of_connection(self) -> frozenset[str]:
+        connection = self._open_session().connection()
         return common_features([BrokerVersions(connection.where, connection.versions)])
 
     def _owned(self, listing: TopicListing, unreadable: dict[str, str]) -> tuple[RegistryEntry, ...]:
@@ -257,19 +266,19 @@ class ClusterReader:
             unreadable["ledger"] = failure.diagnostics[0].summary
             return {}
 
-    def _of_all(
+    def _ask_all_brokers(
         self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[BlockingConnection]], Found]
     ) -> Found | None:
         """What only all brokers together tell: a silent one makes it unknown, and not less."""
-        for broker, failure in self._brokers.silent.items():
+        for broker, failure in self._brokers.unreachable.items():
             unreadable[what] = f"broker {broker} does not answer: {failure.why}"
             return None
         try:
-            return read(self._brokers.open.values())
+            return read(self._brokers.connections.values())
         except WireFailure as failure:
             unreadable[what] = failure.why
             return None
 
 
-def _give(topics: dict[str, ObservedTopic], name: str, config: Mapping[str, ConfigValue]) -> None:
+def _set_config(topics: dict[str, ObservedTopic], name: str, config: Mapping[str, ConfigValue]) -> None:
     topics[name] = replace(topics[name], config=config)

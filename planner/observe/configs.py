@@ -37,12 +37,12 @@ class ObservedConfigs:
 
 def read_configs(session: Session, wanted: Mapping[str, TopicConfigsRequest], done: Done) -> ObservedConfigs:
     configs, decoder, count = ObservedConfigs(), _decoder(), 0
-    for keys, names in _alike(wanted):
+    for keys, names in _grouped_by_request(wanted):
         size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
         for start in range(0, len(names), size):
             batch = names[start : start + size]
-            for one in session.ask(_question(batch, keys, wanted, decoder)):
-                _take(one, configs)
+            for one in session.ask(_describe_request(batch, keys, wanted, decoder)):
+                _add_result(one, configs)
             count += len(batch)
             done(count)
     return configs
@@ -50,7 +50,7 @@ def read_configs(session: Session, wanted: Mapping[str, TopicConfigsRequest], do
 
 def describe_broker(connection: BlockingConnection, broker_id: int) -> Described[ConfigValue]:
     """Everything a broker says of its own settings; only the broker itself can be asked."""
-    asked = DescribeConfigsRequest(BROKER, [str(broker_id)], None, lambda name: _everything, _decoder())
+    asked = DescribeConfigsRequest(BROKER, [str(broker_id)], None, lambda name: _every_key, _decoder())
     (one,) = connection.call(asked).resources
     return one
 
@@ -63,7 +63,9 @@ def _config_value(text: str | None, source: int, sensitive: bool, read_only: boo
     return ConfigValue(text, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only)
 
 
-def _alike(wanted: Mapping[str, TopicConfigsRequest]) -> Iterator[tuple[tuple[str, ...] | None, list[str]]]:
+def _grouped_by_request(
+    wanted: Mapping[str, TopicConfigsRequest],
+) -> Iterator[tuple[tuple[str, ...] | None, list[str]]]:
     """Topics of which the same is asked for: these keys, or (None) all of them."""
     groups: dict[tuple[str, ...] | None, list[str]] = {}
     keys_of: dict[TopicConfigsRequest, tuple[str, ...] | None] = {}
@@ -75,30 +77,30 @@ def _alike(wanted: Mapping[str, TopicConfigsRequest]) -> Iterator[tuple[tuple[st
     return ((keys, names) for keys, names in groups.items() if keys is None or keys)
 
 
-def _question(
+def _describe_request(
     names: list[str],
     keys: tuple[str, ...] | None,
     wanted: Mapping[str, TopicConfigsRequest],
     decoder: Decoder[ConfigValue],
 ) -> Callable[[BlockingConnection], tuple[Described[ConfigValue], ...]]:
-    request = DescribeConfigsRequest(TOPIC, names, keys, lambda name: _filter(wanted[name]), decoder)
+    request = DescribeConfigsRequest(TOPIC, names, keys, lambda name: _key_filter(wanted[name]), decoder)
     return lambda connection: connection.call(request).resources
 
 
-def _filter(want: TopicConfigsRequest) -> Wants:
+def _key_filter(want: TopicConfigsRequest) -> Wants:
     if want.effective:
-        return _everything
+        return _every_key
     keys = want.keys
     if want.explicit:
         return lambda key, explicit: explicit or key in keys
     return lambda key, explicit: key in keys
 
 
-def _everything(key: str, explicit: bool) -> bool:
+def _every_key(key: str, explicit: bool) -> bool:
     return True
 
 
-def _take(one: Described[ConfigValue], configs: ObservedConfigs) -> None:
+def _add_result(one: Described[ConfigValue], configs: ObservedConfigs) -> None:
     if not one.error:
         configs.found[one.name] = one.config
     elif one.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -17,9 +17,9 @@ from planner.model.topology import Acl, Cluster, Topic, Topology
 from runtime.contract.spec.regex import regex
 
 # The cluster's own, as other tools keep them: nobody manages these by hand.
-_OWN = re.compile(r"__.*")
+_CLUSTER_INTERNAL = re.compile(r"__.*")
 # Set while replicas move, and gone afterwards.
-_PASSING = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+_TEMPORARY = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 # The language has no word for these operations.
 _UNKNOWN_OPERATIONS = frozenset({"TWO_PHASE_COMMIT"})
 
@@ -30,15 +30,17 @@ class ImportedTopology:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def wanted_of(cluster: ObservedCluster, pattern: str | None) -> ClusterDetailsRequest:
+def import_request(cluster: ObservedCluster, pattern: str | None) -> ClusterDetailsRequest:
     """What an import has to read."""
     return ClusterDetailsRequest(
-        configs={name: TopicConfigsRequest(explicit=True) for name in _chosen(cluster.topics, pattern)},
+        configs={
+            name: TopicConfigsRequest(explicit=True) for name in _selected_topics(cluster.topics, pattern)
+        },
         acls=pattern is None,
     )
 
 
-def imported(
+def import_topology(
     name: str,
     declared: Mapping[str, Cluster],
     clusters: Iterable[ObservedCluster],
@@ -50,7 +52,7 @@ def imported(
     diagnostics: list[Diagnostic] = []
     pinned: dict[str, Cluster] = {}
     for cluster in clusters:
-        chosen = _chosen(cluster.topics, pattern)
+        chosen = _selected_topics(cluster.topics, pattern)
         topics += (
             _topic(cluster.name, cluster.topics[topic]) for topic in chosen if topic not in cluster.hidden
         )
@@ -62,9 +64,9 @@ def imported(
     return ImportedTopology(topology, tuple(diagnostics))
 
 
-def _chosen(names: Iterable[str], pattern: str | None) -> list[str]:
+def _selected_topics(names: Iterable[str], pattern: str | None) -> list[str]:
     if pattern is None:
-        return sorted(name for name in names if not _OWN.fullmatch(name))
+        return sorted(name for name in names if not _CLUSTER_INTERNAL.fullmatch(name))
     wanted = regex(pattern)
     return sorted(name for name in names if wanted.matches(name))
 
@@ -73,7 +75,7 @@ def _topic(cluster: str, topic: ObservedTopic) -> Topic:
     config = {
         key: value.value
         for key, value in sorted(topic.config.items())
-        if value.source is ConfigSource.TOPIC and value.value is not None and key not in _PASSING
+        if value.source is ConfigSource.TOPIC and value.value is not None and key not in _TEMPORARY
     }
     return Topic(topic.name, cluster, topic.partitions, topic.usual_replication, config)
 
@@ -86,7 +88,7 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
             "give the principal DESCRIBE and DESCRIBE_CONFIGS on them, then import again",
         )
     if pattern is None:
-        own = sorted(topic for topic in cluster.topics if _OWN.fullmatch(topic))
+        own = sorted(topic for topic in cluster.topics if _CLUSTER_INTERNAL.fullmatch(topic))
         if own:
             yield note(
                 f"left out {len(own)} of {name}'s topics that begin with __: {few(own, 5)}",
@@ -108,7 +110,7 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
                 f"{topic.usual_replication} is written",
                 "if they are being reassigned, wait until that ends and import again",
             )
-        if _PASSING & topic.config.keys():
+        if _TEMPORARY & topic.config.keys():
             yield note(f"left out the replication throttles of {name}'s {topic.name}: they pass")
 
 

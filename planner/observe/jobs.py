@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from planner.kafka import ClusterEndpoint
 from planner.kafka.jobs import JobStatusTable
 from planner.kafka.log import CommittedLogReader, TopicRecord, read
-from planner.model.live import FRESH_MS, LiveJob
+from planner.model.observed import FRESH_MS, LiveJob
 from runtime.contract.records import ledger
 from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.jobspec import JobSpec
@@ -15,36 +15,36 @@ from runtime.contract.spec.naming import LEDGER, STATUS
 # A job beats every second. One that missed a few beats may have died just now: it is looked at until it
 # beats, or is silent for too long. Clocks of machines differ, so one that seems silent is looked at once
 # more, too.
-SURE_MS = 3_000
-SECOND_LOOK_S = 3.0
+CERTAIN_MS = 3_000
+SECOND_CHECK_S = 3.0
 
 
 def read_jobs(
     endpoint: ClusterEndpoint, topology: str, now_ms: Callable[[], int] | None = None
 ) -> tuple[LiveJob, ...]:
     """Every job that ever told of itself there, by name. Only those of `topology` are worth a second look."""
-    with CommittedLogReader(endpoint, STATUS) as tail:
-        board = JobStatusTable()
-        board.take(tail.to_end())
+    with CommittedLogReader(endpoint, STATUS) as reader:
+        table = JobStatusTable()
+        table.update(reader.read_to_end())
         now = (now_ms or _now_ms)()
-        age = {name: abs(now - one.at_ms) for name, one in board.jobs.items() if _runs(one)}
-        doubted = {
-            name: board.jobs[name].at_ms
+        age = {name: abs(now - one.at_ms) for name, one in table.jobs.items() if _runs(one)}
+        uncertain = {
+            name: table.jobs[name].at_ms
             for name, old in age.items()
-            if old > SURE_MS and board.jobs[name].topology == topology
+            if old > CERTAIN_MS and table.jobs[name].topology == topology
         }
-        live = {name for name, old in age.items() if old <= FRESH_MS and name not in doubted}
-        if doubted:
-            patience_s = max((FRESH_MS - age[name]) / 1000 for name in doubted)
-            live |= _heard_of(doubted, board, tail, max(SECOND_LOOK_S, patience_s))
-    return tuple(_live_job(one, endpoint.cluster, board, live) for _, one in sorted(board.jobs.items()))
+        live = {name for name, old in age.items() if old <= FRESH_MS and name not in uncertain}
+        if uncertain:
+            wait_s = max((FRESH_MS - age[name]) / 1000 for name in uncertain)
+            live |= _with_heartbeat(uncertain, table, reader, max(SECOND_CHECK_S, wait_s))
+    return tuple(_live_job(one, endpoint.cluster, table, live) for _, one in sorted(table.jobs.items()))
 
 
 def read_specs(endpoint: ClusterEndpoint) -> dict[str, JobSpec]:
     """Returns what each job there runs by; one whose spec this release can't read is left out."""
-    board = JobStatusTable()
-    board.take(read(endpoint, STATUS))
-    return {name: spec for name, spec in board.specs.items() if spec is not None}
+    table = JobStatusTable()
+    table.update(read(endpoint, STATUS))
+    return {name: spec for name, spec in table.specs.items() if spec is not None}
 
 
 def read_generations(
@@ -81,20 +81,20 @@ def _runs(status: JobStatus) -> bool:
     return status.state != "stopped"
 
 
-def _heard_of(
-    silent: dict[str, int], board: JobStatusTable, tail: CommittedLogReader, seconds: float
+def _with_heartbeat(
+    silent: dict[str, int], table: JobStatusTable, reader: CommittedLogReader, seconds: float
 ) -> set[str]:
     """Those that beat while we look: whatever their clock says, they live."""
-    heard: set[str] = set()
+    beating: set[str] = set()
     deadline = time.monotonic() + seconds
-    while heard < silent.keys() and (left := deadline - time.monotonic()) > 0:
-        board.take(tail.more(left))
-        now = board.jobs
-        heard = {name for name, at_ms in silent.items() if now[name].at_ms != at_ms and _runs(now[name])}
-    return heard
+    while beating < silent.keys() and (left := deadline - time.monotonic()) > 0:
+        table.update(reader.read_more(left))
+        now = table.jobs
+        beating = {name for name, at_ms in silent.items() if now[name].at_ms != at_ms and _runs(now[name])}
+    return beating
 
 
-def _live_job(status: JobStatus, cluster: str, board: JobStatusTable, live: set[str]) -> LiveJob:
+def _live_job(status: JobStatus, cluster: str, table: JobStatusTable, live: set[str]) -> LiveJob:
     return LiveJob(
         name=status.job,
         cluster=cluster,
@@ -103,7 +103,7 @@ def _live_job(status: JobStatus, cluster: str, board: JobStatusTable, live: set[
         state=status.state,
         at_ms=status.at_ms,
         live=status.job in live,
-        spec=board.specs.get(status.job),
+        spec=table.specs.get(status.job),
         where=f"pid {status.process} on {status.host}" if status.process else status.host,
-        lag=board.lag(status.job),
+        lag=table.lag(status.job),
     )

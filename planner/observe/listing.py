@@ -42,17 +42,17 @@ def identify(connection: BlockingConnection) -> ClusterIdentity:
 def list_topics(connection: BlockingConnection) -> TopicListing:
     """Every topic that we may see."""
     listing = TopicListing()
-    _take(connection.call(AnyMetadataRequest(None)).topics, listing)
+    _add_topics(connection.call(AnyMetadataRequest(None)).topics, listing)
     return listing
 
 
 def look_up(connection: BlockingConnection, names: Collection[str], listing: TopicListing) -> None:
     """Ask for these by name and add what is there: no listing shows what we may not describe."""
     for batch in _batches(sorted(names)):
-        _take(connection.call(AnyMetadataRequest(batch)).topics, listing)
+        _add_topics(connection.call(AnyMetadataRequest(batch)).topics, listing)
 
 
-def _take(topics: Iterable[TopicMetadata], listing: TopicListing) -> None:
+def _add_topics(topics: Iterable[TopicMetadata], listing: TopicListing) -> None:
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
     for topic in topics:
         if topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:

@@ -5,18 +5,18 @@ with Observer(topology.clusters, endpoints, read_registry=read_registry) as obse
     observed = observer.details(observed, request)
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from planner.kafka import ClusterEndpoint
 from planner.kafka.connections import WireFailure
-from planner.model.diagnostic import Diagnostic, Failure
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Request, Unreachable
-from planner.model.topology import Cluster
-from planner.observe.cluster import ClusterReader, ReadRegistry
+from planner.model.topology import Cluster, Topology
+from planner.observe.cluster import ClusterReader, ProgressCallback, ReadRegistry, no_progress
 from planner.observe.parallel import for_each
-from planner.observe.pins import same_cluster, wrong_clusters
-from planner.observe.progress import ProgressCallback, silent
+from runtime.contract.spec.selection import NamePatterns
 
 TIMEOUT_S = 10.0
 _NOTHING = ClusterDetailsRequest()
@@ -42,23 +42,23 @@ class Observer:
         endpoints: Mapping[str, ClusterEndpoint],
         *,
         timeout_s: float = TIMEOUT_S,
-        sooner_s: Mapping[str, float] = NO_LIMITS,
-        progress: ProgressCallback = silent,
+        shorter_timeouts_s: Mapping[str, float] = NO_LIMITS,
+        progress: ProgressCallback = no_progress,
         read_registry: ReadRegistry | None = None,
         jobs_of: str | None = None,
         flows: Mapping[str, Collection[str]] = NO_FLOWS,
-        turning: Collection[str] = (),
+        failing_back: Collection[str] = (),
     ) -> None:
         self._clusters = clusters
         self._readers = {
             name: ClusterReader(
                 endpoints[name],
-                min(timeout_s, sooner_s.get(name, timeout_s)),
+                min(timeout_s, shorter_timeouts_s.get(name, timeout_s)),
                 progress,
                 read_registry,
                 jobs_of,
                 flows.get(name, ()),
-                turning,
+                failing_back,
             )
             for name in clusters
         }
@@ -135,3 +135,46 @@ class Observer:
 
     def _diagnostics(self, more: list[Diagnostic]) -> tuple[Diagnostic, ...]:
         return (*more, *(one for reader in self._readers.values() for one in reader.diagnostics))
+
+
+def named_topics(topology: Topology) -> dict[str, frozenset[str]]:
+    """Declared topics, and names that a flow's include writes out: one that is not listed may be hidden."""
+    names: dict[str, set[str]] = defaultdict(set)
+    for topic in topology.topics:
+        names[topic.cluster].add(topic.name)
+    for flow in topology.flows.values():
+        names[flow.source_cluster] |= NamePatterns(flow.topics.include).written_out
+    return {cluster: frozenset(found) for cluster, found in names.items()}
+
+
+def wrong_clusters(clusters: Mapping[str, Cluster], ids: Mapping[str, str]) -> list[Diagnostic]:
+    """A refusal for each cluster whose id is not the pinned one."""
+    return [
+        error(
+            f"{name} is pinned to cluster id {clusters[name].id}, but {clusters[name].bootstrap} "
+            f"is cluster {found or 'without an id'}",
+            f"correct the bootstrap of {name}, or its id if the cluster was replaced on purpose",
+            source=clusters[name].source,
+            code="wrong-cluster",
+            exit=ExitCode.REFUSED,
+        )
+        for name, found in ids.items()
+        if clusters[name].id is not None and clusters[name].id != found
+    ]
+
+
+def same_cluster(ids: Mapping[str, str]) -> list[Diagnostic]:
+    """A warning where two names are one cluster."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, found in sorted(ids.items()):
+        if found:
+            names[found].append(name)
+    return [
+        warning(
+            f"{' and '.join(alike)} are the same cluster (id {found})",
+            "look at their bootstrap addresses: a flow between them would copy a cluster into itself",
+            code="same-cluster",
+        )
+        for found, alike in names.items()
+        if len(alike) > 1
+    ]

@@ -1,16 +1,19 @@
 """What a reader must know beside the changes: one warning or note for each matter, not for each topic."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
-from planner.diff.running import DestinationJobs
+from planner.diff.destination_jobs import DestinationJobs
 from planner.graph.messages import few
 from planner.model.address import flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import Observed, Unreachable
+from planner.model.plan import WAITS
 from planner.model.topology import Cluster
 from planner.plan.guards.guards import destroyed_topics
+from runtime.contract.views.status_view import PartitionWaits
 
 
 def consequences(
@@ -22,7 +25,7 @@ def consequences(
 ) -> tuple[Diagnostic, ...]:
     return (
         *_unknown(unknown, desired, observed, declared),
-        *_perhaps_elsewhere(desired, observed, changes, unknown),
+        *_possibly_elsewhere(desired, observed, changes, unknown),
         *_growth(desired, changes),
         *_records_lost(changes),
         *_no_authorizer(desired, observed),
@@ -50,7 +53,7 @@ def _unknown(
         )
 
 
-def _perhaps_elsewhere(
+def _possibly_elsewhere(
     desired: Desired, observed: Observed, changes: Iterable[Change], unknown: Mapping[str, str]
 ) -> Iterator[Diagnostic]:
     """What is new at its destination may have been at another one that can't be asked."""
@@ -94,10 +97,10 @@ def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]
 
 
 def _records_lost(changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    doomed = [change for change in destroyed_topics(changes) if change.notes]
-    if doomed:
+    deleted = [change for change in destroyed_topics(changes) if change.notes]
+    if deleted:
         yield warning(
-            f"{few([change.address for change in doomed])}: deleted with the records inside",
+            f"{few([change.address for change in deleted])}: deleted with the records inside",
             "repl keeps no copy of them",
             code="records-lost",
         )
@@ -112,3 +115,24 @@ def _no_authorizer(desired: Desired, observed: Observed) -> Iterator[Diagnostic]
                 "set authorizer.class.name on its brokers to use them",
                 code="no-authorizer",
             )
+
+
+WaitKey = tuple[str, str, str]  # flow, state, next step
+
+
+def warnings_of(waits: Iterable[PartitionWaits]) -> Iterator[Diagnostic]:
+    """Yields what waits and why, with the next step as the way out."""
+    for (flow, state, step), found in by_step(waits):
+        named = few([f"{one.topic}-{one.partition}" for one in found])
+        why = f": {found[0].why}" if found[0].why else ""
+        yield warning(f"{named}: {state}{why}", f"next: {step}", address=str(flow_address(flow)), code=WAITS)
+
+
+def by_step(waits: Iterable[PartitionWaits]) -> Iterator[tuple[WaitKey, list[PartitionWaits]]]:
+    """Yields the partitions of each flow that are in one state and have one next step."""
+
+    def wait_key(one: PartitionWaits) -> WaitKey:
+        return one.flow, one.state, one.next
+
+    for key, found in groupby(sorted(waits, key=wait_key), wait_key):
+        yield key, list(found)

@@ -1,6 +1,6 @@
 """Changes → a plan: the whole instruction for apply, with everything it was made from."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from planner.diff.differ import owned_by_address
@@ -8,9 +8,10 @@ from planner.diff.scope import given_back
 from planner.model.address import Kind
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
-from planner.model.diagnostic import Diagnostic
+from planner.model.diagnostic import Diagnostic, note
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
+from planner.model.step import Own
 from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.agreement.fingerprint import fingerprints
 from planner.plan.consequences import consequences
@@ -113,3 +114,38 @@ def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
         )
         for name, flow in sorted(topology.flows.items())
     )
+
+
+def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
+    """The objects at these clusters that are as declared and not yet remembered; nothing else is touched.
+
+    What differs from the topology stays with a later apply, which changes and registers it in one.
+    """
+    owns = {step.address: step for step in plan.steps if isinstance(step, Own) and step.cluster in clusters}
+    kept = tuple(change for change in plan.changes if _as_declared(change) and change.address in owns)
+    addresses = {change.address for change in kept}
+    steps = tuple(replace(step, needs=()) for address, step in owns.items() if address in addresses)
+    others = len(owns) - len(steps)
+    said = (
+        (
+            note(
+                f"{others} objects at {', '.join(sorted(clusters))} are missing or differ from the topology:"
+                " they are not registered",
+                "repl plan shows them, repl apply changes and registers them",
+                code="adopt-later",
+            ),
+        )
+        if others
+        else ()
+    )
+    return replace(
+        plan,
+        changes=kept,
+        steps=steps,
+        fingerprints=tuple(one for one in plan.fingerprints if one.address in addresses),
+        diagnostics=(*plan.diagnostics, *said),
+    )
+
+
+def _as_declared(change: Change) -> bool:
+    return change.adopted and change.action is Action.NO_OP

@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from planner.diff.destination_jobs import destination_jobs
 from planner.diff.differ import owned_by_address
-from planner.diff.running import standings
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
-from planner.model.applied import ApplyRecord
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.live import LiveJob
-from planner.model.observed import Observed, ObservedTopic, replication_told
+from planner.model.observed import LiveJob, Observed, ObservedTopic, replication_told
+from planner.model.outcome import ApplyRecord
 from planner.model.owned import CONFIG, ID, RegistryEntry
 from planner.model.step import (
     AlterConfigs,
@@ -57,11 +56,11 @@ class _Undone:
 
 def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
     owned = {**owned_by_address(observed), **_jobs_and_flows(observed, applied.topology)}
-    created = {step.address for step in _done(applied) if isinstance(step, CreateTopic | CreateAcl)}
+    created = {step.address for step in _steps_done(applied) if isinstance(step, CreateTopic | CreateAcl)}
     changes: list[Change] = []
     steps: list[Step] = []
     problems: list[Diagnostic] = []
-    for step in reversed(_done(applied)):
+    for step in reversed(_steps_done(applied)):
         if step.address in created and not isinstance(step, CreateTopic | CreateAcl):
             continue  # goes with the object
         undone = _undo(step, observed, owned.get(step.address), applied)
@@ -71,19 +70,19 @@ def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
         if undone.why_not:
             summary = f"{describe(step)} is not undone: {undone.why_not}"
             problems.append(warning(summary, undone.way_out, address=str(step.address), code="not-undone"))
-    return Rollback(_joined(changes), in_order(_jobs_first(steps)), tuple(problems))
+    return Rollback(_one_change_per_object(changes), in_order(_stop_jobs_first(steps)), tuple(problems))
 
 
 def _jobs_and_flows(observed: Observed, topology: str) -> dict[Address, RegistryEntry]:
     return {
         address: entry
-        for standing in standings(observed).values()
-        for address, entry in standing.entries.items()
+        for known_jobs in destination_jobs(observed).values()
+        for address, entry in known_jobs.entries.items()
         if entry.topology == topology
     }
 
 
-def _jobs_first(steps: Sequence[Step]) -> list[Step]:
+def _stop_jobs_first(steps: Sequence[Step]) -> list[Step]:
     """Nothing is taken away, and no flow forgotten, while a job still copies."""
     stops = tuple(step.id for step in steps if isinstance(step, StopJob))
     return [
@@ -92,15 +91,15 @@ def _jobs_first(steps: Sequence[Step]) -> list[Step]:
     ]
 
 
-def _done(applied: ApplyRecord) -> list[Step]:
+def _steps_done(applied: ApplyRecord) -> list[Step]:
     return [
         step
         for step in applied.steps
-        if (told := applied.outcomes.get(step.id)) is not None and told.result == "done"
+        if (outcome := applied.outcomes.get(step.id)) is not None and outcome.result == "done"
     ]
 
 
-def _joined(changes: Sequence[Change]) -> tuple[Change, ...]:
+def _one_change_per_object(changes: Sequence[Change]) -> tuple[Change, ...]:
     """One change for each object; its fields together."""
     joined: dict[Address, Change] = {}
     for change in changes:
@@ -118,19 +117,8 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
     reason = f"undoes apply {applied.id}"
     live = cluster.topics.get(step.address.name)
     match step:
-        case CreateTopic():
-            return _undo_create(step, live, entry, reason)
-        case AlterConfigs():
-            return _undo_alter(step, live, entry, reason)
-        case Reassign():
-            return _undo_reassign(step, live, reason)
-        case GrowPartitions():
-            return _Undone(
-                why_not="partitions only grow",
-                way_out="for fewer, make a topic of another name and copy into it",
-            )
-        case DeleteTopic():
-            return _Undone(why_not="its records are gone", way_out="declare it again for an empty one")
+        case CreateTopic() | AlterConfigs() | Reassign() | GrowPartitions() | DeleteTopic():
+            return _undo_topic_step(step, live, entry, reason)
         case CreateAcl():
             return _undo_create_acl(step, cluster.acls, applied.topology, reason)
         case DeleteAcl():
@@ -154,6 +142,28 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
                 why_not="what a job is told comes from the topology alone",
                 way_out="take the edit of the topology back, then apply",
             )
+
+
+def _undo_topic_step(
+    step: CreateTopic | AlterConfigs | Reassign | GrowPartitions | DeleteTopic,
+    live: ObservedTopic | None,
+    entry: RegistryEntry | None,
+    reason: str,
+) -> _Undone:
+    match step:
+        case CreateTopic():
+            return _undo_create(step, live, entry, reason)
+        case AlterConfigs():
+            return _undo_alter(step, live, entry, reason)
+        case Reassign():
+            return _undo_reassign(step, live, reason)
+        case GrowPartitions():
+            return _Undone(
+                why_not="partitions only grow",
+                way_out="for fewer, make a topic of another name and copy into it",
+            )
+        case DeleteTopic():
+            return _Undone(why_not="its records are gone", way_out="declare it again for an empty one")
 
 
 def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:
@@ -227,11 +237,11 @@ def _undo_alter(
     )
     steps: tuple[Step, ...] = (back,)
     if entry is not None:
-        steps = (back, _own_again(step, entry, {key: step.old[key] for key in left}, back.id))
+        steps = (back, _own_restored(step, entry, {key: step.old[key] for key in left}, back.id))
     return _Undone(Change(step.address, Action.UPDATE, reason, fields), steps, why_not)
 
 
-def _own_again(step: Step, entry: RegistryEntry, values: Mapping[str, str | None], *needs: str) -> Own:
+def _own_restored(step: Step, entry: RegistryEntry, values: Mapping[str, str | None], *needs: str) -> Own:
     spec = dict(entry.spec)
     for key, value in values.items():
         spec.pop(CONFIG + key, None)

@@ -7,8 +7,8 @@ from confluent_kafka import Producer
 
 from planner.kafka import ClusterEndpoint
 from planner.kafka.log import append, read
-from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import Diagnostic, warning
+from planner.model.outcome import ApplyRecord, StepResult
 from planner.model.step import Step
 from planner.state import history_log
 from runtime.contract.records.record_values import UnreadableValue

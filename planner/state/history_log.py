@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from planner.model.applied import ApplyRecord, StepResult
+from planner.model.outcome import ApplyRecord, StepResult
 from planner.model.step import Step
 from planner.state.codec import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue

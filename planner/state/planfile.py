@@ -20,8 +20,7 @@ from planner.model.plan import FORMAT_VERSION, Fingerprint, Mode, Plan, PlannedF
 from planner.model.step import Step
 from planner.model.topology import Cluster, Internal, Policies
 from planner.plan.agreement.agreement import disagreements
-from planner.plan.digest import body_of, canonical, digest, digest_of
-from planner.plan.plain import STEP_KINDS, literal_secrets
+from planner.plan.serialize import STEP_KINDS, body_of, canonical, digest, digest_of, literal_secrets
 from planner.state.signature import Signature, check, sign
 
 __all__ = ["MARK", "SavedPlan", "digest", "is_plan_file", "load", "read", "step_of", "write"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from confluent_kafka import Producer
 
 from planner.kafka import ClusterEndpoint
-from planner.kafka.log import append, latest, read
+from planner.kafka.log import append, compacted, read
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.owned import RegistryEntry
@@ -24,7 +24,7 @@ def read_registry(endpoint: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
     """
     entries: list[RegistryEntry] = []
     problems: list[Diagnostic] = []
-    for key, record in latest(read(endpoint, REGISTRY)).items():
+    for key, record in compacted(read(endpoint, REGISTRY)).items():
         if record.value is None:
             continue
         try:

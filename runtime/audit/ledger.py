@@ -108,7 +108,7 @@ class OpenLedger:
 
 
 @contextmanager
-def telling(cluster: str) -> Iterator[None]:
+def as_audit_failure(cluster: str) -> Iterator[None]:
     """Converts errors of the wire into an AuditFailure that names the cluster."""
     try:
         yield
@@ -138,17 +138,17 @@ def _way_out(cluster: str, error: WireError | ClientSettingsError | TopicReplace
 async def open_cluster(reach: ClusterAccess, within: float = OPEN_WITHIN_S) -> AsyncIterator[KafkaCluster]:
     """Opens a cluster.
 
-    Raises AuditFailure, also for errors inside the block, and WrongCluster for another cluster id.
+    Raises AuditFailure, also for errors inside the block, and UnexpectedClusterId for another cluster id.
     """
     cluster = await connect(reach, reach.within(within))
-    with telling(reach.name):
+    with as_audit_failure(reach.name):
         async with cluster:
             yield cluster
 
 
 async def connect(reach: ClusterAccess, within: float) -> KafkaCluster:
-    """Connects to a cluster. Raises AuditFailure, and WrongCluster for another cluster id."""
-    with telling(reach.name):
+    """Connects to a cluster. Raises AuditFailure, and UnexpectedClusterId for another cluster id."""
+    with as_audit_failure(reach.name):
         settings = client.wire_settings(reach.bootstrap, reach.settings, reach.token_command)
         cluster = await in_time(KafkaCluster.open(settings), within, f"opening {reach.name}")
     if reach.id is not None and cluster.cluster_id != reach.id:
@@ -161,7 +161,7 @@ async def connect(reach: ClusterAccess, within: float) -> KafkaCluster:
 async def open_ledger(reach: ClusterAccess, within: float = OPEN_WITHIN_S) -> AsyncIterator[OpenLedger]:
     """Opens a cluster's ledger.
 
-    Raises NoLedger where no job ever copied into it, AuditFailure where it can't be read.
+    Raises LedgerNotFound where no job ever copied into it, AuditFailure where it can't be read.
     """
     async with open_cluster(reach, within) as cluster:
         opened = await ledger_of(cluster)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from runtime.batch.arrays.add_header import LEAST_RECORDS, add_header
+from runtime.batch.arrays.merge import merge_bodies, offset_runs, worth_merging
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
 from runtime.batch.failure import CorruptBatch, PartitionLocation, TooLarge
 from runtime.batch.layout import (
@@ -38,6 +40,9 @@ def rewrite(
             and isinstance(first, Batch)
             and (out := _extended(first, spec, rule))
         ):
+            yield out
+            return
+        if reason is RewriteReason.MERGE and (out := _merged(group, spec, rule)):
             yield out
             return
         kept: list[Raw] = []
@@ -97,7 +102,11 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
         return None
     codec = batch.codec
     unpacked = unpack(codec, batch.body, spec.max_unpacked)
-    data = extend(unpacked, batch.records, batch.base_offset, rule.header, rule.drops)
+    data = None
+    if batch.records >= LEAST_RECORDS:
+        data = add_header(unpacked, batch.records, batch.base_offset, rule.header)
+    if data is None:
+        data = extend(unpacked, batch.records, batch.base_offset, rule.header, rule.drops)
     if data is None:
         return None
     if spec.codec is not None:
@@ -109,6 +118,36 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
     return OutgoingBatch(
         new, (OffsetDeltaRun(0, batch.base_offset, batch.records),), batch.next_offset, RewriteReason.RECORDS
     )
+
+
+def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> OutgoingBatch | None:
+    """The hot way of small batches: all of them whole, every record goes on. None when that is not so."""
+    if rule.active or group[0].base_offset < spec.start or group[-1].next_offset > spec.end:
+        return None
+    members = [
+        one for one in group if isinstance(one, Batch) and one.whole and not one.attributes & LOG_APPEND_TIME
+    ]
+    counts = [one.records for one in members]
+    if len(members) < len(group) or not worth_merging(counts):
+        return None
+    bodies = [_unpacked(one, spec.max_unpacked) for one in members]
+    merged = merge_bodies(bodies, counts, [one.base_timestamp for one in members])
+    if merged is None:
+        return None
+    codec = _codec(group) if spec.codec is None else spec.codec
+    body = pack(codec, merged.data)
+    if HEADER_SIZE + len(body) > spec.max_batch:
+        return None
+    batch = _batch(
+        members[0].base_offset, sum(counts), codec, body, merged.base_timestamp, merged.max_timestamp
+    )
+    runs = offset_runs([one.base_offset for one in members], counts)
+    return OutgoingBatch(batch, runs, group[-1].next_offset, RewriteReason.MERGE)
+
+
+def _unpacked(batch: Batch, limit: int) -> bytes | memoryview:
+    packed = batch.attributes & CODEC_MASK
+    return unpack(Codec(packed), batch.body, limit) if packed else batch.body
 
 
 def _fitting(
@@ -128,23 +167,28 @@ def _fitting(
             after = position if at + step >= len(kept) else part[-1][0] + 1
             yield from _fitting(part, codec, after, spec, reason | RewriteReason.TOO_LARGE)
         return
-    batch = Batch(
-        base_offset=kept[0][0],
+    batch = _batch(kept[0][0], len(kept), codec, body, base, latest)
+    yield OutgoingBatch(batch, _segments(kept), position, reason)
+
+
+def _batch(first: int, records: int, codec: Codec, body: memoryview, base: int, latest: int) -> Batch:
+    """Records numbered from 0 on as a batch, not yet stamped."""
+    return Batch(
+        base_offset=first,
         length=_FROM_LENGTH + len(body),
         leader_epoch=-1,
         magic=MAGIC,
         crc=0,
         attributes=int(codec),
-        last_offset_delta=len(kept) - 1,
+        last_offset_delta=records - 1,
         base_timestamp=base,
         max_timestamp=latest,
         producer_id=NO_PRODUCER,
         producer_epoch=-1,
         base_sequence=-1,
-        records=len(kept),
+        records=records,
         body=body,
     )
-    yield OutgoingBatch(batch, _segments(kept), position, reason)
 
 
 def _segments(kept: Sequence[Raw]) -> tuple[OffsetDeltaRun, ...]:

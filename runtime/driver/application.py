@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from runtime.driver.jvm import JvmCalls
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.driver.task import SlotResult, SlotStartRequest, encode, run_task
 from runtime.slot.log import FORMAT_KEY
 
@@ -65,12 +65,14 @@ def start_application(job: str) -> SparkSlotRunner:
     try:
         return SparkSlotRunner(job)
     except (*_SPARK_ERRORS, ValueError, RuntimeError) as error:
-        say(str(error))  # the whole Java stack trace; SparkNotStarted shows only the line with the cause
+        log_driver_message(
+            str(error)
+        )  # the whole Java stack trace; SparkNotStarted shows only the line with the cause
         raise SparkNotStarted(job, error) from error
 
 
 class SparkSlotRunner:
-    """An Application owns the Spark context of a job and submits its slots.
+    """A SparkSlotRunner owns the Spark context of a job and submits its slots.
 
     It is created in a thread, because that takes seconds in which the driver can do other things. Requests to
     the JVM raise JvmSilent when the JVM does not answer in time.

@@ -33,7 +33,7 @@ class _ClusterEntry:
 
 
 class DriverClusters:
-    """A Clusters object owns the driver's connections to all clusters of the job and opens them on demand."""
+    """A DriverClusters owns the driver's connections to all clusters of the job and opens them on demand."""
 
     def __init__(self, job: str, specs: Mapping[str, ClusterSpec], environ: Mapping[str, str]) -> None:
         client_id = f"repl.{job}.driver"
@@ -102,7 +102,7 @@ class DriverClusters:
         """Returns the newest listing of each cluster that was listed, by cluster name."""
         return {name: entry.listing[1] for name, entry in self._entries.items() if entry.listing is not None}
 
-    def stale(self, name: str) -> None:
+    def invalidate(self, name: str) -> None:
         """Discards the listing of a cluster after a change there, so that the next call reads it again."""
         self._entry(name).listing = None
 

@@ -21,7 +21,7 @@ class RefusedCommand(Exception):
 
 
 class CommandHandler:
-    """A Commands object carries out the commands of one job; no command waits for another one.
+    """A CommandHandler carries out the commands of one job; no command waits for another one.
 
     A new spec that cannot be applied yet is retried until it succeeds or a newer spec arrives; `trouble`
     gives the reason. `answers` maps the ids of the newest finished commands to an error text, which is empty
@@ -35,7 +35,7 @@ class CommandHandler:
         reconfigure: Callable[[JobSpec], Awaitable[None]],
         retry_s: float = _RETRY_S,
     ) -> None:
-        self.heard = ""
+        self.last_id = ""
         self.trouble = ""
         self.answers: dict[str, str] = {}
         self._stop = stop
@@ -45,7 +45,7 @@ class CommandHandler:
         self._pending: Reconfigure | None = None
         self._wake = asyncio.Event()
 
-    def take(self, command: Command) -> None:
+    def accept(self, command: Command) -> None:
         """Accepts a command that was read from the control topic."""
         match command:
             case StopJob():
@@ -95,7 +95,7 @@ class CommandHandler:
         self.answers[command.id] = error
         while len(self.answers) > _ANSWERS:
             del self.answers[next(iter(self.answers))]
-        self.heard = command.id
+        self.last_id = command.id
         log_event(
             "command",
             key=command.id,

@@ -12,7 +12,7 @@ from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.internal_topics import InternalTopic
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.driver.topics.admin import TopicToCreate
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -27,7 +27,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class OpenDestination:
-    """A Destination holds the clients of the job's destination cluster.
+    """An OpenDestination holds the clients of the job's destination cluster.
 
     `generations` maps each flow to its generation in the job's last heartbeat.
     """
@@ -105,5 +105,5 @@ def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:
     try:
         return job_status.decode_job(value) if value is not None else None
     except UnreadableStatus as error:
-        say(f"the last heartbeat of {job} was skipped: {error}")
+        log_driver_message(f"the last heartbeat of {job} was skipped: {error}")
         return None

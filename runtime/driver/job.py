@@ -26,17 +26,17 @@ from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.jvm import JvmSilent
 from runtime.driver.leadership import Leadership
-from runtime.driver.log import say
-from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_pictures
+from runtime.driver.log import log_driver_message
+from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
-from runtime.driver.slots.fleet import SlotManager
-from runtime.driver.slots.keeper import DriverContext
+from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
+from runtime.driver.slots.supervisor import DriverContext
 from runtime.driver.tasks import BackgroundTasks
 from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
-from runtime.metrics.picture import JobSnapshot
+from runtime.metrics.snapshot import JobSnapshot
 from runtime.slot.callbacks import callback_failures
 from runtime.slot.log import log_event
 
@@ -46,7 +46,7 @@ _NAMES_SHOWN, _NAME_LENGTH = 5, 100  # limits of the error text of a refused edi
 
 
 class JobRunner:
-    """A Job runs until `stop`, a stop command or a fence, and returns how the process must exit.
+    """A JobRunner runs until `stop`, a stop command or a fence, and returns how the process must exit.
 
     The clusters that it reaches, and how it reaches them, are those of the spec that it was started with:
     only the launcher writes that file. No record adds a cluster or changes how one is reached.
@@ -64,11 +64,11 @@ class JobRunner:
         self._stopping = asyncio.Event()
         self._tasks = BackgroundTasks()
         self._application: SparkSlotRunner | None = None
-        self._pulse: Leadership | None = None
+        self._leadership: Leadership | None = None
         self._commands: CommandHandler | None = None
         self._editing: asyncio.Task[None] | None = None
         self._flows: FlowManager | None = None
-        self._fleet: SlotManager | None = None
+        self._slots: SlotManager | None = None
         self._metrics = JobMetrics(lambda: self.spec, self._snapshot)
         self._replicas = ReplicaCounts()
         self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
@@ -105,11 +105,11 @@ class JobRunner:
                 host=socket.gethostname(),
                 process=os.getpid(),
             )
-            self._pulse = Leadership(writer, self.status)
-            if not await self._retry_until_done(self._pulse.beat):
+            self._leadership = Leadership(writer, self.status)
+            if not await self._retry_until_done(self._leadership.send_heartbeat):
                 return JobExit.STOPPED
             self._application = await application
-            await self._start(destination, writer, self._pulse)
+            await self._start(destination, writer, self._leadership)
             stopping = asyncio.create_task(self._stopping.wait())
             waiting: list[asyncio.Future[Any]] = [stopping, self._tasks.failed]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -139,18 +139,18 @@ class JobRunner:
             master=application.master if application is not None else "",
             host=socket.gethostname(),
             process=os.getpid(),
-            heard=self._commands.heard if self._commands is not None else "",
+            heard=self._commands.last_id if self._commands is not None else "",
             answers=dict(self._commands.answers) if self._commands is not None else {},
             trouble=self._trouble_text(),
-            slots=self._fleet.views() if self._fleet is not None else [],
-            flows=self._duties.noted(self._flows.views()) if self._flows is not None else [],
+            slots=self._slots.views() if self._slots is not None else [],
+            flows=self._duties.with_notes(self._flows.views()) if self._flows is not None else [],
         )
 
     def _trouble_text(self) -> str:
         """Returns the most important present failure, or an empty text."""
         commands = self._commands.trouble if self._commands is not None else ""
-        jvm = self._fleet.jvm_trouble if self._fleet is not None else ""
-        reports = self._fleet.skipped.note if self._fleet is not None else ""
+        jvm = self._slots.jvm_trouble if self._slots is not None else ""
+        reports = self._slots.skipped.note if self._slots is not None else ""
         return self._trouble or commands or self._skipped.note or reports or jvm or self._metrics.trouble
 
     def _snapshot(self) -> JobSnapshot:
@@ -160,15 +160,15 @@ class JobRunner:
             spec=self.spec,
             status=status,
             made_at=time.monotonic(),
-            heartbeat_age_s=self._pulse.age_s if self._pulse is not None else float("inf"),
-            reports=dict(self._fleet.reports) if self._fleet is not None else {},
-            flows=flow_pictures(status, self._flows.all() if self._flows is not None else []),
+            heartbeat_age_s=self._leadership.age_s if self._leadership is not None else float("inf"),
+            reports=dict(self._slots.reports) if self._slots is not None else {},
+            flows=flow_snapshots(status, self._flows.all() if self._flows is not None else []),
             clusters=self._replicas.of(self._clusters.listed()),
             groups=self._duties.groups(),
         )
 
     def _reports(self) -> list[SlotReport]:
-        return list(self._fleet.reports.values()) if self._fleet is not None else []
+        return list(self._slots.reports.values()) if self._slots is not None else []
 
     async def _open_destination(self) -> OpenDestination | None:
         """Retries until the destination is open; returns None when the job is stopped meanwhile."""
@@ -176,7 +176,7 @@ class JobRunner:
             try:
                 return await open_destination(self.spec, self._clusters)
             except WireError as error:
-                say(f"waiting for {self.spec.destination}: {error}")
+                log_driver_message(f"waiting for {self.spec.destination}: {error}")
                 await pause(_PAUSE_S, self._stopping)
         return None
 
@@ -187,9 +187,9 @@ class JobRunner:
         """
         while not self._stopping.is_set():
             try:
-                return await DriverWriter.begin(destination.cluster, self.spec.job)
+                return await DriverWriter.open(destination.cluster, self.spec.job)
             except WireError as error:
-                say(f"waiting for the coordinator at {self.spec.destination}: {error}")
+                log_driver_message(f"waiting for the coordinator at {self.spec.destination}: {error}")
                 await pause(_PAUSE_S, self._stopping)
         return None
 
@@ -206,7 +206,9 @@ class JobRunner:
                 return True
         return False
 
-    async def _start(self, destination: OpenDestination, writer: DriverWriter, pulse: Leadership) -> None:
+    async def _start(
+        self, destination: OpenDestination, writer: DriverWriter, leadership: Leadership
+    ) -> None:
         """Starts the flows, the slots, the heartbeat and the reader of commands.
 
         The end offsets of the status and control topics are read before the flows start, so that no report
@@ -216,7 +218,7 @@ class JobRunner:
         spec, application = self.spec, self._application
         slots = spec.slots or await self._cores(application)
         membership = Membership(range(slots))
-        around = DriverContext(
+        context = DriverContext(
             job=spec.job,
             driver=self.driver,
             destination=spec.destination,
@@ -225,7 +227,7 @@ class JobRunner:
             cluster=destination.cluster,
             application=application,
             membership=membership,
-            pulse=pulse,
+            leadership=leadership,
             changed=self._changed,
         )
         shared = FlowContext(
@@ -238,17 +240,17 @@ class JobRunner:
             destination=destination.cluster,
             ledger=destination.ledger,
             writer=writer,
-            pulse=pulse,
+            leadership=leadership,
             changed=self._changed,
             holds=membership.holds,
         )
-        self._flows = FlowManager(shared, membership, self._tasks, self._duties.began)
-        self._fleet = SlotManager(slots, around, self._flows.all, self._tasks, self._metrics.heard)
-        self._tasks.spawn(pulse.run(), "pulse")
+        self._flows = FlowManager(shared, membership, self._tasks, self._duties.restart)
+        self._slots = SlotManager(slots, context, self._flows.all, self._tasks, self._metrics.record_report)
+        self._tasks.spawn(leadership.run(), "leadership")
         status_offset = await end_of(destination.cluster, naming.STATUS)
         control_offset = await end_of(destination.cluster, naming.CONTROL)
-        self._flows.begin(spec)
-        self._fleet.start(status_offset)
+        self._flows.start(spec)
+        self._slots.start(status_offset)
         await self._publish_spec(destination)
         commands = self._commands = CommandHandler(
             self._stopping.set, self._accept_loss, lambda spec: self._reconfigure(spec, destination)
@@ -266,17 +268,17 @@ class JobRunner:
                 await application.await_executors()
                 return await application.cores()
             except JvmSilent as error:
-                say(str(error))
+                log_driver_message(str(error))
 
     def _changed(self) -> None:
-        if self._fleet is not None:
-            self._fleet.changed()
+        if self._slots is not None:
+            self._slots.changed()
 
     async def _publish_spec(self, destination: OpenDestination) -> None:
         """Writes the spec that the job runs by to the status topic (R10)."""
         record = InternalRecord(job_status.encode_key(SpecKey(self.spec.job)), job_status.encode(self.spec))
-        assert self._pulse is not None
-        await self._pulse.still()
+        assert self._leadership is not None
+        await self._leadership.ensure()
         await post(destination.cluster, naming.STATUS, [record])
 
     async def _read_commands(
@@ -298,11 +300,11 @@ class JobRunner:
                     except control.UnreadableControl as error:
                         self._skipped.add(record.offset, str(error))
                         continue
-                    commands.take(command)
+                    commands.accept(command)
 
     def _accept_loss(self, command: control.AcceptLoss) -> None:
         assert self._flows is not None
-        stopped = self._fleet.stopped() if self._fleet is not None else ()
+        stopped = self._slots.stopped_by_loss() if self._slots is not None else ()
         self._flows.accept_loss(command.flow, stopped, command.partitions)
 
     async def _reconfigure(self, spec: JobSpec, destination: OpenDestination) -> None:
@@ -318,8 +320,8 @@ class JobRunner:
         if unexpected := jobspec.not_started_with(self._trusted, spec):
             raise RefusedCommand(_refusal(unexpected))
         self.spec = spec
-        await self._flows.run_by(spec)
-        self._duties.keep(self._flows.by_name)
+        await self._flows.apply_spec(spec)
+        self._duties.retain_only(self._flows.by_name)
         await self._clusters.close_others(spec.clusters)
         await self._publish_spec(destination)
 
@@ -329,17 +331,17 @@ class JobRunner:
         """
         self._state = "stopping"
         log_event("driver_stopping", job=self.spec.job, driver=self.driver)
-        assert self._fleet is not None
+        assert self._slots is not None
         assert self._flows is not None
-        assert self._pulse is not None
+        assert self._leadership is not None
         if self._editing is not None:  # an edit must not start a flow any more
             await self._tasks.end(self._editing)
-        await self._fleet.stop()
+        await self._slots.stop()
         self._state = "stopped"
         with contextlib.suppress(TimeoutError, WireError):
             async with asyncio.timeout(_STOP_TIMEOUT_S):
-                await self._flows.goodbye()
-                await self._pulse.beat()
+                await self._flows.stop_all()
+                await self._leadership.send_heartbeat()
         log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
     async def _fenced(self, error: DriverFenced, destination: OpenDestination | None) -> JobExit:

@@ -20,7 +20,7 @@ EVERY_S = 1.0
 FRESH_S = 3.0
 
 
-def awake() -> float:
+def clock_with_sleep() -> float:
     """Returns a clock in seconds that continues while the process is stopped and while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -28,7 +28,7 @@ def awake() -> float:
 class HeartbeatWriter(Protocol):
     """A heartbeat needs this method of the driver's transactional writer."""
 
-    async def beat(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None: ...
+    async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None: ...
 
 
 class Leadership:
@@ -39,7 +39,10 @@ class Leadership:
     """
 
     def __init__(
-        self, writer: HeartbeatWriter, status: Callable[[], JobStatus], clock: Callable[[], float] = awake
+        self,
+        writer: HeartbeatWriter,
+        status: Callable[[], JobStatus],
+        clock: Callable[[], float] = clock_with_sleep,
     ) -> None:
         self._writer = writer
         self._status = status
@@ -53,29 +56,29 @@ class Leadership:
         """The seconds since the start of the last committed heartbeat; infinite before the first one."""
         return self._clock() - self._beat_at
 
-    async def still(self) -> None:
+    async def ensure(self) -> None:
         """Returns once the last heartbeat is fresh, and sends one if needed.
 
         Raises DriverFenced when another driver runs the job, and WireError when leadership can't be confirmed
         now; the caller then does nothing.
         """
         if self._clock() - self._beat_at > FRESH_S:
-            await self.beat()
+            await self.send_heartbeat()
 
-    async def beat(self) -> None:
+    async def send_heartbeat(self) -> None:
         """Commits one heartbeat. Raises DriverFenced, WireError."""
         status = self._status()
         record = InternalRecord(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
         async with self._beating:
             began = self._clock()
-            await self._writer.beat(at(naming.STATUS), [record])
+            await self._writer.commit_status(at(naming.STATUS), [record])
             self._beat_at = began
 
     async def run(self) -> None:
         """Sends heartbeats until cancelled. Raises DriverFenced."""
         while True:
             try:
-                await self.beat()
+                await self.send_heartbeat()
                 self.trouble = ""
             except WireError as error:
                 self.trouble = str(error)

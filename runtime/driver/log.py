@@ -3,6 +3,6 @@
 from runtime.slot.log import log_event
 
 
-def say(text: str) -> None:
+def log_driver_message(text: str) -> None:
     """Logs one message."""
     log_event("driver_message", key=text, message=text)

@@ -26,7 +26,7 @@ from runtime.contract.spec.jobspec import BadJobSpec, JobSpec, decode  # noqa: E
 from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
 from runtime.driver.job import JobRunner  # noqa: E402
 from runtime.driver.jvm import JvmSilent  # noqa: E402
-from runtime.driver.log import say  # noqa: E402
+from runtime.driver.log import log_driver_message  # noqa: E402
 from runtime.driver.parent import die_with_parent  # noqa: E402
 from runtime.slot import log  # noqa: E402
 
@@ -51,7 +51,7 @@ def _run_job(file: Path) -> JobExit:
     try:
         spec = decode(file.read_bytes())
     except (OSError, BadJobSpec) as error:
-        say(f"{file}: {error}")
+        log_driver_message(f"{file}: {error}")
         return JobExit.BAD_SPEC
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # the JVM of spark-submit started this process
         die_with_parent(forked_by_one_thread=False)
@@ -75,14 +75,14 @@ async def _run(spec: JobSpec) -> JobExit:
         if ended is not JobExit.FENCED and starting.done():
             starting.result()
     except ClientSettingsError as error:
-        say(str(error))
+        log_driver_message(str(error))
         ended = JobExit.BAD_SPEC
     except SparkNotStarted as error:
-        say(str(error))
+        log_driver_message(str(error))
         return JobExit.FAILED
     except Exception as error:  # noqa: BLE001 - the outermost edge: a supervisor restarts the job
         traceback.print_exception(error)
-        say(f"failed: {type(error).__name__}: {error}")
+        log_driver_message(f"failed: {type(error).__name__}: {error}")
         ended = JobExit.FAILED
     if ended is JobExit.FENCED:
         return ended  # do not wait for Spark: another driver runs the job
@@ -98,7 +98,7 @@ async def _stop(starting: asyncio.Future[SparkSlotRunner]) -> None:
     try:
         await starting.result().stop()
     except JvmSilent as error:
-        say(str(error))
+        log_driver_message(str(error))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from runtime.contract.records.job_status import JobStatus, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
 from runtime.metrics.endpoint import MetricsEndpoint
-from runtime.metrics.picture import ClusterSnapshot, FlowSnapshot, JobSnapshot
 from runtime.metrics.readiness import unready
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot
 
 _EVERY_S = 1.0
 _RETRY_S = 5.0
@@ -35,7 +35,7 @@ class JobMetrics:
     def __init__(
         self, spec: Callable[[], JobSpec], picture: Callable[[], JobSnapshot], again_s: float = _RETRY_S
     ) -> None:
-        self.book = SlotMetrics()
+        self.slot_metrics = SlotMetrics()
         self.trouble = ""
         self._spec = spec
         self._make = picture
@@ -49,10 +49,10 @@ class JobMetrics:
         """The port that the endpoint listens on, or None while it does not listen."""
         return self._endpoint.port if self._endpoint is not None else None
 
-    def heard(self, report: SlotReport) -> None:
+    def record_report(self, report: SlotReport) -> None:
         """Takes the report of a slot, if the job serves metrics."""
         if self._spec().metrics_port is not None:
-            self.book.take(report)
+            self.slot_metrics.record_report(report)
 
     async def run(self) -> None:
         """Refreshes the snapshot and keeps the endpoint open until cancelled."""
@@ -75,7 +75,7 @@ class JobMetrics:
             return _EVERY_S
         try:
             self._newest = self._make()
-            self.book.keep([key for flow in self._newest.flows for key in flow.partitions])
+            self.slot_metrics.retain_only([key for flow in self._newest.flows for key in flow.partitions])
             if self._endpoint is None:
                 self._endpoint = await asyncio.to_thread(
                     self._open_endpoint, spec.metrics_host, spec.metrics_port
@@ -90,7 +90,7 @@ class JobMetrics:
         return _EVERY_S
 
     def _open_endpoint(self, host: str, port: int) -> MetricsEndpoint:
-        collectors = [JobCollector(lambda: self._newest, self.book), ProcessCollector(registry=None)]
+        collectors = [JobCollector(lambda: self._newest, self.slot_metrics), ProcessCollector(registry=None)]
         return MetricsEndpoint(host, port, collectors, lambda: unready(self._newest, time.monotonic()))
 
     def _close(self) -> None:
@@ -99,7 +99,7 @@ class JobMetrics:
             self._endpoint = None
 
 
-def flow_pictures(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowSnapshot]:
+def flow_snapshots(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowSnapshot]:
     """Returns the snapshot of each flow that the status shows."""
     views = {view.flow: view for view in status.flows}
     return [
@@ -110,7 +110,7 @@ def flow_pictures(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowSn
 
 
 class ReplicaCounts:
-    """A Replicas object counts each cluster listing once, because a large cluster has very many
+    """A ReplicaCounts counts each cluster listing once, because a large cluster has very many
     partitions.
     """
 

@@ -36,7 +36,7 @@ _PAUSE_S = 0.5
 
 
 class SlotStartRequest(msgspec.Struct, frozen=True):
-    """A Ticket holds everything that a slot starts with.
+    """A SlotStartRequest holds everything that a slot starts with.
 
     It is made for each submission, so it is never stale (fencing 3). Commands at or after `control_offset` in
     the control topic are newer than `first`.
@@ -50,7 +50,7 @@ class SlotStartRequest(msgspec.Struct, frozen=True):
 
 
 class SlotResult(msgspec.Struct, frozen=True):
-    """An SlotResult value states how a slot ended, and why."""
+    """A SlotResult value states how a slot ended, and why."""
 
     how: Literal["stopped", "fenced", "outdated", "failed", "retried"]
     why: str = ""
@@ -90,7 +90,7 @@ async def _copy(ticket: SlotStartRequest) -> SlotResult:
 
 
 class SlotChannel(Protocol):
-    """A Channel is the slot's end of the connection to the driver."""
+    """A SlotChannel is the slot's end of the connection to the driver."""
 
     async def run(self) -> None: ...
 
@@ -144,16 +144,18 @@ async def listen(
         for record in found:
             if record.key == mine and record.value is not None:
                 try:
-                    _execute(control.decode_word(record.value), ticket.driver, slot, on_assignment)
+                    _execute(control.decode_slot_message(record.value), ticket.driver, slot, on_assignment)
                 except UnreadableValue as error:
                     tail.skipped.add(record.offset, str(error))
 
 
-def _execute(word: control.Word, driver: str, slot: Slot, on_assignment: Callable[[int], None]) -> None:
+def _execute(
+    message: control.SlotMessage, driver: str, slot: Slot, on_assignment: Callable[[int], None]
+) -> None:
     """Carries out one command and ignores commands of another driver. Raises UnreadableValue."""
-    if word.driver != driver:
+    if message.driver != driver:
         return
-    match word:
+    match message:
         case control.Assign(assignment=text):
             given = assignment.decode(bytes(text))
             on_assignment(given.version)

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 
 class BackgroundTasks:
-    """A Tasks object owns the job's background tasks. `failed` gets the first exception of any of them."""
+    """A BackgroundTasks owns the job's background tasks. `failed` gets the first exception of any of them."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -28,7 +28,7 @@ from runtime.kafka.queries.partitions import list_offsets
 from runtime.ledger.checkpoints import Checkpoints
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.offset_maps import OffsetMaps, atlas_at
+from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
 
 RECREATED_HERE = "the topic at the destination is not the one that was copied into"
 NO_MAPS = "both sides write the topic, and the source's maps can't be read"
@@ -81,7 +81,7 @@ class GroupOffsetSides:
             self._destination_maps = OffsetMaps(self.destination, ledger)
         source_maps = self._source_maps
         if source_maps is None and self.source is not None:
-            source_maps = await atlas_at(self.source)
+            source_maps = await offset_maps_at(self.source)
         if self._translator is None or source_maps is not self._source_maps:
             self._source_maps = source_maps
             self._translator = Translator(self._flow, router, self._destination_maps, source_maps)
@@ -159,7 +159,7 @@ class GroupOffsetSides:
         if times is None or not below:
             return {}
         assert self._translator is not None
-        await times.learn({item: offsets[item] for item in below})
+        await times.read_from_source({item: offsets[item] for item in below})
         places = await times.places({item: (one.at, offsets[item]) for item, one in below.items()})
         timed = {}
         for item, first in places.items():

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runtime.contract.groups.origins import SourceTopicWriter, origins_of
-from runtime.contract.groups.translate import PendingTranslation, Position, arriving, position, unread
+from runtime.contract.groups.translate import (
+    PendingTranslation,
+    Position,
+    earliest_reachable_offset,
+    earliest_unread_offset,
+    position,
+)
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec.route import Router
@@ -32,10 +38,10 @@ class Translator:
         origins = {origin for topic in topics for origin in self.origins(topic)}
         own = self._way.route.flow
         await self._destination_maps.refresh(
-            dict.fromkeys([own, *(one.brings for one in origins if one.brings)])
+            dict.fromkeys([own, *(one.destination_flow for one in origins if one.destination_flow)])
         )
         if self._source_maps is not None:
-            await self._source_maps.refresh(dict.fromkeys(one.back for one in origins))
+            await self._source_maps.refresh(dict.fromkeys(one.flow for one in origins))
 
     def progress(self, topic: str, partition: int) -> Progress | None:
         """Returns the flow's committed progress of a partition."""
@@ -48,10 +54,10 @@ class Translator:
 
     def position(self, topic: str, partition: int, committed: int) -> Position:
         """Returns the position of a committed offset by the flow's own map only."""
-        drawn = self._destination_maps.drawn(self._key(topic, partition))
-        if drawn is None:
+        cached = self._destination_maps.cached(self._key(topic, partition))
+        if cached is None:
             return PendingTranslation(NO_PROGRESS if self.progress(topic, partition) is None else SEALING)
-        return position(drawn.offsets, committed, trimmed=drawn.trimmed)
+        return position(cached.offsets, committed, trimmed=cached.trimmed)
 
     def floor(self, topic: str, partition: int, committed: int) -> int | PendingTranslation | None:
         """Returns the smallest position over the other origins, for a topic that several clusters write.
@@ -76,18 +82,20 @@ class Translator:
 
     def _sealing(self, origin: SourceTopicWriter, partition: int) -> bool:
         """Returns whether a map of the origin is being written."""
-        back = PartitionKey(origin.back, origin.topic, partition)
-        brings = PartitionKey(origin.brings or "", origin.topic, partition)
-        return self._destination_maps.sealing(brings) or (
-            self._source_maps is not None and self._source_maps.sealing(back)
+        at_source = PartitionKey(origin.flow, origin.topic, partition)
+        at_destination = PartitionKey(origin.destination_flow or "", origin.topic, partition)
+        return self._destination_maps.sealing(at_destination) or (
+            self._source_maps is not None and self._source_maps.sealing(at_source)
         )
 
     def _not_read(self, origin: SourceTopicWriter, partition: int, committed: int) -> int:
         """Returns the position of the first record of an origin that the group has not read."""
-        key = PartitionKey(origin.back, origin.topic, partition)
-        first = unread(self._source_maps.map(key) if self._source_maps is not None else None, committed)
-        if origin.brings is None:
+        key = PartitionKey(origin.flow, origin.topic, partition)
+        first = earliest_unread_offset(
+            self._source_maps.map(key) if self._source_maps is not None else None, committed
+        )
+        if origin.destination_flow is None:
             return first
-        return arriving(
-            self._destination_maps.map(PartitionKey(origin.brings, origin.topic, partition)), first
+        return earliest_reachable_offset(
+            self._destination_maps.map(PartitionKey(origin.destination_flow, origin.topic, partition)), first
         )

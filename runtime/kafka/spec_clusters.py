@@ -13,7 +13,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 
 
-class WrongCluster(WireError):
+class UnexpectedClusterId(WireError):
     """Another cluster answers than the one that is pinned: nothing is done there."""
 
 
@@ -35,12 +35,12 @@ def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
 
 
 async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> KafkaCluster:
-    """Raises WireError, WrongCluster, ClientSettingsError."""
+    """Raises WireError, UnexpectedClusterId, ClientSettingsError."""
     secrets = ClientSecrets(environ)
     settings = secrets.resolve(spec.bootstrap, spec.client)
     wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
     cluster = await KafkaCluster.open(wire)
     if spec.id is not None and cluster.cluster_id != spec.id:
         await cluster.close()
-        raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
+        raise UnexpectedClusterId(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
     return cluster

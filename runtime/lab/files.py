@@ -32,7 +32,7 @@ def write(path: Path, text: str, *, secret: bool = False) -> None:
 def exclusive(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
     """Holds the lock of a folder; the kernel releases it when the process ends.
 
-    Raises Busy after `patience` seconds.
+    Raises LabBusy after `patience` seconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:

@@ -25,10 +25,10 @@ from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
 from runtime.lab.kit import jars, tools
 from runtime.lab.kit.ivy import Report
-from runtime.lab.kit.kit import Kit, obtain, quicken
+from runtime.lab.kit.kit import Kit, ensure_archive, find_kit
 from runtime.lab.kit.versions import KafkaVersion
 from runtime.lab.spec import LabClusterSpec
-from runtime.lab.status import LabStatus, look
+from runtime.lab.status import LabStatus, probe_clusters
 
 TIMEOUT = 180.0  # a broker that died is reported at once; the timeout is for busy machines
 STOP_GRACE = 8.0
@@ -59,7 +59,7 @@ class Lab:
             old = [self.clusters[spec.name] for spec in specs if spec.name in self.clusters]
             kits = self._kits([spec.version for spec in new] + [v for one in old for v in one.versions])
             for kit in kits.values():
-                quicken(kit, functools.partial(self._train, kit))
+                ensure_archive(kit, functools.partial(self._train, kit))
             made = create.create(self.home, new, self.clusters.values(), kits)
             self.clusters |= {cluster.name: cluster for cluster in made}
             try:
@@ -101,7 +101,7 @@ class Lab:
 
     def status(self) -> LabStatus:
         """Returns the state of all clusters."""
-        return look(self.home, list(self.clusters.values()))
+        return probe_clusters(self.home, list(self.clusters.values()))
 
     def down(self, *, purge: bool = False) -> None:
         """Stops every broker; with `purge` their data is deleted, too."""
@@ -124,7 +124,7 @@ class Lab:
         """
         known = self._cluster(cluster)
         for_java, _ = known.client_files()
-        kit = obtain(self.report, known.versions[0])
+        kit = find_kit(self.report, known.versions[0])
         main = tools.main_class(kit.jars, tool)
         return [
             *kit.command(*known.logging_options(kit.version), "-XX:TieredStopAtLevel=1"),
@@ -157,7 +157,7 @@ class Lab:
             yield
 
     def _kits(self, versions: Iterable[str]) -> dict[str, Kit]:
-        return {version: obtain(self.report, version) for version in dict.fromkeys(versions)}
+        return {version: find_kit(self.report, version) for version in dict.fromkeys(versions)}
 
     def _change_version(self, brokers: Sequence[LabBroker], version: str) -> None:
         """Stores another version for stopped brokers. Raises LabError."""

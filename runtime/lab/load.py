@@ -21,7 +21,7 @@ _SILENT.addHandler(logging.NullHandler())
 
 @dataclass
 class LoadTarget:
-    """A Target is one topic of one cluster, with its counts of acknowledged and failed records and the
+    """A LoadTarget is one topic of one cluster, with its counts of acknowledged and failed records and the
     last failure.
     """
 
@@ -49,7 +49,7 @@ def targets_of(words: Sequence[str]) -> list[LoadTarget]:
 
 @dataclass
 class OutageReporter:
-    """An Outages object reports the begin and the end of each cluster's outage in one line each."""
+    """An OutageReporter reports the begin and the end of each cluster's outage in one line each."""
 
     report: Callable[[str], None]
     _down: set[str] = field(default_factory=set)
@@ -69,7 +69,7 @@ class OutageReporter:
 
 @dataclass
 class LoadGenerator:
-    """A Load writes records to its targets.
+    """A LoadGenerator writes records to its targets.
 
     `run` writes until the time is over, or a Ctrl-C, and then flushes. `report` gets one line when a cluster
     stops answering, and one when it answers again.

@@ -62,7 +62,7 @@ class LabStatus:
     format_version: int = 1
 
 
-def look(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: float = 3.0) -> LabStatus:
+def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: float = 3.0) -> LabStatus:
     """Inspects all brokers in parallel and returns the lab's state."""
     running = processes.find(clusters)
 

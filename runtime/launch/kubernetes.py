@@ -43,7 +43,7 @@ _ENDED = {"COMPLETED", "FAILED"}
 
 @dataclass(frozen=True, slots=True)
 class KubernetesLauncher:
-    """A Kubernetes object launches jobs in one namespace.
+    """A KubernetesLauncher launches jobs in one namespace.
 
     It does not use `home`, because the cluster keeps the jobs' state.
     """

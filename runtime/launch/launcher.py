@@ -24,7 +24,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchHandle:
-    """A Handle tells an operator where a job runs.
+    """A LaunchHandle tells an operator where a job runs.
 
     `where` is the place (`pid 4711 on host-1`), and `log` names where its log is.
     """

@@ -38,7 +38,7 @@ class LogFile:
         except OSError:
             return
 
-    def say(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         """Appends one line of the supervisor."""
         self.write(f"{time.strftime('%H:%M:%S')} supervisor: {text}\n".encode())
 
@@ -75,7 +75,7 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
     return found[-lines:]
 
 
-def last_words(path: Path, lines: int, start: int) -> list[str]:
+def log_excerpt(path: Path, lines: int, start: int) -> list[str]:
     """Returns the first errors and the last lines of the output since byte `start`.
 
     Spark prints its error first and then a hundred lines of usage.

@@ -19,8 +19,9 @@ _POLL_S = 0.02
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
-    """An Identity is unique for a process: `born` is in ticks since the boot of the machine, which `boot`
-    names.
+    """A ProcessIdentity is unique for a process:
+
+    `born` is in ticks since the boot of the machine, which `boot` names.
     """
 
     pid: int

@@ -71,7 +71,9 @@ class ConsumerTimeTable:
         known = self._known.get(self._key(item))
         return known.time_of(committed) if known is not None else None
 
-    async def learn(self, offsets: Mapping[GroupPartition, int], at_most: int | None = None) -> None:
+    async def read_from_source(
+        self, offsets: Mapping[GroupPartition, int], at_most: int | None = None
+    ) -> None:
         """Reads the timestamps of commits that are not known yet from the source's records.
 
         A commit whose record can't be read is omitted. At most `at_most` positions are read in one call.
@@ -106,7 +108,7 @@ class ConsumerTimeTable:
                 wanted.setdefault(place, []).append(item)
         return wanted
 
-    def unsaid(self, partitions: int) -> dict[int, list[InternalRecord]]:
+    def unsaved_records(self, partitions: int) -> dict[int, list[InternalRecord]]:
         """Returns the records that are not stored yet, by partition of the timestamps topic."""
         found: dict[int, list[InternalRecord]] = {}
         for key in self._unsaved:
@@ -116,7 +118,7 @@ class ConsumerTimeTable:
             found.setdefault(at, []).append(record)
         return found
 
-    def said(self) -> None:
+    def mark_saved(self) -> None:
         """Marks all timestamps as stored."""
         self._unsaved.clear()
 

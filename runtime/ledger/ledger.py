@@ -101,7 +101,9 @@ class Ledger:
         return self._scan(flow).fold.undecided(encode_key(GenerationKey(flow)))
 
     def progress(self, key: PartitionKey) -> Progress | UndecidedProgress | None:
-        """Returns the progress of one partition, or Undecided where an open transaction has written it."""
+        """Returns the progress of one partition, or UndecidedProgress where an open transaction has written
+        it.
+        """
         committed = self.committed(key)
         undecided = self._scan(key.flow).fold.undecided(encode_key(ProgressKey(key)))
         return UndecidedProgress(committed) if undecided else committed

@@ -21,8 +21,8 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import LedgerWriter
 from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.transaction_writer import LedgerWriter
 
 
 class OffsetMapReader:

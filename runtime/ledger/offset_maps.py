@@ -32,7 +32,7 @@ class OffsetMaps:
         self._ledger = ledger
         self._maps = OffsetMapReader(cluster, ledger)
         self._progress: dict[str, dict[PartitionKey, Progress]] = {}
-        self._drawn: dict[PartitionKey, tuple[Progress, CachedOffsetMap]] = {}
+        self._cached: dict[PartitionKey, tuple[Progress, CachedOffsetMap]] = {}
 
     async def refresh(self, flows: Iterable[str]) -> None:
         """Reads the progress and segments of flows. Raises WireError."""
@@ -46,35 +46,35 @@ class OffsetMaps:
 
     def map(self, key: PartitionKey) -> OffsetMap | None:
         """Returns the offset map of a partition, or None where there is none that can be read now."""
-        drawn = self.drawn(key)
-        return drawn.offsets if drawn is not None else None
+        cached = self.cached(key)
+        return cached.offsets if cached is not None else None
 
     def sealing(self, key: PartitionKey) -> bool:
         """Returns whether a segment of the partition's map is being written: the map is then incomplete."""
         progress = self.progress(key.flow).get(key)
         return progress is not None and self._maps.sealing(key, progress)
 
-    def drawn(self, key: PartitionKey) -> CachedOffsetMap | None:
+    def cached(self, key: PartitionKey) -> CachedOffsetMap | None:
         """Returns the map of a partition and whether it is trimmed, or None where none can be read now."""
         progress = self.progress(key.flow).get(key)
         if progress is None or self._maps.sealing(key, progress):
             return None
-        known = self._drawn.get(key)
+        known = self._cached.get(key)
         if known is not None and known[0] == progress:
             return known[1]
         sealed = self._maps.spans(key, progress)
         numbers = [number.number for number, _ in sealed]
         first = numbers[0] if numbers else progress.segments
         whole = numbers == list(range(first, progress.segments))
-        drawn = CachedOffsetMap(
+        cached = CachedOffsetMap(
             OffsetMap([*(span for _, span in sealed), progress.open_span()]),
             trimmed=whole and first > 0 and progress.incarnation == 0,
         )
-        self._drawn[key] = (progress, drawn)
-        return drawn
+        self._cached[key] = (progress, cached)
+        return cached
 
 
-async def atlas_at(cluster: KafkaCluster) -> OffsetMaps | None:
+async def offset_maps_at(cluster: KafkaCluster) -> OffsetMaps | None:
     """Returns the offset maps of a cluster, or None where no job ever copied into it. Raises WireError."""
     topics = await cluster.topics([naming.LEDGER, naming.OFFSET_MAP])
     if any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):

@@ -32,8 +32,8 @@ from runtime.kafka.errors import TimedOut
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import LedgerWriter, fence
 from runtime.ledger.start_positions import first_positions
+from runtime.ledger.transaction_writer import TransactionWriter, fence
 
 _WITHIN_S = 60.0
 NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})
@@ -74,11 +74,11 @@ async def leave_orphans(
     The order is that of a driver that takes a flow over (fencing 3). A generation record with this writer's
     id is written, every earlier id is fenced, and only then progress is read. A process that takes the flow
     over meanwhile fences this writer. An open transaction of the source is orphaned with the rest: whether
-    it commits or not, it is older than the records that the other side wrote. Raises NotEnded, WireError,
+    it commits or not, it is older than the records that the other side wrote. Raises FlowNotEnded, WireError,
     UnreadableRecord.
     """
     ledger = await Ledger.open(destination)
-    writer = await LedgerWriter.open(destination, orphans_transactional_id(flow))
+    writer = await TransactionWriter.open(destination, orphans_transactional_id(flow))
     mine = await _take_over(flow, ledger, writer, destination, within_s)
     own = {key: one for key, one in ledger.all_progress(flow).items() if not is_reserved(key.topic)}
     new = [AssignedPartition(*key, destination_topic=mirrors[key]) for key in mirrors if key not in own]
@@ -100,11 +100,11 @@ async def leave_orphans(
 
 
 async def _take_over(
-    flow: str, ledger: Ledger, writer: LedgerWriter, destination: KafkaCluster, within_s: float
+    flow: str, ledger: Ledger, writer: TransactionWriter, destination: KafkaCluster, within_s: float
 ) -> Generation:
     """Takes the flow over: no other process writes its progress any more, and `ledger` has all of it.
 
-    Raises NotEnded, WireError.
+    Raises FlowNotEnded, WireError.
     """
     own = orphans_transactional_id(flow)
     await ledger.decided(flow, within_s)
@@ -126,7 +126,7 @@ async def _take_over(
 
 
 def _require_ended(flow: str, generation: Generation | None) -> Generation:
-    """Returns the flow's generation; raises NotEnded where it has not ended."""
+    """Returns the flow's generation; raises FlowNotEnded where it has not ended."""
     if generation is None:
         raise FlowNotEnded(f"{flow} never ran")
     if not generation.ended:

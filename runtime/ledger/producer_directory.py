@@ -11,9 +11,9 @@ from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.ledger_writer import send
 from runtime.ledger.records import InternalRecord, build, plain
 from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.transaction_writer import send
 
 _NO_PRODUCER = -1
 _MAX_NATIVE = 100_000
@@ -71,7 +71,7 @@ class ProducerDirectory:
         producer = self._flows.get(producer_id)
         return producer.flow if producer is not None else None
 
-    def going_home(
+    def returning_producer_ids(
         self, producer_ids: Iterable[int], topic: str, home: ClusterTopic, native_only: bool
     ) -> set[int]:
         """Returns the ids that wrote records from `home` to `topic`.

@@ -1,5 +1,6 @@
 """Builds and reads the batches of small records in the internal topics."""
 
+import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ from runtime.batch.splice import Raw, join
 from runtime.batch.varint import varint
 
 MAX_UNPACKED: Final = 16 << 20
+BATCH_BYTES: Final = 512 << 10
 _INTERNAL_TOPIC: Final = PartitionLocation("an internal topic", -1)
 
 
@@ -72,6 +74,12 @@ def chunks(records: Sequence[InternalRecord], limit: int) -> list[list[InternalR
         groups[-1].append(record)
         room -= size
     return groups
+
+
+def batches_of(records: Sequence[InternalRecord]) -> list[Batch]:
+    """Returns the records in order, in batches of about `BATCH_BYTES`, with the time of now."""
+    now_ms = int(time.time() * 1000)
+    return [build(chunk, now_ms) for chunk in chunks(records, BATCH_BYTES)]
 
 
 def read(batch: Batch, where: PartitionLocation = _INTERNAL_TOPIC) -> list[StoredRecord]:

@@ -15,7 +15,7 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import LedgerWriter
+from runtime.ledger.transaction_writer import LedgerWriter
 
 _STABLE = Isolation.READ_COMMITTED
 NO_NOTE: Mapping[LedgerKey, LedgerValue | None] = MappingProxyType({})

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.families import flows, groups, job, partitions, slots
-from runtime.metrics.picture import JobSnapshot
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import JobSnapshot
 
 FAMILIES = (*job.FAMILIES, *flows.FAMILIES, *partitions.FAMILIES, *slots.FAMILIES, *groups.FAMILIES)
 
@@ -41,10 +41,10 @@ class JobCollector(Collector):
         if picture is None:
             yield job.UP.of([((), 0.0)])
             return
-        page = self._book.page()
+        page = self._book.snapshot()
         now_s = self._clock()
         now_ms = int(now_s * 1000)
-        partition_states = partitions.partitions_told(picture, page)
+        partition_states = partitions.partition_samples(picture, page)
         by_topic = len(partition_states) > picture.spec.metrics_partitions
         yield from job.job_metrics(picture, self._ticks())
         yield from job.cluster_metrics(picture)

@@ -63,7 +63,7 @@ class _Server(ThreadingMixIn, TCPServer):
 
 
 class MetricsEndpoint:
-    """An Endpoint serves from its creation until `close`.
+    """A MetricsEndpoint serves from its creation until `close`.
 
     Its constructor raises OSError where it can't listen.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.contract.records.job_status import FlowView
-from runtime.metrics.picture import FlowSnapshot, JobSnapshot
+from runtime.metrics.snapshot import FlowSnapshot, JobSnapshot
 
 HEARTBEAT_OLD_S = 10.0
 

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from runtime.audit.ledger import AuditFailure, telling
+from runtime.audit.ledger import AuditFailure, as_audit_failure
 from runtime.audit.verify.logs import open_spec
 from runtime.contract.views.salvage_view import ReplayedPartition
 from runtime.ledger.orphans import FlowNotEnded, leave_orphans
@@ -28,7 +28,7 @@ from runtime.replay.request import (
     encode_part,
     encode_request,
 )
-from runtime.replay.task import run_task
+from runtime.replay.task import replay_partitions
 
 _GROUPS_PER_CORE = 4  # groups of partitions, one Spark task each
 
@@ -72,7 +72,7 @@ async def _orphan_uncopied(request: ReplayRequest) -> None:
         open_spec(request.source, flow.source) as source,
         open_spec(request.destination, flow.destination) as destination,
     ):
-        with telling(flow.destination):
+        with as_audit_failure(flow.destination):
             await leave_orphans(flow.name, source, destination, "replay", mirrors=new)
 
 
@@ -84,7 +84,7 @@ def _replayed(request: ReplayRequest) -> list[ReplayedPartition]:
     try:
         parts = [encode_part(part) for part in request.parts]
         groups = min(len(parts), context.defaultParallelism * _GROUPS_PER_CORE)
-        task = functools.partial(run_task, encode_request(request))
+        task = functools.partial(replay_partitions, encode_request(request))
         return [
             decode_replayed(one) for one in context.parallelize(parts, groups).mapPartitions(task).collect()
         ]

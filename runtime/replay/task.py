@@ -14,7 +14,7 @@ from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.verify.logs import open_spec
 from runtime.batch import Batch, BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.records.ledger import Replayed, ReplayedKey, UnreadableRecord
-from runtime.contract.records.orphans import NONE, OrphanedRange, left
+from runtime.contract.records.orphans import NONE, OrphanedRange, uncopied_ranges
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
@@ -30,6 +30,7 @@ from runtime.kafka.queries.partitions import offsets_of
 from runtime.kafka.timing import Patience
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.request import (
     ReplayPartition,
     ReplayRequest,
@@ -37,7 +38,7 @@ from runtime.replay.request import (
     decode_request,
     encode_replayed,
 )
-from runtime.replay.writer import ReplayWriter, replayer
+from runtime.replay.writer import open_replay_writer, replayer
 from runtime.slot.failpoints import from_environment
 from runtime.slot.partition import Cursor, now_ms
 from runtime.slot.read.batch_filter import MERGE, FilteredBatches, keep
@@ -51,7 +52,7 @@ class ReplayStopped(Exception):
     """The partition can't be copied to its end; the text is for people."""
 
 
-def run_task(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
+def replay_partitions(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
     """Replays the given partitions. Spark calls it through mapPartitions."""
     asked = decode_request(request)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -108,8 +109,7 @@ class Replay:
         while True:
             try:
                 self._producers = await producers_at(self._source)
-                writer = await ReplayWriter.begin(self._destination, self._key, producer)
-                writer.passing = _failpoint
+                writer = await open_replay_writer(self._destination, self._key, producer, _failpoint)
                 await self._copy(writer)
                 return
             except WireError as error:
@@ -120,7 +120,7 @@ class Replay:
                     raise ReplayStopped(_message(error)) from error
             await asyncio.sleep(_PAUSE_S)
 
-    async def _copy(self, writer: ReplayWriter) -> None:
+    async def _copy(self, writer: TransactionWriter) -> None:
         ledger = await Ledger.open(self._destination)
         maps = OffsetMapReader(self._destination, ledger)
         await maps.refresh(self._key.flow)
@@ -134,7 +134,9 @@ class Replay:
         orphans = ledger.orphans(self._key.flow).get(self._key, NONE)
         self._count(sum(one.records for _, one in orphans.replayed))
         # Offsets behind the flow's position are left alone: the flow itself may still copy them.
-        for one in left(progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)):
+        for one in uncopied_ranges(
+            progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)
+        ):
             if one.end > start:
                 await self._stretch(writer, one._replace(low=max(one.low, start)), topic.id)
 
@@ -155,7 +157,7 @@ class Replay:
             found.append(asked[self._source_partition])
         return found[0], found[1]
 
-    async def _stretch(self, writer: ReplayWriter, stretch: OrphanedRange, topic_id: bytes) -> None:
+    async def _stretch(self, writer: TransactionWriter, stretch: OrphanedRange, topic_id: bytes) -> None:
         position, copied = stretch.low, 0
         while position < stretch.end:
             kept = self._keep(await self._fetch(position), position, stretch.end)
@@ -165,8 +167,8 @@ class Replay:
             position = min(kept.cursor.offset, stretch.end)
             copied += sum(batch.records for batch in batches)
             done = Replayed(position, topic_id, self._destination_partition.topic, copied, now_ms())
-            await writer.carry(
-                self._destination_partition, batches, {ReplayedKey(self._key, stretch.low): done}
+            await writer.commit(
+                {ReplayedKey(self._key, stretch.low): done}, {self._destination_partition: batches}
             )
             self.records += sum(batch.records for batch in batches)
             _report(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")

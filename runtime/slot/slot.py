@@ -18,7 +18,7 @@ from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.spec_clusters import WrongCluster, named, opened
+from runtime.kafka.spec_clusters import UnexpectedClusterId, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
@@ -200,7 +200,7 @@ class Slot:
                     passing=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                 )
-            except WrongCluster:
+            except UnexpectedClusterId:
                 raise
             except WireError as error:
                 log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")

@@ -28,7 +28,7 @@ scenarios("failing_over/next_step.feature")
 
 FLOW = "there"
 NEXT = "repl resume there --accept-loss"
-HEARD_S = 10.0  # a fetch is answered twice a second, and a slot reports once a second
+ACKNOWLEDGED_S = 10.0  # a fetch is answered twice a second, and a slot reports once a second
 
 
 @dataclass
@@ -171,13 +171,13 @@ def _(night: Night) -> None:
     told = re.search(r"as of (\S+ \S+)Z", done.stdout)
     assert told is not None, done.stdout
     heard = datetime.datetime.fromisoformat(f"{told[1]}+00:00").timestamp()
-    assert night.lost_at - heard < HEARD_S
+    assert night.lost_at - heard < ACKNOWLEDGED_S
 
 
 @then("status says that each partition was heard of seconds before, idle ones as well")
 def _(night: Night) -> None:
     seen = {key: one["source_end_seen_ms"] for key, one in night.partitions().items()}
-    late = {key: ms for key, ms in seen.items() if ms is None or night.lost_at - ms / 1000 > HEARD_S}
+    late = {key: ms for key, ms in seen.items() if ms is None or night.lost_at - ms / 1000 > ACKNOWLEDGED_S}
     assert not late
 
 

@@ -193,8 +193,8 @@ def _(town: Town, word: str, state: str) -> None:
     with JobWatch(endpoint(town.lab, "dc2")) as watch:
 
         def said() -> set[str]:
-            watch.look()
-            told = watch.board.partitions(town.name("into-dc2"))
+            watch.read_news()
+            told = watch.table.partitions(town.name("into-dc2"))
             return {str(one.state) for one in told if one.topic == town.name(word)}
 
         eventually(lambda: said() == {state}, about=f"{word} is {state}")

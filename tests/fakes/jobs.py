@@ -1,6 +1,6 @@
 """Jobs without Spark: they tell of themselves and do as they are told, and copy nothing.
 
-Behind the seam `planner.apply.launching.Launching`. One lives in a thread; what it says goes through the
+Behind the seam `planner.apply.context.JobLauncher`. One lives in a thread; what it says goes through the
 real status and control topics.
 """
 
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
-from planner.apply.launching import LaunchFailed
+from planner.apply.context import LaunchFailed
 from planner.kafka import ClusterEndpoint, producer
 from planner.kafka.log import CommittedLogReader, append
 from planner.model.topology import RUNNING
@@ -123,12 +123,12 @@ class FakeJob(threading.Thread):
 
     def run(self) -> None:
         with CommittedLogReader(self._endpoint, naming.CONTROL) as commands:
-            commands.to_end()
+            commands.read_to_end()
             self._remember()
             while not self._killed.is_set() and self._state == "running":
                 self._beat()
                 mine = control.command_key(self._spec.job)
-                for record in commands.more(BEAT_S):
+                for record in commands.read_more(BEAT_S):
                     if record.key == mine and record.value is not None:
                         self._obey(control.decode_command(record.value))
         if not self._killed.is_set():

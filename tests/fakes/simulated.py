@@ -9,8 +9,14 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from planner.model.address import Address, Kind
-from planner.model.live import LiveJob
-from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedCluster, ObservedTopic
+from planner.model.observed import (
+    ConfigSource,
+    ConfigValue,
+    LiveJob,
+    Observed,
+    ObservedCluster,
+    ObservedTopic,
+)
 from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,

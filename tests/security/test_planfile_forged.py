@@ -29,7 +29,7 @@ from planner.model.step import (
 )
 from planner.model.topology import AclRule
 from planner.plan.agreement.agreement import disagreements
-from planner.plan.plain import STEP_KINDS
+from planner.plan.serialize import STEP_KINDS
 from planner.state import planfile
 from runtime.contract.spec import jobspec
 from tests.fakes.states import acl, flow, topology

@@ -16,7 +16,7 @@ from planner.model.step import StopJob
 from planner.model.topology import Cluster, Job, Policies, Requirement, Selection, Topic
 from planner.plan import make_plan
 from planner.plan.agreement.agreement import disagreements
-from planner.plan.guards.recheck import recheck, shown_as_it_runs
+from planner.plan.guards.recheck import recheck, shown_as_running
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, dead
 from tests.planner.plan.jobs import plan as plan_of
@@ -37,7 +37,7 @@ def test_the_honest_plan_passes() -> None:
     plan = honest()
 
     assert recheck(plan, plan.steps, state()) == ()
-    assert list(shown_as_it_runs(plan, state())) == []
+    assert list(shown_as_running(plan, state())) == []
 
 
 def test_what_is_protected_now_is_not_deleted() -> None:
@@ -162,12 +162,12 @@ def test_a_change_that_is_hidden_behind_what_is_there(address: str, key: str) ->
     after = replace(topology(wider), jobs={"dc2": Job("dc2", metrics_host="0.0.0.0")})
     seen = applied(before)
     plan = plan_of(after, seen)
-    assert list(shown_as_it_runs(plan, seen)) == []
+    assert list(shown_as_running(plan, seen)) == []
 
     hidden = forged_before(plan, address, key)
 
     assert disagreements(hidden) == ()
-    found = tuple(shown_as_it_runs(hidden, seen))
+    found = tuple(shown_as_running(hidden, seen))
     assert {(one.code, one.exit, one.address) for one in found} == {("stale", ExitCode.STALE, address)}
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.model.address import topic_address
-from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import Failure
+from planner.model.outcome import ApplyRecord, StepResult
 from planner.model.owned import RegistryEntry
 from planner.model.step import CreateTopic
 from planner.state import history_log

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.apply.context import ApplyContext
-from planner.apply.handlers import acls, configs, create, delete, grow, jobs, reassign, register
+from planner.apply.handlers import acls, configs, jobs, reassign, register, topics
 from planner.model.outcome import RequestResult
 from planner.model.step import (
     AlterConfigs,
@@ -25,11 +25,11 @@ from planner.model.step import (
 Handler = Callable[[ApplyContext, Sequence[Any]], dict[str, RequestResult]]
 
 HANDLERS: dict[type[Step], Handler] = {
-    CreateTopic: create.perform,
-    GrowPartitions: grow.perform,
+    CreateTopic: topics.create,
+    GrowPartitions: topics.grow,
     AlterConfigs: configs.perform,
     Reassign: reassign.perform,
-    DeleteTopic: delete.perform,
+    DeleteTopic: topics.delete,
     CreateAcl: acls.create,
     DeleteAcl: acls.delete,
     Own: register.own,

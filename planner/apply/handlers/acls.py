@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
 )
 
 from planner.apply.context import ApplyContext
-from planner.apply.retry import REQUEST_SECONDS, attempt, refused
+from planner.apply.retry import REQUEST_SECONDS, error_is_final, send_with_retries
 from planner.model.outcome import RequestResult
 from planner.model.step import CreateAcl, DeleteAcl
 from planner.model.topology import AclRule
@@ -36,19 +36,19 @@ def _parts(
     )
 
 
-def create(hands: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, RequestResult]:
+def create(context: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, RequestResult]:
     def send(some: Sequence[CreateAcl]) -> Mapping[str, "Future[None]"]:
         wanted = {step.id: AclBinding(*_parts(step.rule)) for step in some}
-        futures = hands.client.create_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
+        futures = context.client.create_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
         return {step_id: futures[binding] for step_id, binding in wanted.items()}
 
-    return attempt(steps, send, refused, hands.guard)
+    return send_with_retries(steps, send, error_is_final, context.guard)
 
 
-def delete(hands: ApplyContext, steps: Sequence[DeleteAcl]) -> dict[str, RequestResult]:
+def delete(context: ApplyContext, steps: Sequence[DeleteAcl]) -> dict[str, RequestResult]:
     def send(some: Sequence[DeleteAcl]) -> Mapping[str, "Future[object]"]:
         wanted = {step.id: AclBindingFilter(*_parts(step.rule)) for step in some}
-        futures = hands.client.delete_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
+        futures = context.client.delete_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
         return {step_id: futures[binding] for step_id, binding in wanted.items()}
 
-    return attempt(steps, send, refused, hands.guard)
+    return send_with_retries(steps, send, error_is_final, context.guard)

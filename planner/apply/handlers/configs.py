@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 
 from planner.apply.context import ApplyContext
-from planner.apply.retry import REQUEST_SECONDS, attempt, refused
+from planner.apply.retry import REQUEST_SECONDS, error_is_final, send_with_retries
 from planner.apply.visibility import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS
 from planner.diff.values import same_value
 from planner.model.outcome import RequestResult, Result, failed
@@ -28,48 +28,48 @@ def resource_of(step: AlterConfigs) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, step.topic, incremental_configs=entries)
 
 
-def perform(hands: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, RequestResult]:
+def perform(context: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, RequestResult]:
     requests: list[Sequence[AlterConfigs]] = []
 
     def send(some: Sequence[AlterConfigs]) -> Mapping[str, "Future[None]"]:
         requests.append(some)
         wanted = {step.id: resource_of(step) for step in some}
-        futures = hands.client.incremental_alter_configs(
+        futures = context.client.incremental_alter_configs(
             list(wanted.values()), request_timeout=REQUEST_SECONDS
         )
         return {step_id: futures[resource] for step_id, resource in wanted.items()}
 
-    verdicts = attempt(steps, send, refused, hands.guard)
+    results = send_with_retries(steps, send, error_is_final, context.guard)
     for request in requests:
-        done = [step for step in request if verdicts[step.id].result is Result.DONE]
-        if done and not _await_everywhere(hands, done[-1]):
-            verdicts |= {step.id: failed("set, but not everywhere yet; apply again") for step in done}
-    return verdicts
+        done = [step for step in request if results[step.id].result is Result.DONE]
+        if done and not _wait_until_visible(context, done[-1]):
+            results |= {step.id: failed("set, but not everywhere yet; apply again") for step in done}
+    return results
 
 
-def _await_everywhere(hands: ApplyContext, step: AlterConfigs) -> bool:
+def _wait_until_visible(context: ApplyContext, step: AlterConfigs) -> bool:
     """Until every live broker tells the new values. A request's changes are one batch of the brokers' log of
     metadata, so one topic speaks for all of it."""
     deadline = time.monotonic() + PROPAGATION_SECONDS
     pause = FIRST_PAUSE
-    while not _everywhere(hands, step):
-        if time.monotonic() > deadline or hands.guard.barred() is not None:
+    while not _all_brokers_show(context, step):
+        if time.monotonic() > deadline or context.guard.stop_reason() is not None:
             return False
         time.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
     return True
 
 
-def _everywhere(hands: ApplyContext, step: AlterConfigs) -> bool:
+def _all_brokers_show(context: ApplyContext, step: AlterConfigs) -> bool:
     try:
-        return all(_told(hands, step, broker) for broker in hands.each_broker())
+        return all(_broker_shows(context, step, broker) for broker in context.each_broker())
     except KafkaException:
         return False
 
 
-def _told(hands: ApplyContext, step: AlterConfigs, broker: int) -> bool:
+def _broker_shows(context: ApplyContext, step: AlterConfigs, broker: int) -> bool:
     resource = ConfigResource(ResourceType.TOPIC, step.topic)
-    asked = hands.client.describe_configs([resource], request_timeout=_ANSWER_SECONDS, broker=broker)
+    asked = context.client.describe_configs([resource], request_timeout=_ANSWER_SECONDS, broker=broker)
     entries: Mapping[str, ConfigEntry] = asked[resource].result()
     own = {key for key, entry in entries.items() if _is_topics_own(entry)}
     # A sensitive value is told by nobody.

@@ -7,10 +7,9 @@ from contextlib import suppress
 import msgspec
 from confluent_kafka import KafkaException
 
-from planner.apply.commands import new_id, not_heard, tell
-from planner.apply.context import ApplyContext
+from planner.apply.commands import new_id, not_acknowledged, send_command
+from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.apply.job_watch import JobWatch, not_copying
-from planner.apply.launching import JobLauncher, LaunchFailed
 from planner.kafka import explain, producer
 from planner.kafka.log import append
 from planner.model.outcome import DONE, RequestResult, Result, failed
@@ -23,43 +22,45 @@ from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.contract.spec.naming import STATUS
 
 _WRITE_S = 30.0
-_LOOK_AT_PROCESS_S = 2.0
+_CHECK_PROCESS_S = 2.0
 
 
-def launch(hands: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
+def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
     """All are started, then all are waited for."""
-    verdicts: dict[str, RequestResult] = {}
+    results: dict[str, RequestResult] = {}
     started: list[tuple[LaunchJob, JobSpec, JobLauncher, str, str]] = []
-    with JobWatch(hands.endpoint) as watch:
+    with JobWatch(context.endpoint) as watch:
         for step in steps:
-            if (barred := hands.guard.before_request()) is not None:
-                verdicts[step.id] = RequestResult(Result.NOT_STARTED, barred)
+            if (stop_reason := context.guard.before_request()) is not None:
+                results[step.id] = RequestResult(Result.NOT_STARTED, stop_reason)
                 continue
             spec = jobspec.decode(step.spec)
             before = watch.job(step.job)
             try:
-                launcher = hands.launchers(spec.launch)
-                where = _started(hands, launcher, spec)
+                launcher = context.launchers(spec.launch)
+                where = _start(context, launcher, spec)
             except LaunchFailed as failure:
-                verdicts[step.id] = _told(failure)
+                results[step.id] = _launch_failure(failure)
                 continue
             started.append((step, spec, launcher, where, before.driver if before is not None else ""))
         for step, spec, launcher, where, driver_before in started:
-            verdicts[step.id] = (
-                _copies(hands, watch, spec, step, launcher, where, driver_before) if hands.wait else DONE
+            results[step.id] = (
+                _wait_until_copying(context, watch, spec, step, launcher, where, driver_before)
+                if context.wait
+                else DONE
             )
-    return verdicts
+    return results
 
 
-def _started(hands: ApplyContext, launcher: JobLauncher, spec: JobSpec) -> str:
+def _start(context: ApplyContext, launcher: JobLauncher, spec: JobSpec) -> str:
     """What an apply that was cut short has left of it, and what says nothing any more, goes first."""
     if launcher.runs(spec.job):
-        launcher.stop(spec.job, hands.patience.grace)
+        launcher.stop(spec.job, context.timeouts.kill_after_s)
     return launcher.launch(spec)
 
 
-def _copies(
-    hands: ApplyContext,
+def _wait_until_copying(
+    context: ApplyContext,
     watch: JobWatch,
     spec: JobSpec,
     step: LaunchJob,
@@ -68,24 +69,26 @@ def _copies(
     driver_before: str,
 ) -> RequestResult:
     def awaited() -> str:
-        return not_copying(spec, step.topics, watch.board, driver_before)
+        return not_copying(spec, step.topics, watch.table, driver_before)
 
-    why = watch.until(awaited, hands.patience.copies, _given_up(hands, launcher, spec.job))
+    why = watch.wait_until(
+        awaited, context.timeouts.copying_s, _until_process_ends(context, launcher, spec.job)
+    )
     if not why:
         return DONE
-    return failed(f"it was launched ({where}), but {why}{_last_lines(launcher, spec.job)}")
+    return failed(f"it was launched ({where}), but {why}{_log_excerpt(launcher, spec.job)}")
 
 
-def _given_up(hands: ApplyContext, launcher: JobLauncher, job: str) -> Callable[[], str | None]:
+def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) -> Callable[[], str | None]:
     """It need not be waited for when its process has ended for good."""
-    looked_at = time.monotonic()
+    checked_at = time.monotonic()
 
     def give_up() -> str | None:
-        nonlocal looked_at
-        if (barred := hands.guard.barred()) is not None:
-            return f"it was not waited for: {barred}"
-        if time.monotonic() - looked_at > _LOOK_AT_PROCESS_S:
-            looked_at = time.monotonic()
+        nonlocal checked_at
+        if (stop_reason := context.guard.stop_reason()) is not None:
+            return f"it was not waited for: {stop_reason}"
+        if time.monotonic() - checked_at > _CHECK_PROCESS_S:
+            checked_at = time.monotonic()
             with suppress(LaunchFailed):
                 if launcher.runs(job) is False:
                     return "it ended"
@@ -94,7 +97,7 @@ def _given_up(hands: ApplyContext, launcher: JobLauncher, job: str) -> Callable[
     return give_up
 
 
-def _last_lines(launcher: JobLauncher, job: str) -> str:
+def _log_excerpt(launcher: JobLauncher, job: str) -> str:
     with suppress(LaunchFailed):
         lines = [line for line in launcher.tail(job) if line.strip()]
         if lines:
@@ -102,104 +105,108 @@ def _last_lines(launcher: JobLauncher, job: str) -> str:
     return ""
 
 
-def _told(failure: LaunchFailed) -> RequestResult:
+def _launch_failure(failure: LaunchFailed) -> RequestResult:
     text = failure.what + (f" — {failure.way_out}" if failure.way_out else "")
     return failed(text + "".join(f"\n    {line}" for line in failure.log))
 
 
-def reconfigure(hands: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, RequestResult]:
+def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, RequestResult]:
     """The file first, for it is the truth at a restart; then the job that runs.
 
     All jobs are told before the first is waited for: the flows of one may wait for those of another.
     """
-    verdicts: dict[str, RequestResult] = {}
-    told: list[tuple[ReconfigureJob, Reconfigure]] = []
-    with JobWatch(hands.endpoint) as watch:
+    results: dict[str, RequestResult] = {}
+    sent: list[tuple[ReconfigureJob, Reconfigure]] = []
+    with JobWatch(context.endpoint) as watch:
         for step in steps:
             command = Reconfigure(id=new_id(), spec=jobspec.decode(step.spec))
-            refusal = _refused(hands, step, command)
+            refusal = _send_spec(context, step, command)
             if refusal is None:
-                told.append((step, command))
+                sent.append((step, command))
             else:
-                verdicts[step.id] = refusal
-        for step, command in told:
-            verdicts[step.id] = _taken_over(hands, watch, step, command)
-    return verdicts
+                results[step.id] = refusal
+        for step, command in sent:
+            results[step.id] = _wait_until_applied(context, watch, step, command)
+    return results
 
 
-def _refused(hands: ApplyContext, step: ReconfigureJob, command: Reconfigure) -> RequestResult | None:
+def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Reconfigure) -> RequestResult | None:
     """Tells one job its new spec; a verdict where that could not be done."""
-    if (barred := hands.guard.before_request()) is not None:
-        return RequestResult(Result.NOT_STARTED, barred)
+    if (stop_reason := context.guard.before_request()) is not None:
+        return RequestResult(Result.NOT_STARTED, stop_reason)
     try:
-        hands.launchers(command.spec.launch).update(command.spec)
-        tell(hands.endpoint, step.job, command)
+        context.launchers(command.spec.launch).update(command.spec)
+        send_command(context.endpoint, step.job, command)
     except LaunchFailed as failure:
-        return _told(failure)
+        return _launch_failure(failure)
     except (KafkaException, TimeoutError) as failure:
         return failed(f"it could not be told: {explain(failure)}")
     return None
 
 
-def _taken_over(
-    hands: ApplyContext, watch: JobWatch, step: ReconfigureJob, command: Reconfigure
+def _wait_until_applied(
+    context: ApplyContext, watch: JobWatch, step: ReconfigureJob, command: Reconfigure
 ) -> RequestResult:
     def awaited() -> str:
-        if missing := not_heard(watch.job(step.job), command):
+        if missing := not_acknowledged(watch.job(step.job), command):
             return missing
-        return not_copying(command.spec, step.topics, watch.board, "") if hands.wait else ""
+        return not_copying(command.spec, step.topics, watch.table, "") if context.wait else ""
 
-    why = watch.until(awaited, hands.patience.heard, _silent(hands, watch, step.job))
+    why = watch.wait_until(
+        awaited, context.timeouts.acknowledged_s, _until_heartbeats_stop(context, watch, step.job)
+    )
     return failed(f"it was told, but {why}") if why else DONE
 
 
-def _silent(hands: ApplyContext, watch: JobWatch, job: str) -> Callable[[], str | None]:
+def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> Callable[[], str | None]:
     """One that died since the plan was made need not be waited for: the next plan starts another."""
-    heard, beat = time.monotonic(), watch.job(job)
+    last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
 
     def give_up() -> str | None:
-        nonlocal heard, beat
-        if watch.job(job) != beat:
-            heard, beat = time.monotonic(), watch.job(job)
-        if time.monotonic() - heard > hands.patience.silence:
+        nonlocal last_heartbeat_at, last_status
+        if watch.job(job) != last_status:
+            last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
+        if time.monotonic() - last_heartbeat_at > context.timeouts.silent_s:
             return "it gives no sign of life any more: run this again, which starts another"
-        return hands.guard.barred()
+        return context.guard.stop_reason()
 
     return give_up
 
 
-def stop(hands: ApplyContext, steps: Sequence[StopJob]) -> dict[str, RequestResult]:
+def stop(context: ApplyContext, steps: Sequence[StopJob]) -> dict[str, RequestResult]:
     """Through the control topic, then by who launched it, who kills in the end: a time limit for each."""
-    with JobWatch(hands.endpoint) as watch:
-        return {step.id: _stopped(hands, watch, step) for step in steps}
+    with JobWatch(context.endpoint) as watch:
+        return {step.id: _stop_one(context, watch, step) for step in steps}
 
 
-def _stopped(hands: ApplyContext, watch: JobWatch, step: StopJob) -> RequestResult:
-    if (barred := hands.guard.before_request()) is not None:
-        return RequestResult(Result.NOT_STARTED, barred)
-    if _runs(watch, step.job) and watch.beats(step.job, hands.patience.sign_of_life):
-        tell(hands.endpoint, step.job, control.StopJob(id=new_id()))
-        watch.until(
-            lambda: "goodbye" if _runs(watch, step.job) else "", hands.patience.goodbye, hands.guard.barred
+def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestResult:
+    if (stop_reason := context.guard.before_request()) is not None:
+        return RequestResult(Result.NOT_STARTED, stop_reason)
+    if _is_running(watch, step.job) and watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
+        send_command(context.endpoint, step.job, control.StopJob(id=new_id()))
+        watch.wait_until(
+            lambda: "goodbye" if _is_running(watch, step.job) else "",
+            context.timeouts.stopped_s,
+            context.guard.stop_reason,
         )
     problem = ""
     try:
-        launcher = hands.launchers(_launch_of(step))
-        launcher.stop(step.job, hands.patience.grace)
+        launcher = context.launchers(_launch_of(step))
+        launcher.stop(step.job, context.timeouts.kill_after_s)
     except LaunchFailed as failure:
         problem = str(failure)
-    if not _runs(watch, step.job):
+    if not _is_running(watch, step.job):
         return DONE
     status = watch.job(step.job)
     assert status is not None
-    if watch.beats(step.job, hands.patience.sign_of_life):
+    if watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
         return failed(f"it does not stop, and runs as {where}: {problem or 'it was not started from here'}")
-    _say_goodbye(hands, status)
+    _publish_stopped(context, status)
     return DONE
 
 
-def _runs(watch: JobWatch, job: str) -> bool:
+def _is_running(watch: JobWatch, job: str) -> bool:
     status = watch.job(job)
     return status is not None and status.state != "stopped"
 
@@ -208,8 +215,8 @@ def _launch_of(step: StopJob) -> LaunchSpec:
     return msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
 
 
-def _say_goodbye(hands: ApplyContext, status: JobStatus) -> None:
+def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
     """For a job that could not say it any more, so that nobody waits for it."""
-    said = msgspec.structs.replace(status, state="stopped", trouble="stopped by repl, after its end")
-    record = (job_status.encode_key(JobKey(status.job)), job_status.encode(said))
-    append(producer(hands.endpoint), STATUS, [record], _WRITE_S)
+    stopped = msgspec.structs.replace(status, state="stopped", trouble="stopped by repl, after its end")
+    record = (job_status.encode_key(JobKey(status.job)), job_status.encode(stopped))
+    append(producer(context.endpoint), STATUS, [record], _WRITE_S)

@@ -13,18 +13,18 @@ from planner.model.outcome import DONE, RequestResult, Result, failed
 from planner.model.step import Reassign
 
 MOVE_SECONDS = 3_600.0
-SAY_SECONDS = 30.0
+PROGRESS_SECONDS = 30.0
 _ANSWER_SECONDS = 30.0
 _PAUSE = 0.5
 _RETRY_PAUSE = 2.0
 
 
-def perform(hands: ApplyContext, steps: Sequence[Reassign]) -> dict[str, RequestResult]:
-    refusal = _ask(hands, steps)
-    return dict.fromkeys((step.id for step in steps), refusal) if refusal else await_moved(hands, steps)
+def perform(context: ApplyContext, steps: Sequence[Reassign]) -> dict[str, RequestResult]:
+    refusal = _send(context, steps)
+    return dict.fromkeys((step.id for step in steps), refusal) if refusal else await_moved(context, steps)
 
 
-def _ask(hands: ApplyContext, steps: Sequence[Reassign]) -> RequestResult | None:
+def _send(context: ApplyContext, steps: Sequence[Reassign]) -> RequestResult | None:
     """Sends the wanted replicas. Asking twice for the same is no error, so what may pass is asked again."""
     wanted = {
         (step.topic, partition): replicas
@@ -33,10 +33,10 @@ def _ask(hands: ApplyContext, steps: Sequence[Reassign]) -> RequestResult | None
     }
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
-        if (barred := hands.guard.before_request()) is not None:
-            return RequestResult(Result.NOT_STARTED, barred)
+        if (stop_reason := context.guard.before_request()) is not None:
+            return RequestResult(Result.NOT_STARTED, stop_reason)
         try:
-            move_replicas(hands.endpoint, wanted)
+            move_replicas(context.endpoint, wanted)
         except ReassignmentFailure as failure:
             if not failure.transient or time.monotonic() > deadline:
                 return failed(str(failure))
@@ -46,7 +46,7 @@ def _ask(hands: ApplyContext, steps: Sequence[Reassign]) -> RequestResult | None
 
 
 def await_moved(
-    hands: ApplyContext, steps: Sequence[Reassign], within_s: float = MOVE_SECONDS
+    context: ApplyContext, steps: Sequence[Reassign], within_s: float = MOVE_SECONDS
 ) -> dict[str, RequestResult]:
     """Waits until the replicas of all these topics are in sync where the plan wants them.
 
@@ -54,41 +54,41 @@ def await_moved(
     done, since brokers move them one after the other.
     """
     left = {step.id: step for step in steps}
-    verdicts: dict[str, RequestResult] = {}
+    results: dict[str, RequestResult] = {}
     deadline = time.monotonic() + within_s
-    said_at = time.monotonic()
+    shown_at = time.monotonic()
     silent = ""
     while True:
-        known, silent_now = _topics(hands, [step.topic for step in left.values()])
+        known, silent_now = _topics(context, [step.topic for step in left.values()])
         moved = [step for step in left.values() if not moving(step, known.get(step.topic))]
         if moved and not silent_now:
-            verdicts.update({step.id: DONE for step in moved})
-            left = {step_id: step for step_id, step in left.items() if step_id not in verdicts}
+            results.update({step.id: DONE for step in moved})
+            left = {step_id: step for step_id, step in left.items() if step_id not in results}
             deadline = time.monotonic() + within_s
         if not left:
-            return verdicts
-        whys = {step.id: _what_is_left(step, known.get(step.topic), silent_now) for step in left.values()}
-        if (barred := hands.guard.barred()) is not None:
-            return verdicts | {
-                one: failed(f"{why}; the brokers go on with it: {barred}") for one, why in whys.items()
+            return results
+        whys = {step.id: _describe_missing(step, known.get(step.topic), silent_now) for step in left.values()}
+        if (stop_reason := context.guard.stop_reason()) is not None:
+            return results | {
+                one: failed(f"{why}; the brokers go on with it: {stop_reason}") for one, why in whys.items()
             }
         if time.monotonic() > deadline:
             late = f"after {within_s:.0f} s"
-            return verdicts | {
+            return results | {
                 one: failed(f"{why}, {late}; the brokers go on with it") for one, why in whys.items()
             }
-        if silent_now != silent or time.monotonic() - said_at > SAY_SECONDS:
-            silent, said_at = silent_now, time.monotonic()
+        if silent_now != silent or time.monotonic() - shown_at > PROGRESS_SECONDS:
+            silent, shown_at = silent_now, time.monotonic()
             for step in left.values():
-                hands.waits(step, whys[step.id])
+                context.on_wait(step, whys[step.id])
         time.sleep(_PAUSE)
 
 
-def _topics(hands: ApplyContext, names: Sequence[str]) -> tuple[Mapping[str, TopicMetadata], str]:
+def _topics(context: ApplyContext, names: Sequence[str]) -> tuple[Mapping[str, TopicMetadata], str]:
     """The topics as any broker tells them; or nothing, and why no broker does."""
     try:
         only = names[0] if len(names) == 1 else None
-        return hands.client.list_topics(only, timeout=_ANSWER_SECONDS).topics, ""
+        return context.client.list_topics(only, timeout=_ANSWER_SECONDS).topics, ""
     except KafkaException as failure:
         return {}, explain(failure)
 
@@ -105,7 +105,7 @@ def moving(step: Reassign, known: TopicMetadata | None) -> list[int]:
     ]
 
 
-def _what_is_left(step: Reassign, known: TopicMetadata | None, silent: str) -> str:
+def _describe_missing(step: Reassign, known: TopicMetadata | None, silent: str) -> str:
     if silent:
         return f"the replicas may still be moving, and {step.cluster} does not tell ({silent})"
     left = moving(step, known)

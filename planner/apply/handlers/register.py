@@ -16,27 +16,29 @@ from planner.model.owned import ID, RegistryEntry
 from planner.model.step import Disown, Own
 
 
-def own(hands: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]:
+def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]:
     """A topic that this plan created, perhaps in an apply that was killed, has its id only now."""
-    if (barred := hands.guard.before_request()) is not None:
-        return {step.id: RequestResult(Result.NOT_STARTED, barred) for step in steps}
+    if (stop_reason := context.guard.before_request()) is not None:
+        return {step.id: RequestResult(Result.NOT_STARTED, stop_reason) for step in steps}
     created = [step for step in steps if step.address.kind is Kind.TOPIC and ID not in step.entry.spec]
-    ids, unread = _topic_ids(hands, {step.address.name for step in created})
-    verdicts = {
+    ids, unread = _await_topic_ids(context, {step.address.name for step in created})
+    results = {
         step.id: failed(f"the topic's id could not be read: {unread[step.address.name]}")
         for step in created
         if step.address.name in unread
     }
-    known = [step for step in steps if step.id not in verdicts]
-    entries = [_stamped(hands, step.entry, ids) for step in known]
-    return {**verdicts, **_write(hands, known, own=entries)}
+    known = [step for step in steps if step.id not in results]
+    entries = [_with_apply_facts(context, step.entry, ids) for step in known]
+    return {**results, **_write(context, known, own=entries)}
 
 
-def disown(hands: ApplyContext, steps: Sequence[Disown]) -> dict[str, RequestResult]:
-    return _write(hands, steps, disown=[step.address for step in steps])
+def disown(context: ApplyContext, steps: Sequence[Disown]) -> dict[str, RequestResult]:
+    return _write(context, steps, disown=[step.address for step in steps])
 
 
-def _topic_ids(hands: ApplyContext, topics: Collection[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _await_topic_ids(
+    context: ApplyContext, topics: Collection[str]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """The ids, so that a topic recreated behind our back is recognised; and why some could not be read.
 
     Any broker may answer, also one that was too busy to be asked when the topics were awaited: so ask again.
@@ -47,11 +49,11 @@ def _topic_ids(hands: ApplyContext, topics: Collection[str]) -> tuple[Mapping[st
     pause = FIRST_PAUSE
     left: Collection[str] = topics
     while left:
-        found, failures = _look(hands, left)
+        found, failures = _read_topic_ids(context, left)
         ids.update(found)
         unread = {name: failure for name, failure in unread.items() if name not in left} | failures
-        left = [name for name, failure in failures.items() if _not_yet(failure)]
-        if time.monotonic() > deadline or hands.guard.barred() is not None:
+        left = [name for name, failure in failures.items() if _may_appear(failure)]
+        if time.monotonic() > deadline or context.guard.stop_reason() is not None:
             break
         if left:
             time.sleep(pause)
@@ -59,12 +61,14 @@ def _topic_ids(hands: ApplyContext, topics: Collection[str]) -> tuple[Mapping[st
     return ids, {name: explain(failure) for name, failure in unread.items()}
 
 
-def _not_yet(failure: KafkaException) -> bool:
+def _may_appear(failure: KafkaException) -> bool:
     return failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART or is_transient(failure)
 
 
-def _look(hands: ApplyContext, topics: Collection[str]) -> tuple[dict[str, str], dict[str, KafkaException]]:
-    answers = hands.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
+def _read_topic_ids(
+    context: ApplyContext, topics: Collection[str]
+) -> tuple[dict[str, str], dict[str, KafkaException]]:
+    answers = context.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
     ids: dict[str, str] = {}
     unread: dict[str, KafkaException] = {}
     for name, answer in answers.items():
@@ -75,23 +79,23 @@ def _look(hands: ApplyContext, topics: Collection[str]) -> tuple[dict[str, str],
     return ids, unread
 
 
-def _stamped(hands: ApplyContext, entry: RegistryEntry, ids: Mapping[str, str]) -> RegistryEntry:
+def _with_apply_facts(context: ApplyContext, entry: RegistryEntry, ids: Mapping[str, str]) -> RegistryEntry:
     """What is known only now: by which plan, when, and the id of a topic that was created just before."""
     found = ids.get(entry.address.name) if entry.address.kind is Kind.TOPIC else None
     spec = entry.spec if found is None else {**entry.spec, ID: found}
-    return replace(entry, spec=spec, plan=hands.plan_digest, at_ms=hands.now_ms())
+    return replace(entry, spec=spec, plan=context.plan_digest, at_ms=context.now_ms())
 
 
 def _write(
-    hands: ApplyContext,
+    context: ApplyContext,
     steps: Sequence[Own] | Sequence[Disown],
     own: Sequence[RegistryEntry] = (),
     disown: Sequence[Address] = (),
 ) -> dict[str, RequestResult]:
-    if (barred := hands.guard.before_request()) is not None:
-        return {step.id: RequestResult(Result.NOT_STARTED, barred) for step in steps}
+    if (stop_reason := context.guard.before_request()) is not None:
+        return {step.id: RequestResult(Result.NOT_STARTED, stop_reason) for step in steps}
     try:
-        hands.registry.write(own=own, disown=disown)
+        context.registry.write(own=own, disown=disown)
     except (KafkaException, TimeoutError) as failure:
         return {step.id: failed(f"the registry was not written: {explain(failure)}") for step in steps}
     return {step.id: DONE for step in steps}

@@ -42,7 +42,7 @@ OWN_KEYS = (
     RecordKeyShape(
         "reverse_of",
         TextShape("the name of a flow", placed=True),
-        "The flow whose way home this is. The other flow's rename is undone.",
+        "The flow that this one reverses: it copies back after a failover. That flow's rename is undone.",
         default_doc="unset",
         example="dc1-to-dc2",
     ),

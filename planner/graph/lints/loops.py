@@ -4,17 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from planner.graph.merges import TopicMerge
-from planner.graph.messages import counted, of_flow
+from planner.graph.messages import counted, flow_diagnostic
 from planner.graph.provenance import ReplicationLoop
 from planner.graph.replication_graph import ReplicationGraph
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.topology import Provenance
 
 
-def loops(world: ReplicationGraph, rounds: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
-    for names, found in _by_flows(rounds):
-        flows = [world.flow(name) for name in names]
-        what = f"{_of(world, found)} can come home over {', '.join(f'flow.{name}' for name in names)}"
+def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
+    for names, found in _by_flows(loops):
+        flows = [graph.flow(name) for name in names]
+        what = f"{_of(graph, found)} can come back over {', '.join(f'flow.{name}' for name in names)}"
         modes = {flow.provenance for flow in flows}
         longer = any(one.longer for one in found)
         for flow in flows:
@@ -26,7 +26,7 @@ def loops(world: ReplicationGraph, rounds: Sequence[ReplicationLoop]) -> Iterato
                 code = "loop-without-provenance"
             elif flow.provenance is Provenance.BATCH and longer:
                 way_out = f"set provenance of flow.{flow.name} to auto, which comes to headers here"
-                summary = f"{what}, which is longer than there and back: batch provenance cannot cut it"
+                summary = f"{what}, which goes over more than two clusters: batch provenance cannot cut it"
                 code = "loop-too-long-for-batch"
             elif flow.provenance is Provenance.BATCH and Provenance.HEADERS in modes:
                 way_out = "set them all to auto, or all to headers"
@@ -36,12 +36,12 @@ def loops(world: ReplicationGraph, rounds: Sequence[ReplicationLoop]) -> Iterato
                 code = "loop-with-mixed-provenance"
             else:
                 continue
-            yield of_flow(error, flow, summary, way_out, code)
+            yield flow_diagnostic(error, flow, summary, way_out, code)
 
 
-def identity_merges(world: ReplicationGraph, rounds: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
-    for names, found in _by_flows(rounds):
-        flows = [world.flow(name) for name in names]
+def identity_merges(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
+    for names, found in _by_flows(loops):
+        flows = [graph.flow(name) for name in names]
         synced = [flow for flow in flows if flow.groups.sync]
         clusters = sorted({node.cluster for one in found for node in one.nodes})
         what = f"held, and perhaps written, at {' and '.join(clusters)} alike (an identity merge): "
@@ -51,38 +51,38 @@ def identity_merges(world: ReplicationGraph, rounds: Sequence[ReplicationLoop]) 
                 " used, so a group that moves reads some records again and skips none; for exact offsets"
                 ' rename: "{source}.{topic}"'
             )
-            yield of_flow(warning, synced[0], what + _of(world, found), follows, "identity-merge")
+            yield flow_diagnostic(warning, synced[0], what + _of(graph, found), follows, "identity-merge")
         else:
             follows = "settings are not mirrored between topics that are one; declare them at each cluster"
-            yield of_flow(note, flows[0], what + _of(world, found), follows, "identity-merge")
+            yield flow_diagnostic(note, flows[0], what + _of(graph, found), follows, "identity-merge")
 
 
-def two_ways(world: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
+def duplicate_paths(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
     pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
     for merge in found:
         pairs[merge.flows].append(merge)
     for (one, other), merges in sorted(pairs.items()):
-        flow = world.flow(one)
-        real = [merge.node.topic for merge in merges if merge.node not in world.imagined.nodes]
-        topics = counted(real) if real else "a topic that both take"
-        yield of_flow(
+        flow = graph.flow(one)
+        existing = [merge.node.topic for merge in merges if merge.node not in graph.sampled.nodes]
+        topics = counted(existing) if existing else "a topic that both take"
+        yield flow_diagnostic(
             warning,
             flow,
             f"records of {topics} reach {merges[0].node.cluster} over flow.{one} and over flow.{other}: the"
-            " same record would be there twice",
+            " same record would be copied twice",
             "exclude the topic in one of the flows, or leave out the flow that takes the longer way",
             "two-ways",
         )
 
 
-def _by_flows(rounds: Sequence[ReplicationLoop]) -> list[tuple[list[str], list[ReplicationLoop]]]:
+def _by_flows(loops: Sequence[ReplicationLoop]) -> list[tuple[list[str], list[ReplicationLoop]]]:
     found: defaultdict[tuple[str, ...], list[ReplicationLoop]] = defaultdict(list)
-    for one in rounds:
+    for one in loops:
         found[tuple(sorted(one.flows))].append(one)
     return [(list(names), found[names]) for names in sorted(found)]
 
 
-def _of(world: ReplicationGraph, found: Sequence[ReplicationLoop]) -> str:
+def _of(graph: ReplicationGraph, found: Sequence[ReplicationLoop]) -> str:
     """The topics; where only a regex is known, what it stands for."""
-    real = {node.topic for one in found for node in one.nodes if node not in world.imagined.nodes}
-    return counted(real) if real else "a topic that all of them take"
+    existing = {node.topic for one in found for node in one.nodes if node not in graph.sampled.nodes}
+    return counted(existing) if existing else "a topic that all of them take"

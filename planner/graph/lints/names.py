@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from planner.graph.merges import TopicMerge
-from planner.graph.messages import counted, of_flow
+from planner.graph.messages import counted, flow_diagnostic
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topic_graph import CopyEdge, TopicNode
 from planner.model.address import topic_address
@@ -13,7 +13,7 @@ from runtime.contract.spec.naming import illegal_because, metric_name
 from runtime.contract.spec.route import is_reserved
 
 
-def illegal_names(world: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterator[Diagnostic]:
+def illegal_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterator[Diagnostic]:
     wrong: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for edge in edges:
         name = edge.destination.topic
@@ -22,16 +22,16 @@ def illegal_names(world: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterato
             wrong[edge.flow].append((edge.source.topic, why))
     for flow, found in sorted(wrong.items()):
         topics = [topic for topic, _ in found]
-        yield of_flow(
+        yield flow_diagnostic(
             error,
-            world.flow(flow),
+            graph.flow(flow),
             f"{counted(topics)} would get a name at the destination that cannot be: {found[0][1]}",
             "change rename, or exclude what it does not fit",
             "illegal-name",
         )
 
 
-def collisions(world: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
+def collisions(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
     """One error for each pair of flows, or for the one flow whose rename merges."""
     pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
     for merge in found:
@@ -40,27 +40,27 @@ def collisions(world: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator
         first = merges[0]
         more = f" (and {len(merges) - 1} more such)" if len(merges) > 1 else ""
         if one == other:
-            yield of_flow(
+            yield flow_diagnostic(
                 error,
-                world.flow(one),
+                graph.flow(one),
                 f"the rename makes {first.node} of both {first.one.source.topic} and"
                 f" {first.other.source.topic}{more}",
                 "change rename so that each keeps a name of its own, or exclude one of them",
                 "rename-collision",
             )
         elif first.one.source == first.other.source:
-            yield of_flow(
+            yield flow_diagnostic(
                 error,
-                world.flow(one),
+                graph.flow(one),
                 f"flow.{one} and flow.{other} both copy {first.one.source} to {first.node}{more}: every"
-                " record would be there twice",
+                " record would be copied twice",
                 f"let only one of them include it, or rename in flow.{other}",
                 "flow-collision",
             )
         else:
-            yield of_flow(
+            yield flow_diagnostic(
                 error,
-                world.flow(one),
+                graph.flow(one),
                 f"flow.{one} and flow.{other} both write {first.node}, out of {first.one.source} and"
                 f" {first.other.source}{more}",
                 'keep them apart: rename: "{source}.{topic}", or exclude it in one of them',
@@ -68,24 +68,24 @@ def collisions(world: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator
             )
 
 
-def metric_collisions(world: ReplicationGraph) -> Iterator[Diagnostic]:
+def metric_collisions(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Kafka refuses to create `a.b` where `a_b` is, for their metrics have one name."""
     by_metric: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    nodes = {*world.real.nodes, *world.supposed.nodes}
-    for cluster, names in world.names.items():
+    nodes = {*graph.live.nodes, *graph.declared.nodes}
+    for cluster, names in graph.names.items():
         nodes.update(TopicNode(cluster, name) for name in names)
     for node in nodes:
         by_metric[node.cluster, metric_name(node.topic)].add(node.topic)
-    into = world.real.incoming()
+    into = graph.live.incoming()
     for (cluster, _), names in sorted(by_metric.items()):
-        new = sorted(name for name in names if not world.exists(TopicNode(cluster, name)))
+        new = sorted(name for name in names if not graph.exists(TopicNode(cluster, name)))
         if len(names) < 2 or not new:
             continue
         node = TopicNode(cluster, next((name for name in new if TopicNode(cluster, name) in into), new[0]))
         others = sorted(names - {node.topic})
-        declared = world.declared.get(node)
+        declared = graph.declared_topics.get(node)
         edges = into.get(node, ())
-        made_by = world.flow(edges[0].flow).source if edges else None
+        made_by = graph.flow(edges[0].flow).source if edges else None
         source = declared.source if declared is not None else made_by
         yield error(
             f"{node.topic} cannot be created at {cluster} beside {others[0]}:"

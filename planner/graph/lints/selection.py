@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from planner.graph.messages import counted, listed, nearest, of_flow
+from planner.graph.messages import counted, flow_diagnostic, listed, nearest
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.routes import group_selector
 from planner.graph.topic_graph import TopicNode
@@ -13,23 +13,23 @@ from runtime.contract.spec.route import RouteDecision, is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
 
 
-def selections(world: ReplicationGraph) -> Iterator[Diagnostic]:
+def selections(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """For flows whose source could be read."""
     at: dict[str, list[str]] = {}
-    for node in sorted(world.real.nodes):
+    for node in sorted(graph.live.nodes):
         at.setdefault(node.cluster, []).append(node.topic)
-    for flow in world.flows:
-        if world.carried.running(flow.name) and flow.reverse_of not in world.topology.flows:
-            yield from _unmatched(flow, world, at.get(flow.source_cluster, []))
-        yield from _left_out(flow, world)
+    for flow in graph.flows:
+        if graph.copied.is_running(flow.name) and flow.reverse_of not in graph.topology.flows:
+            yield from _unmatched(flow, graph, at.get(flow.source_cluster, []))
+        yield from _left_out(flow, graph)
 
 
-def reserved_names(world: ReplicationGraph) -> Iterator[Diagnostic]:
-    for flow in world.topology.flows.values():
+def reserved_names(graph: ReplicationGraph) -> Iterator[Diagnostic]:
+    for flow in graph.topology.flows.values():
         named = [name for entry in flow.topics.include if (name := written_out(entry)) is not None]
         found = [name for name in named if is_reserved(name)]
         if found:
-            yield of_flow(
+            yield flow_diagnostic(
                 error,
                 flow,
                 f"no flow copies {counted(found)}: no client may write there",
@@ -38,12 +38,12 @@ def reserved_names(world: ReplicationGraph) -> Iterator[Diagnostic]:
             )
 
 
-def _unmatched(flow: Flow, world: ReplicationGraph, topics: Sequence[str]) -> Iterator[Diagnostic]:
+def _unmatched(flow: Flow, graph: ReplicationGraph, topics: Sequence[str]) -> Iterator[Diagnostic]:
     for entry in flow.topics.include:
         name = written_out(entry)
         if name is not None and is_reserved(name):
             continue
-        if name is not None and TopicNode(flow.source_cluster, name) in world.real.nodes:
+        if name is not None and TopicNode(flow.source_cluster, name) in graph.live.nodes:
             continue
         only = NamePatterns((entry,))
         if any(only.match(topic) for topic in topics):
@@ -52,7 +52,7 @@ def _unmatched(flow: Flow, world: ReplicationGraph, topics: Sequence[str]) -> It
         meant = f"did you mean {close}? " if close is not None else ""
         found = "is found as soon as it appears" if flow.follow_every_ms else "is found by the next apply"
         if name is not None:
-            yield of_flow(
+            yield flow_diagnostic(
                 warning,
                 flow,
                 f"there is no topic {name} at {flow.source_cluster}",
@@ -60,7 +60,7 @@ def _unmatched(flow: Flow, world: ReplicationGraph, topics: Sequence[str]) -> It
                 "absent-topic",
             )
         else:
-            yield of_flow(
+            yield flow_diagnostic(
                 warning,
                 flow,
                 f"{entry!r} matches no topic of {flow.source_cluster}",
@@ -69,10 +69,10 @@ def _unmatched(flow: Flow, world: ReplicationGraph, topics: Sequence[str]) -> It
             )
 
 
-def _left_out(flow: Flow, world: ReplicationGraph) -> Iterator[Diagnostic]:
-    hidden = world.real.left_out.get((flow.name, RouteDecision.DENIED))
+def _left_out(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:
+    hidden = graph.live.left_out.get((flow.name, RouteDecision.DENIED))
     if hidden:
-        yield of_flow(
+        yield flow_diagnostic(
             warning,
             flow,
             f"include matches {counted(hidden)} of {flow.source_cluster}, and the default denials keep that"
@@ -81,9 +81,9 @@ def _left_out(flow: Flow, world: ReplicationGraph) -> Iterator[Diagnostic]:
             " to leave it out in silence, name it under exclude",
             "hidden-by-default",
         )
-    returning = world.real.left_out.get((flow.name, RouteDecision.RETURNS))
+    returning = graph.live.left_out.get((flow.name, RouteDecision.RETURNS))
     if returning:
-        yield of_flow(
+        yield flow_diagnostic(
             note,
             flow,
             f"not copied back: {counted(returning)} of {flow.source_cluster}, made out of topics of"
@@ -93,14 +93,14 @@ def _left_out(flow: Flow, world: ReplicationGraph) -> Iterator[Diagnostic]:
         )
 
 
-def groups_without_data(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """A group that is named, and reads only what the flow does not copy, would never get an offset."""
-    for flow, copied, read in _syncing(world, observed):
+    for flow, copied, read in _syncing(graph, observed):
         named = group_selector(flow).written_out
         lost = [group for group in named if read.get(group) and not copied & read[group]]
         if lost:
             topics = sorted({topic for group in lost for topic in read[group]})
-            yield of_flow(
+            yield flow_diagnostic(
                 error,
                 flow,
                 f"group sync without data: the flow copies nothing that {counted(lost, 'group')} committed"
@@ -110,9 +110,9 @@ def groups_without_data(world: ReplicationGraph, observed: Observed) -> Iterator
             )
 
 
-def hidden_groups(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """That read what the flow copies."""
-    for flow, copied, read in _syncing(world, observed):
+    for flow, copied, read in _syncing(graph, observed):
         selector = group_selector(flow)
         hidden = [
             group
@@ -120,7 +120,7 @@ def hidden_groups(world: ReplicationGraph, observed: Observed) -> Iterator[Diagn
             if topics & copied and selector.answer(group) is SelectionResult.DENIED
         ]
         if hidden:
-            yield of_flow(
+            yield flow_diagnostic(
                 note,
                 flow,
                 f"groups include {counted(hidden, 'group')}, and the default denials keep that out: no offset"
@@ -132,23 +132,23 @@ def hidden_groups(world: ReplicationGraph, observed: Observed) -> Iterator[Diagn
 
 
 def _syncing(
-    world: ReplicationGraph, observed: Observed
+    graph: ReplicationGraph, observed: Observed
 ) -> Iterator[tuple[Flow, frozenset[str], Mapping[str, frozenset[str]]]]:
     """Flows that sync groups: what they copy, and what groups read at their source, where that was asked."""
-    edges = world.real.by_flow()
-    for flow in world.flows:
+    edges = graph.live.by_flow()
+    for flow in graph.flows:
         cluster = observed.reachable(flow.source_cluster)
-        if cluster is not None and flow.groups.sync and world.carried.running(flow.name):
+        if cluster is not None and flow.groups.sync and graph.copied.is_running(flow.name):
             copied = frozenset(edge.source.topic for edge in edges.get(flow.name, ()))
             yield flow, copied, cluster.group_topics or {}
 
 
-def flows_without_topics(world: ReplicationGraph) -> Iterator[Diagnostic]:
+def flows_without_topics(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """A flow that can never take a topic, and is to sync groups."""
-    for flow in world.topology.flows.values():
-        way = world.router.ways[flow.name]
+    for flow in graph.topology.flows.values():
+        way = graph.router.ways[flow.name]
         if flow.groups.sync and not way.open_ended and not way.written_out:
-            yield of_flow(
+            yield flow_diagnostic(
                 error,
                 flow,
                 "group sync without data: everything that is included is excluded again, or reserved",

@@ -51,10 +51,10 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
     if original.state in RUNNING and flow.state in RUNNING:
         yield _refused(
             flow,
-            f"brings {original.name} home while that is {original.state.value}: each would copy what the"
-            " other wrote",
-            f"set {original.name} to promoted or failed_over, or, once everything is home, this flow to"
-            " promoted",
+            f"reverses {original.name} while that is {original.state.value}: each would copy what the other"
+            " wrote",
+            f"set {original.name} to promoted or failed_over, or, once all records are copied back, set"
+            " this flow to promoted",
             "reverse-running",
         )
 

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from planner.graph.configs import PlannedTopicSettings
-from planner.graph.messages import counted, of_flow, readable
+from planner.graph.messages import counted, flow_diagnostic, readable
 from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import TopicNode
+from planner.graph.topic_graph import CopyEdge, TopicNode
 from planner.graph.topics import DesiredTopics
 from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
@@ -20,11 +20,11 @@ TIMESTAMP_TYPE = "message.timestamp.type"
 
 
 def fewer_partitions(
-    world: ReplicationGraph, partitions: Mapping[TopicNode, int | None]
+    graph: ReplicationGraph, partitions: Mapping[TopicNode, int | None]
 ) -> Iterator[Diagnostic]:
     """A record keeps its partition, so a mirror needs as many. It is never shrunk, and may have more."""
-    for node, edges in sorted(world.real.incoming().items()):
-        topic = world.declared.get(node)
+    for node, edges in sorted(graph.live.incoming().items()):
+        topic = graph.declared_topics.get(node)
         if topic is None or topic.partitions is None:
             continue
         most = max(edges, key=lambda edge: (partitions.get(edge.source) or 0, edge))
@@ -41,7 +41,7 @@ def fewer_partitions(
 
 
 def replication(
-    topics: Iterable[DesiredTopic], world: ReplicationGraph, observed: Observed
+    topics: Iterable[DesiredTopic], graph: ReplicationGraph, observed: Observed
 ) -> Iterator[Diagnostic]:
     """More replicas than brokers, where any would be made: what is there already may miss a broker for a
     while, and nobody's failover waits until it is back.
@@ -63,12 +63,12 @@ def replication(
         )
 
 
-def internal_replication(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def internal_replication(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """The same of the product's own topics, wherever it needs any."""
-    wanted = world.topology.internal.replication
+    wanted = graph.topology.internal.replication
     if wanted is None:
         return
-    for name, topics in sorted(_internal(world.topology).items()):
+    for name, topics in sorted(_internal(graph.topology).items()):
         cluster = observed.reachable(name)
         if cluster is None or wanted <= len(cluster.brokers) or topics <= cluster.internal_topics.keys():
             continue
@@ -76,7 +76,7 @@ def internal_replication(world: ReplicationGraph, observed: Observed) -> Iterato
             f"internal.replication is {wanted}, and {name} has {len(cluster.brokers)} brokers",
             f"set internal: {{replication: {len(cluster.brokers)}}}, or leave it out: then it is what the"
             " cluster can",
-            source=world.topology.clusters[name].source,
+            source=graph.topology.clusters[name].source,
             code="replication-above-brokers",
         )
 
@@ -95,7 +95,7 @@ def _internal(topology: Topology) -> dict[str, set[str]]:
     return needed
 
 
-def min_insync(topics: DesiredTopics, world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """A topic that wants more replicas in sync than it has takes no record that waits for them."""
     for topic in topics.desired:
         node = TopicNode(topic.cluster, topic.name)
@@ -106,7 +106,7 @@ def min_insync(topics: DesiredTopics, world: ReplicationGraph, observed: Observe
             continue
         declared = topic.replication is not None or MIN_ISR in topic.config
         ours = declared or isinstance(topic.origin, MirroredBy)
-        if not ours and world.exists(node):
+        if not ours and graph.exists(node):
             continue  # it was so before, and nothing here asks for it
         yield error(
             f"min.insync.replicas is {least} and there are {replicas} replicas: no record could be written"
@@ -126,12 +126,12 @@ def _replicas(node: TopicNode, observed: Observed) -> int | None:
     return live.replication if live is not None else cluster.default_replication
 
 
-def declared_otherwise(topics: DesiredTopics, world: ReplicationGraph) -> Iterator[Diagnostic]:
+def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """What is declared at the destination stands, also where a flow would set something else."""
-    mirrors = world.real.incoming()
+    mirrors = graph.live.incoming()
     for topic in topics.desired:
         node = TopicNode(topic.cluster, topic.name)
-        declared = world.declared.get(node)
+        declared = graph.declared_topics.get(node)
         if not isinstance(topic.origin, Declared) or declared is None:
             continue
         asked = topics.mirrored.get(node, {})
@@ -156,27 +156,28 @@ def declared_otherwise(topics: DesiredTopics, world: ReplicationGraph) -> Iterat
             )
 
 
-def retention(topics: DesiredTopics, world: ReplicationGraph) -> Iterator[Diagnostic]:
+def retention(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """A destination that forgets earlier: what is only there after a failover is less than one thinks."""
-    shorter: defaultdict[tuple[str, str], list[tuple[TopicNode, int, int]]] = defaultdict(list)
-    for edge in world.real.edges:
+    shorter: defaultdict[tuple[str, str], list[tuple[CopyEdge, int, int]]] = defaultdict(list)
+    for edge in graph.live.edges:
         here, there = topics.settings.get(edge.source), topics.settings.get(edge.destination)
         if here is None or there is None or there.effective("cleanup.policy") == "compact":
             continue
         for key in ("retention.ms", "retention.bytes"):
             kept, left = _limit(here, key), _limit(there, key)
             if kept is not None and left is not None and _below(left, kept):
-                shorter[edge.flow, key].append((edge.destination, kept, left))
+                shorter[edge.flow, key].append((edge, kept, left))
     for (name, key), found in sorted(shorter.items()):
-        node, kept, left = found[0]
+        edge, kept, left = found[0]
+        node, source = edge.destination, edge.source.cluster
         like = "" if len(found) == 1 else f" (of {node.topic})"
-        which = counted(node.topic for node, _, _ in found)
-        yield of_flow(
+        which = counted(one.destination.topic for one, _, _ in found)
+        yield flow_diagnostic(
             warning,
-            world.flow(name),
-            f"{node.cluster} keeps less than the source of {which}: {key} {readable(key, left)} there,"
-            f" {readable(key, kept)} here{like}; older records are gone there first, and are not there after"
-            " a failover",
+            graph.flow(name),
+            f"{node.cluster} keeps less than {source} of {which}: {key} is {readable(key, left)} at"
+            f" {node.cluster} and {readable(key, kept)} at {source}{like}; older records are missing after a"
+            " failover",
             f"declare {key} of the topic at {node.cluster}, or mirror every value: configs: {{sync: all}}",
             "shorter-retention",
         )

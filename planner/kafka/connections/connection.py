@@ -15,7 +15,7 @@ from runtime.kafka.protocol.request import Request
 
 R = TypeVar("R")
 # No single answer takes longer than so many times the silence that is allowed.
-_LONGEST = 6
+_LONGEST_ANSWER = 6
 
 
 class BlockingConnection:
@@ -38,7 +38,7 @@ class BlockingConnection:
         except WireError as failure:
             raise why_no_connection(failure, self._peer) from None
         except Ended:
-            raise self._unwanted() from None
+            raise self._closed_by_us() from None
         return self
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class BlockingConnection:
         """The oldest and newest version of each request that the broker speaks."""
         return self._opened.versions
 
-    def bear(self, timeout_s: float) -> None:
+    def set_timeout(self, timeout_s: float) -> None:
         """Sets how long the broker may keep silent from now on."""
         self._timeout_s = timeout_s
 
@@ -61,10 +61,10 @@ class BlockingConnection:
             answer = self._loop.run(self._call(request))
         except WireError as failure:
             if self._closed:
-                raise self._unwanted() from None
+                raise self._closed_by_us() from None
             raise why_no_answer(failure, self._peer, first=not self._answered) from None
         except Ended:
-            raise self._unwanted() from None
+            raise self._closed_by_us() from None
         self._answered = True
         return answer
 
@@ -78,12 +78,12 @@ class BlockingConnection:
         settings: WireSettings = self._dialer.settings
         return Peer(self.address, self.where, settings, self._timeout_s)
 
-    def _unwanted(self) -> Closed:
+    def _closed_by_us(self) -> Closed:
         return Closed(f"the connection to {self.where} is not wanted any more")
 
     async def _dial(self) -> Connection:
         dialled = await self._dialer.dial(*self.address, "planner", self._timeout_s)
-        self._loop.keep(dialled)
+        self._loop.track(dialled)
         return dialled
 
     async def _call(self, request: Request[R]) -> R:
@@ -91,10 +91,10 @@ class BlockingConnection:
         connection, loop = self._opened, asyncio.get_running_loop()
         await connection.ready()
         began = loop.time()
-        answer = connection.start(request, _LONGEST * self._timeout_s)
+        answer = connection.start(request, _LONGEST_ANSWER * self._timeout_s)
         while not answer.done():
-            heard = max(began, connection.heard_at, connection.throttled_until)
-            left = heard + self._timeout_s - loop.time()
+            last_byte_at = max(began, connection.heard_at, connection.throttled_until)
+            left = last_byte_at + self._timeout_s - loop.time()
             if left <= 0:
                 connection.drop()
                 raise TimedOut(self.where, f"nothing was heard for {self._timeout_s:g} s", sent=True)

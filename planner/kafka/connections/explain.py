@@ -72,10 +72,8 @@ def why_no_connection(failure: WireError, peer: Peer) -> WireFailure:
             return _credentials_refused(failure, peer)
         case AuthenticationFailed():
             return _not_authenticated(failure, peer)
-        case Unsupported(api=Api.API_VERSIONS.name):
-            return Refused(f"{peer.where} refused to tell its API versions", "is it a Kafka broker?")
         case Unsupported():
-            return Refused(f"{peer.where} is too old for this SASL login", "it is older than Kafka 1.0")
+            return _unsupported_login(failure, peer)
         case _:
             return Refused(str(failure))
 
@@ -106,6 +104,12 @@ def why_no_tls(failure: Unsupported) -> Refused:
     if isinstance(wrong, LoginError):
         return Refused(f"the TLS settings can't be used: {wrong.why}", wrong.hint)
     return Refused(str(failure))
+
+
+def _unsupported_login(failure: Unsupported, peer: Peer) -> Refused:
+    if failure.api == Api.API_VERSIONS.name:
+        return Refused(f"{peer.where} refused to tell its API versions", "is it a Kafka broker?")
+    return Refused(f"{peer.where} is too old for this SASL login", "it is older than Kafka 1.0")
 
 
 def _late_connection(failure: TimedOut, peer: Peer) -> WireFailure:

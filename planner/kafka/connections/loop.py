@@ -10,7 +10,7 @@ from runtime.kafka.connection import Connection
 
 T = TypeVar("T")
 _END_S = 1.0
-_TURNS = 4  # of the loop, until the transport under TLS is closed too
+_CLOSING_TURNS = 4  # of the loop, until the transport under TLS is closed too
 
 
 class Ended(Exception):
@@ -43,7 +43,7 @@ class LoopThread:
         except CancelledError:
             raise Ended from None
 
-    def keep(self, connection: Connection) -> None:
+    def track(self, connection: Connection) -> None:
         """Has the connection closed with the loop. Called in the loop."""
         self._connections = {one for one in self._connections if not one.closed} | {connection}
 
@@ -65,16 +65,16 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            self._loop.run_until_complete(self._leave())
+            self._loop.run_until_complete(self._close_all())
         finally:
             self._loop.close()
 
-    async def _leave(self) -> None:
+    async def _close_all(self) -> None:
         waiting = asyncio.all_tasks() - {asyncio.current_task()}
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         for connection in self._connections:
             connection.drop()
-        for _ in range(_TURNS):
+        for _ in range(_CLOSING_TURNS):
             await asyncio.sleep(0)

@@ -17,9 +17,9 @@ from runtime.kafka.protocol.handshake import OldApiVersionsRequest, SaslHandshak
 from runtime.kafka.protocol.request import Request, frame
 
 R = TypeVar("R")
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 _CORRELATION = 1
-_MOST = 1 << 20
+_LONGEST_ANSWER = 1 << 20
 _SIZE = struct.Struct(">i")
 
 Address = tuple[str, int]
@@ -65,7 +65,7 @@ def no_login(address: Address, where: str, settings: WireSettings, why: str) -> 
 
 def accepts(address: Address) -> bool:
     """Whether the port accepts TCP connections."""
-    with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, _PATIENCE_S):
+    with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, _TIMEOUT_S):
         return True
     return False
 
@@ -88,7 +88,7 @@ def _speaks_tls(address: Address) -> bool:
     context.verify_mode = ssl.CERT_NONE  # only whether it speaks TLS is asked; nothing is sent
     try:
         with (
-            socket.create_connection(address, _PATIENCE_S) as dialled,
+            socket.create_connection(address, _TIMEOUT_S) as dialled,
             context.wrap_socket(dialled, server_hostname=address[0]),
         ):
             return True
@@ -103,11 +103,11 @@ def _ask(address: Address, request: Request[R]) -> R | None:
     """Sends one plaintext request in its oldest version; None where no answer comes that can be read."""
     version = request.VERSIONS[0]
     asked = frame(request.API, version, _CORRELATION, "repl", False, request.body(version))
-    with contextlib.suppress(OSError), socket.create_connection(address, _PATIENCE_S) as dialled:
+    with contextlib.suppress(OSError), socket.create_connection(address, _TIMEOUT_S) as dialled:
         dialled.sendall(b"".join(asked))
         with dialled.makefile("rb") as answer:
             (size,) = _SIZE.unpack(answer.read(4).ljust(4, b"\0"))
-            body = answer.read(size) if 0 < size <= _MOST else b""
+            body = answer.read(size) if 0 < size <= _LONGEST_ANSWER else b""
             return _read(request, version, body) if len(body) == size and size else None
     return None
 

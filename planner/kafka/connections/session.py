@@ -14,7 +14,7 @@ from planner.kafka.connections import (
     WireFailure,
 )
 from planner.kafka.connections.explain import why_no_tls
-from planner.kafka.connections.tokens import token_of
+from planner.kafka.tokens import token_of
 from runtime.contract.client.values import WireSettings
 from runtime.kafka.buffers import GrowingBuffers
 from runtime.kafka.dial import Dialer
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 Address = tuple[str, int]
 
 # Of the time we wait, what one of several brokers gets before another is tried.
-_SHARE = 0.6
+_TIMEOUT_SHARE = 0.6
 # A broker that starts again refuses connections for a moment.
 _ROUNDS = 3
 _PAUSE_S = 0.25
@@ -45,7 +45,7 @@ class Session:
         self._deadline = 0.0
         self._closed = False
 
-    def learn(self, brokers: Iterable[Address]) -> None:
+    def add_brokers(self, brokers: Iterable[Address]) -> None:
         """Addresses that the cluster gave: tried after those of the bootstrap."""
         self._known = list(dict.fromkeys((*self._settings.bootstrap, *brokers)))
 
@@ -59,7 +59,7 @@ class Session:
     def dial(self, address: Address, timeout_s: float) -> BlockingConnection:
         """A connection of the caller's own to this very broker; `timeout_s` bounds the dialling alone."""
         dialled = self._connection(address, min(timeout_s, self._timeout_s)).open()
-        dialled.bear(self._timeout_s)
+        dialled.set_timeout(self._timeout_s)
         return dialled
 
     def ask(self, question: Callable[[BlockingConnection], Answer]) -> Answer:
@@ -71,7 +71,7 @@ class Session:
             try:
                 return question(self._open)
             except (Closed, NoAnswer):
-                self._forget()
+                self._drop_connection()
                 if time.monotonic() >= self._deadline or self._closed:
                     raise
 
@@ -83,7 +83,7 @@ class Session:
     def _connection(self, address: Address, timeout_s: float) -> BlockingConnection:
         return BlockingConnection(self._loop, self._dialer, address, timeout_s)
 
-    def _forget(self) -> None:
+    def _drop_connection(self) -> None:
         broken, self._open = self._open, None
         if broken is not None:
             # The next try begins with another broker.
@@ -100,7 +100,7 @@ class Session:
                 if last is not None and (left <= 0 or self._closed):
                     raise last
                 try:
-                    return self._connection(address, self._patience(left)).open()
+                    return self._connection(address, self._attempt_timeout(left)).open()
                 except (NoConnection, NoAnswer, Closed) as failure:
                     last = failure
             if attempt + 1 < _ROUNDS:
@@ -108,8 +108,8 @@ class Session:
         assert last is not None
         raise last
 
-    def _patience(self, left: float) -> float:
-        share = 1.0 if len(self._known) == 1 else _SHARE
+    def _attempt_timeout(self, left: float) -> float:
+        share = 1.0 if len(self._known) == 1 else _TIMEOUT_SHARE
         return max(0.1, min(left, self._timeout_s * share))
 
 

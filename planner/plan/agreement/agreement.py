@@ -38,9 +38,10 @@ from planner.model.step import (
 from planner.plan.agreement.jobs import job_problems, recorded_problems
 from planner.plan.steps.steps import in_order
 
-MANAGED = (Action.CREATE, Action.UPDATE, Action.REPLACE)
+MANAGING = (Action.CREATE, Action.UPDATE, Action.REPLACE)
 IDLE = (Action.NO_OP, Action.UNKNOWN)
 PARTITIONS, REPLICATION = ("partitions",), ("replication",)
+TopicStep = CreateTopic | GrowPartitions | AlterConfigs | Reassign | DeleteTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,13 @@ def disagreements(plan: Plan) -> tuple[Diagnostic, ...]:
     """Return an error, exit code 3, for each step and change that do not match; nothing where all do."""
     changes = {change.address: change for change in plan.changes}
     seen = {(one.address, one.cluster): one for one in plan.fingerprints}
-    problems: list[tuple[str, str]] = list(_as_a_whole(plan))
+    problems: list[tuple[str, str]] = list(_whole_plan_problems(plan))
     for step in plan.steps:
         problems += (
-            (str(step.address), f"{describe(step)}: {why}") for why in _of(step, plan, changes, seen)
+            (str(step.address), f"{describe(step)}: {why}")
+            for why in _step_problems(step, plan, changes, seen)
         )
-    problems += _without_steps(plan)
+    problems += _missing_steps(plan)
     return tuple(_refused(where, what) for where, what in dict.fromkeys(problems))
 
 
@@ -82,8 +84,20 @@ def _refused(where: str, what: str) -> Diagnostic:
     )
 
 
-def _as_a_whole(plan: Plan) -> Iterator[tuple[str, str]]:
+def _whole_plan_problems(plan: Plan) -> Iterator[tuple[str, str]]:
     """Each object once, each step once, in the order that follows from them."""
+    yield from _duplicates(plan)
+    known = {step.id for step in plan.steps}
+    for step in plan.steps:
+        for need in step.needs:
+            if need not in known or need == step.id:
+                yield str(step.address), f"{step.id} waits for {need}, which is no other step of the plan"
+    if len(known) == len(plan.steps) and in_order(plan.steps) != plan.steps:
+        yield "", "the steps are in another order than the one they are executed in"
+    yield from _order_problems(plan.steps)
+
+
+def _duplicates(plan: Plan) -> Iterator[tuple[str, str]]:
     for address, count in Counter(change.address for change in plan.changes).items():
         if count > 1:
             yield str(address), f"{count} changes are shown for it"
@@ -94,17 +108,9 @@ def _as_a_whole(plan: Plan) -> Iterator[tuple[str, str]]:
     for (_, address, *_rest), count in kinds.items():
         if count > 1:
             yield str(address), "one kind of step stands there more than once"
-    known = {step.id for step in plan.steps}
-    for step in plan.steps:
-        for need in step.needs:
-            if need not in known or need == step.id:
-                yield str(step.address), f"{step.id} waits for {need}, which is no other step of the plan"
-    if len(known) == len(plan.steps) and in_order(plan.steps) != plan.steps:
-        yield "", "the steps are in another order than the one they are executed in"
-    yield from _in_turn(plan.steps)
 
 
-def _in_turn(steps: Iterable[Step]) -> Iterator[tuple[str, str]]:
+def _order_problems(steps: Iterable[Step]) -> Iterator[tuple[str, str]]:
     """What is remembered of an object waits for what is done to it, or is waited for; a start waits for the
     end before it.
     """
@@ -128,7 +134,7 @@ def _announces(step: Step) -> bool:
     return isinstance(step, Own) and is_announced(step.entry)
 
 
-def _of(
+def _step_problems(
     step: Step,
     plan: Plan,
     changes: Mapping[Address, Change],
@@ -153,64 +159,63 @@ def _of(
     if fingerprint.owner not in (None, plan.topology):
         yield f"the topology {fingerprint.owner!r} owns it"
     shown = ShownChange(plan, change, fingerprint)
-    if not _belongs(step, shown):
+    if not _fits_change(step, shown):
         yield f"the change that is shown is {change.action.value}{', adopted' if change.adopted else ''}"
         return
-    yield from _content(step, shown)
+    yield from _content_problems(step, shown)
 
 
-def _belongs(step: Step, shown: ShownChange) -> bool:
+def _fits_change(step: Step, shown: ShownChange) -> bool:
     """Whether a change of this action has a step of this kind."""
     action, kind = shown.change.action, step.address.kind
     match step:
-        case CreateTopic():
-            return kind is Kind.TOPIC and action is Action.CREATE
-        case GrowPartitions() | AlterConfigs() | Reassign():
-            return kind is Kind.TOPIC and action is Action.UPDATE
-        case DeleteTopic():
-            return kind is Kind.TOPIC and action is Action.DELETE
+        case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
+            return kind is Kind.TOPIC and action is _topic_action(step)
         case CreateAcl():
             return kind is Kind.ACL and action is Action.CREATE
         case DeleteAcl():
             return kind is Kind.ACL and action is Action.DELETE
         case Own():
-            return action in MANAGED or (action is Action.NO_OP and shown.change.adopted)
+            return action in MANAGING or (action is Action.NO_OP and shown.change.adopted)
         case Disown():
             moved = shown.field("recorded", "destination") is not None
             leaves = action in (Action.DELETE, Action.FORGET) or moved
             return leaves or (action is Action.REPLACE and kind in (Kind.FLOW, Kind.JOB))
-        case LaunchJob():
-            return kind is Kind.JOB and action in (Action.CREATE, Action.REPLACE, Action.DELETE)
-        case ReconfigureJob():
-            return kind is Kind.JOB and action in (Action.UPDATE, Action.DELETE)
-        case StopJob():
-            return kind is Kind.JOB and action in (Action.REPLACE, Action.DELETE)
+        case LaunchJob() | ReconfigureJob() | StopJob():
+            return kind is Kind.JOB and action in _job_actions(step)
         case _:
             assert_never(step)
 
 
-def _content(step: Step, shown: ShownChange) -> Iterator[str]:
-    """What the step does beside what the fields and the fingerprint say."""
+def _topic_action(step: TopicStep) -> Action:
     match step:
         case CreateTopic():
-            yield from _created(step, shown)
-        case GrowPartitions():
-            yield from _grown(step, shown)
-        case AlterConfigs():
-            yield from _altered(step, shown)
-        case Reassign():
-            yield from _reassigned(step, shown)
+            return Action.CREATE
+        case GrowPartitions() | AlterConfigs() | Reassign():
+            return Action.UPDATE
         case DeleteTopic():
-            yield from _named(step.topic, step)
-            yield from _existed(shown)
-            if step.topic_id != shown.fingerprint.topic_id:
-                yield "it names another topic id than the one that was seen"
-            if shown.fingerprint.removal == "protected":
-                yield "the topic was protected when the plan was made"
+            return Action.DELETE
+
+
+def _job_actions(step: LaunchJob | ReconfigureJob | StopJob) -> tuple[Action, ...]:
+    match step:
+        case LaunchJob():
+            return (Action.CREATE, Action.REPLACE, Action.DELETE)
+        case ReconfigureJob():
+            return (Action.UPDATE, Action.DELETE)
+        case StopJob():
+            return (Action.REPLACE, Action.DELETE)
+
+
+def _content_problems(step: Step, shown: ShownChange) -> Iterator[str]:
+    """What the step does beside what the fields and the fingerprint say."""
+    match step:
+        case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
+            yield from _topic_problems(step, shown)
         case CreateAcl() | DeleteAcl():
-            yield from _rule(step, shown)
+            yield from _acl_problems(step, shown)
         case Own():
-            yield from _recorded(step, shown)
+            yield from _entry_problems(step, shown)
         case Disown():
             if step.topology != shown.plan.topology:
                 yield f"it removes what the topology {step.topology!r} is remembered by"
@@ -220,18 +225,37 @@ def _content(step: Step, shown: ShownChange) -> Iterator[str]:
             assert_never(step)
 
 
-def _named(topic: str, step: Step) -> Iterator[str]:
+def _topic_problems(step: TopicStep, shown: ShownChange) -> Iterator[str]:
+    match step:
+        case CreateTopic():
+            yield from _create_problems(step, shown)
+        case GrowPartitions():
+            yield from _grow_problems(step, shown)
+        case AlterConfigs():
+            yield from _alter_problems(step, shown)
+        case Reassign():
+            yield from _reassign_problems(step, shown)
+        case DeleteTopic():
+            yield from _topic_name_problems(step.topic, step)
+            yield from _existence_problems(shown)
+            if step.topic_id != shown.fingerprint.topic_id:
+                yield "it names another topic id than the one that was seen"
+            if shown.fingerprint.removal == "protected":
+                yield "the topic was protected when the plan was made"
+
+
+def _topic_name_problems(topic: str, step: Step) -> Iterator[str]:
     if topic != step.address.name:
         yield f"it names the topic {topic!r}"
 
 
-def _existed(shown: ShownChange) -> Iterator[str]:
+def _existence_problems(shown: ShownChange) -> Iterator[str]:
     if not shown.fingerprint.exists:
         yield "the plan saw that it is not there"
 
 
-def _created(step: CreateTopic, shown: ShownChange) -> Iterator[str]:
-    yield from _named(step.topic, step)
+def _create_problems(step: CreateTopic, shown: ShownChange) -> Iterator[str]:
+    yield from _topic_name_problems(step.topic, step)
     if shown.fingerprint.exists:
         yield "the plan saw that it is there already"
     fields = {one.path: one.new for one in shown.change.fields}
@@ -248,8 +272,8 @@ def _first_difference(one: Mapping[Any, object], other: Mapping[Any, object]) ->
     return next((str(key[-1]) for key in keys), "")
 
 
-def _grown(step: GrowPartitions, shown: ShownChange) -> Iterator[str]:
-    yield from _named(step.topic, step)
+def _grow_problems(step: GrowPartitions, shown: ShownChange) -> Iterator[str]:
+    yield from _topic_name_problems(step.topic, step)
     field = shown.field(*PARTITIONS)
     if field is None or (field.old, field.new) != (step.old, step.new) or step.new <= step.old:
         yield f"{step.old} -> {step.new} partitions is not what is shown"
@@ -257,9 +281,9 @@ def _grown(step: GrowPartitions, shown: ShownChange) -> Iterator[str]:
         yield "the plan saw another number of partitions"
 
 
-def _altered(step: AlterConfigs, shown: ShownChange) -> Iterator[str]:
-    yield from _named(step.topic, step)
-    yield from _existed(shown)
+def _alter_problems(step: AlterConfigs, shown: ShownChange) -> Iterator[str]:
+    yield from _topic_name_problems(step.topic, step)
+    yield from _existence_problems(shown)
     keys = [*step.set, *step.unset]
     if sorted(keys) != sorted(shown.configs):
         shown_keys = ", ".join(sorted(shown.configs)) or "nothing"
@@ -271,19 +295,19 @@ def _altered(step: AlterConfigs, shown: ShownChange) -> Iterator[str]:
             yield f"{key} is not set as it is shown"
         if key not in shown.fingerprint.config:
             yield f"no fingerprint tells what {key} was"
-        elif not field.sensitive and not _same(key, shown.fingerprint.config[key], field.old):
+        elif not field.sensitive and not _same_setting(key, shown.fingerprint.config[key], field.old):
             yield f"{key} was not what is shown when the plan was made"
 
 
-def _same(key: str, one: object, other: object) -> bool:
+def _same_setting(key: str, one: object, other: object) -> bool:
     return normal(key, None if one is None else str(one)) == normal(
         key, None if other is None else str(other)
     )
 
 
-def _reassigned(step: Reassign, shown: ShownChange) -> Iterator[str]:
-    yield from _named(step.topic, step)
-    yield from _existed(shown)
+def _reassign_problems(step: Reassign, shown: ShownChange) -> Iterator[str]:
+    yield from _topic_name_problems(step.topic, step)
+    yield from _existence_problems(shown)
     field, seen = shown.field(*REPLICATION), shown.fingerprint
     counts = {len(one) for one in step.replicas}
     if shown.plan.mode is Mode.ROLLBACK:
@@ -302,13 +326,13 @@ def _replicas(replicas: Iterable[Iterable[int]]) -> str:
     return ";".join(",".join(str(broker) for broker in partition) for partition in replicas)
 
 
-def _rule(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[str]:
+def _acl_problems(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[str]:
     if step.rule.cluster != step.cluster or step.rule.name != step.address.name:
         yield f"its rule is {step.rule.name} at {step.rule.cluster}"
     makes = isinstance(step, CreateAcl)
     state = (shown.change.after if makes else shown.change.before) or {}
-    told = {key: str(value) for key, value in state.items()}
-    if told != {"rule": step.rule.name} and acl_rule(step.cluster, told) != step.rule:
+    recorded = {key: str(value) for key, value in state.items()}
+    if recorded != {"rule": step.rule.name} and acl_rule(step.cluster, recorded) != step.rule:
         yield "its rule is not the one that is shown"
     if not makes and not shown.fingerprint.exists:
         yield "the plan saw that it is not there"
@@ -316,7 +340,7 @@ def _rule(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[str]:
         yield "the plan saw that it is there already"
 
 
-def _recorded(step: Own, shown: ShownChange) -> Iterator[str]:
+def _entry_problems(step: Own, shown: ShownChange) -> Iterator[str]:
     """What is remembered decides what later plans may delete."""
     entry = step.entry
     if entry.address != step.address or entry.topology != shown.plan.topology:
@@ -324,7 +348,7 @@ def _recorded(step: Own, shown: ShownChange) -> Iterator[str]:
         return
     match step.address.kind:
         case Kind.TOPIC:
-            yield from _topic_entry(entry, shown)
+            yield from _topic_entry_problems(entry, shown)
         case Kind.ACL:
             rule = acl_rule(step.cluster, entry.spec)
             if rule is None or rule.name != step.address.name:
@@ -333,36 +357,36 @@ def _recorded(step: Own, shown: ShownChange) -> Iterator[str]:
             yield from recorded_problems(step, shown.plan, shown.change)
 
 
-def _topic_entry(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
+def _topic_entry_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
     then, after = shown.fingerprint, shown.change.after or {}
     if then.exists and entry.spec.get(ID, then.topic_id) != then.topic_id:
         yield "it remembers another topic id than the one that was seen"
     for key, field in shown.configs.items():
         restored = field.note == RESTORED and key not in entry.config  # such a value is set and not owned
-        if not field.sensitive and not restored and not _same(key, entry.config.get(key), field.new):
+        if not field.sensitive and not restored and not _same_setting(key, entry.config.get(key), field.new):
             yield f"it remembers {key} otherwise than it is shown"
     values = after.get("config")
     for key, value in values.items() if isinstance(values, Mapping) else ():
-        if key in entry.config and value != SENSITIVE and not _same(key, entry.config[key], value):
+        if key in entry.config and value != SENSITIVE and not _same_setting(key, entry.config[key], value):
             yield f"it remembers {key} otherwise than it is shown"
     for path, key in ((PARTITIONS, "partitions"), (REPLICATION, "replication")):
         size = shown.field(*path)
         if size is not None and entry.spec.get(key) not in (None, str(size.new)):
             yield f"it remembers {key} otherwise than it is shown"
-    yield from _guarded(entry, shown)
+    yield from _removal_problems(entry, shown)
 
 
-def _guarded(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
+def _removal_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
     """Protection and on_remove change only where that is shown."""
-    told = {key: shown.field("recorded", key) for key in ("protect", "on_remove")}
+    recorded = {key: shown.field("recorded", key) for key in ("protect", "on_remove")}
     now = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
-    for key, field in told.items():
+    for key, field in recorded.items():
         if field is not None and field.new != now[key]:
             yield f"it remembers {key}: {now[key]}, which is not what is shown"
     removal = "protected" if entry.protect else entry.on_remove.value
     before = shown.fingerprint.removal
     if before is not None and shown.change.action is not Action.CREATE:
-        if removal != before and not any(told.values()):
+        if removal != before and not any(recorded.values()):
             yield f"removing it would mean {removal} from now on, and {before} when the plan was made"
         return
     after = shown.change.after or {}
@@ -371,14 +395,14 @@ def _guarded(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
             yield f"it remembers {key}: {now[key]}, which is not what is shown"
 
 
-def _without_steps(plan: Plan) -> Iterator[tuple[str, str]]:
+def _missing_steps(plan: Plan) -> Iterator[tuple[str, str]]:
     """Changes that would not be carried out, or not wholly."""
     kinds: dict[Address, set[type[Step]]] = {}
     for step in plan.steps:
         kinds.setdefault(step.address, set()).add(type(step))
     for change in plan.changes:
         found = kinds.get(change.address, set())
-        missing = [kind.__name__ for kind in _needed(change, plan.mode) if kind not in found]
+        missing = [kind.__name__ for kind in _needed_kinds(change, plan.mode) if kind not in found]
         idle = change.action in IDLE and not change.adopted
         if missing or (not idle and not found):
             what = ", ".join(missing) or "any"
@@ -388,21 +412,16 @@ def _without_steps(plan: Plan) -> Iterator[tuple[str, str]]:
             )
 
 
-def _needed(change: Change, mode: Mode) -> Iterator[type[Step]]:
+def _needed_kinds(change: Change, mode: Mode) -> Iterator[type[Step]]:
     kind, action = change.address.kind, change.action
     remembered = mode is not Mode.ROLLBACK and (
-        action in MANAGED or (action is Action.NO_OP and change.adopted)
+        action in MANAGING or (action is Action.NO_OP and change.adopted)
     )
     if remembered:
         yield Own
     match kind, action:
-        case Kind.TOPIC, Action.CREATE:
-            yield CreateTopic
-        case Kind.TOPIC, Action.UPDATE:
-            moved = {one.path[0] for one in change.fields}
-            yield from (_OF_A_FIELD[one] for one in sorted(moved) if one in _OF_A_FIELD)
-        case Kind.TOPIC, Action.DELETE:
-            yield from (DeleteTopic, Disown)
+        case Kind.TOPIC, Action.CREATE | Action.UPDATE | Action.DELETE:
+            yield from _needed_for_topic(change)
         case Kind.ACL, Action.CREATE:
             yield CreateAcl
         case Kind.ACL, Action.DELETE:
@@ -417,6 +436,17 @@ def _needed(change: Change, mode: Mode) -> Iterator[type[Step]]:
             yield Disown
         case _:
             pass
+
+
+def _needed_for_topic(change: Change) -> Iterator[type[Step]]:
+    match change.action:
+        case Action.CREATE:
+            yield CreateTopic
+        case Action.UPDATE:
+            moved = {one.path[0] for one in change.fields}
+            yield from (_OF_A_FIELD[one] for one in sorted(moved) if one in _OF_A_FIELD)
+        case Action.DELETE:
+            yield from (DeleteTopic, Disown)
 
 
 _OF_A_FIELD: Mapping[str, type[Step]] = {

@@ -6,9 +6,9 @@ Only what was read counts: a setting that the plan never looked at may move with
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.diff.destination_jobs import DestinationJobs
 from planner.diff.differ import owned_by_address
 from planner.diff.record import SPEC, STATE, digest
-from planner.diff.running import DestinationJobs
 from planner.diff.scope import explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address, Kind
@@ -40,14 +40,17 @@ def fingerprints(
                 moved.add(step.address)
             case _:
                 pass
-    look = _Look.at(observed)
-    found = [look.take(address, keys[address], with_replicas=address in moved) for address in sorted(keys)]
-    found += [look.running(address, cluster) for cluster, address in sorted(jobs)]
+    index = _ClusterIndex.at(observed)
+    found = [
+        index.fingerprint_of(address, keys[address], with_replicas=address in moved)
+        for address in sorted(keys)
+    ]
+    found += [index.fingerprint_of_job_or_flow(address, cluster) for cluster, address in sorted(jobs)]
     return tuple(one for one in found if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _ClusterIndex:
     """The clusters as they are now, indexed."""
 
     observed: Observed
@@ -55,44 +58,46 @@ class _Look:
     acls: Mapping[str, frozenset[str]]
 
     @staticmethod
-    def at(observed: Observed) -> "_Look":
+    def at(observed: Observed) -> "_ClusterIndex":
         reachable = (observed.reachable(name) for name in observed.clusters)
         acls = {one.name: frozenset(acl.name for acl in one.acls or ()) for one in reachable if one}
-        return _Look(observed, owned_by_address(observed), acls)
+        return _ClusterIndex(observed, owned_by_address(observed), acls)
 
-    def take(self, address: Address, keys: Iterable[str], *, with_replicas: bool) -> Fingerprint | None:
+    def fingerprint_of(
+        self, address: Address, keys: Iterable[str], *, with_replicas: bool
+    ) -> Fingerprint | None:
         cluster = self.observed.reachable(address.cluster or "")
         entry = self.owned.get(address)
         if cluster is None:
             return None
         match address.kind:
             case Kind.TOPIC:
-                return _of_a_topic(address, cluster, keys, entry, with_replicas=with_replicas)
+                return _topic_fingerprint(address, cluster, keys, entry, with_replicas=with_replicas)
             case Kind.ACL:
                 exists = address.name in self.acls[cluster.name]
-                return Fingerprint(address, exists=exists, owner=_owned_by(entry))
+                return Fingerprint(address, exists=exists, owner=_owner_of(entry))
             case _:
                 return None
 
-    def running(self, address: Address, cluster: str) -> Fingerprint | None:
+    def fingerprint_of_job_or_flow(self, address: Address, cluster: str) -> Fingerprint | None:
         """Of a flow who owns it; of a job also whether it runs, as which driver, and by which spec."""
         live = self.observed.reachable(cluster)
         if live is None:
             return None
-        standing = DestinationJobs.at(live)
-        entry = standing.entries.get(address)
-        owner = _owned_by(entry)
+        known_jobs = DestinationJobs.at(live)
+        entry = known_jobs.entries.get(address)
+        owner = _owner_of(entry)
         if address.kind is not Kind.JOB:
             seen = {} if entry is None else {STATE: entry.spec.get(STATE)}
             return Fingerprint(address, exists=entry is not None, config=seen, owner=owner, cluster=cluster)
-        job = standing.job(address.name)
+        job = known_jobs.job(address.name)
         if job is None or not job.live:
             return Fingerprint(address, exists=False, owner=owner, cluster=cluster)
         seen = {DRIVER: job.driver, SPEC: None if job.spec is None else digest(job.spec)}
         return Fingerprint(address, exists=True, config=seen, owner=owner, cluster=cluster)
 
 
-def _of_a_topic(
+def _topic_fingerprint(
     address: Address,
     cluster: ObservedCluster,
     keys: Iterable[str],
@@ -101,7 +106,7 @@ def _of_a_topic(
     with_replicas: bool,
 ) -> Fingerprint:
     live = cluster.topics.get(address.name)
-    owner, removal = _owned_by(entry), _removal(entry)
+    owner, removal = _owner_of(entry), _removal(entry)
     if live is None:
         return Fingerprint(address, exists=False, owner=owner, removal=removal)
     return Fingerprint(
@@ -116,7 +121,7 @@ def _of_a_topic(
     )
 
 
-def _owned_by(entry: RegistryEntry | None) -> str | None:
+def _owner_of(entry: RegistryEntry | None) -> str | None:
     return None if entry is None else entry.topology
 
 
@@ -138,7 +143,7 @@ def _value(live: ObservedTopic, key: str) -> str | None:
 def other_clusters(plan: Plan, ids: Mapping[str, str]) -> list[Diagnostic]:
     """Those that are not the ones which the plan was made for; `ids` are what they are now."""
     return [
-        outdated(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
+        stale_diagnostic(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
         for name, cluster_id in sorted(plan.clusters.items())
         if ids.get(name, cluster_id) != cluster_id
     ]
@@ -148,22 +153,22 @@ def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
     """What is no longer as the plan saw it: exit 4, each object by name with the difference."""
     live = (observed.reachable(name) for name in observed.clusters)
     problems = other_clusters(plan, {one.name: one.id for one in live if one is not None})
-    look = _Look.at(observed)
-    ending = _ending(plan.steps)
+    index = _ClusterIndex.at(observed)
+    ending = _jobs_that_end(plan.steps)
     for then in plan.fingerprints:
         if then.cluster is not None:
-            now = look.running(then.address, then.cluster)
+            now = index.fingerprint_of_job_or_flow(then.address, then.cluster)
         else:
-            now = look.take(then.address, then.config, with_replicas=then.replicas is not None)
+            now = index.fingerprint_of(then.address, then.config, with_replicas=then.replicas is not None)
         if now is None:
             continue
         both = (_owner_alone(then), _owner_alone(now)) if then.address in ending else (then, now)
         if difference := difference_between(*both):
-            problems.append(outdated(str(then.address), difference))
+            problems.append(stale_diagnostic(str(then.address), difference))
     return tuple(problems)
 
 
-def _ending(steps: Sequence[Step]) -> set[Address]:
+def _jobs_that_end(steps: Sequence[Step]) -> set[Address]:
     """Jobs that are stopped for good: whether they run just now, and since when, makes no difference."""
     begins = {step.address for step in steps if isinstance(step, LaunchJob | ReconfigureJob)}
     return {step.address for step in steps if isinstance(step, StopJob)} - begins
@@ -175,10 +180,10 @@ def _owner_alone(one: Fingerprint) -> Fingerprint:
 
 def difference_between(then: Fingerprint, now: Fingerprint) -> str:
     """One sentence, or nothing where they are the same."""
-    if then.address.kind is Kind.JOB and (difference := _of_a_job(then, now)):
+    if then.address.kind is Kind.JOB and (difference := _job_difference(then, now)):
         return difference
     if then.owner != now.owner:
-        return f"owned by {_owner(now)} now, by {_owner(then)} when the plan was made"
+        return f"owned by {_owner_text(now)} now, by {_owner_text(then)} when the plan was made"
     if then.exists != now.exists:
         return "was made since the plan" if now.exists else "was deleted since the plan"
     if then.topic_id != now.topic_id:
@@ -196,7 +201,7 @@ def difference_between(then: Fingerprint, now: Fingerprint) -> str:
     return ""
 
 
-def _of_a_job(then: Fingerprint, now: Fingerprint) -> str:
+def _job_difference(then: Fingerprint, now: Fingerprint) -> str:
     if then.exists != now.exists:
         return "runs now, and did not" if now.exists else "does not run any more"
     if then.config.get(DRIVER) != now.config.get(DRIVER):
@@ -210,11 +215,11 @@ def _shown(key: str, value: str | None) -> str:
     return "not set" if value is None else readable(key, value)
 
 
-def _owner(one: Fingerprint) -> str:
+def _owner_text(one: Fingerprint) -> str:
     return "nobody" if one.owner is None else f"topology {one.owner!r}"
 
 
-def outdated(where: str, summary: str) -> Diagnostic:
+def stale_diagnostic(where: str, summary: str) -> Diagnostic:
     """Exit 4: what a plan was made for is no longer so."""
     way_out = "make the plan again: repl plan --out FILE"
     return error(summary, way_out, address=where, code="stale", exit=ExitCode.STALE)

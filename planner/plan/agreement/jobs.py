@@ -26,30 +26,32 @@ def job_problems(step: LaunchJob | ReconfigureJob | StopJob, plan: Plan, change:
         return
     match step:
         case StopJob():
-            yield from _stopped(step, plan, change)
+            yield from _stop_problems(step, plan, change)
         case LaunchJob() | ReconfigureJob():
             try:
                 spec = jobspec.decode(step.spec)
             except jobspec.BadJobSpec as wrong:
                 yield f"its job spec can't be read ({wrong})"
                 return
-            yield from _run(step, spec, plan, change)
+            yield from _spec_problems(step, spec, plan, change)
 
 
-def _run(step: LaunchJob | ReconfigureJob, spec: JobSpec, plan: Plan, change: Change) -> Iterator[str]:
+def _spec_problems(
+    step: LaunchJob | ReconfigureJob, spec: JobSpec, plan: Plan, change: Change
+) -> Iterator[str]:
     if (spec.job, spec.topology, spec.destination) != (step.job, plan.topology, step.cluster):
         yield f"its spec is of the job {spec.job} of {spec.topology} at {spec.destination}"
     if change.action is Action.DELETE:
         if running := [flow.name for flow in spec.flows if flow.state in RUNNING]:
             yield f"the job ends, and {', '.join(running)} would go on"
     else:
-        yield from _as_shown(spec, change)
+        yield from _job_field_problems(spec, change)
     for name, cluster in sorted(spec.clusters.items()):
-        yield from _reached(name, cluster, plan)
+        yield from _cluster_problems(name, cluster, plan)
     changes = {one.address: one for one in plan.changes}
     for flow in spec.flows:
-        yield from _flow(flow, changes.get(flow_address(flow.name)))
-    yield from _routes(spec, plan, changes)
+        yield from _flow_problems(flow, changes.get(flow_address(flow.name)))
+    yield from _route_problems(spec, plan, changes)
     flows = {one.name: one for one in plan.flows}
     known = {one.name: _topics(flows.get(one.name)) for one in spec.flows if one.state == "active"}
     if dict(step.topics) != known:
@@ -60,7 +62,7 @@ def _topics(flow: PlannedFlow | None) -> int:
     return flow.topics or 0 if flow is not None else 0
 
 
-def _as_shown(spec: JobSpec, change: Change) -> Iterator[str]:
+def _job_field_problems(spec: JobSpec, change: Change) -> Iterator[str]:
     """The spec beside `after`, and `fields`, which people read, beside both."""
     state = job_fields(spec)
     after, before = change.after or {}, change.before
@@ -68,19 +70,19 @@ def _as_shown(spec: JobSpec, change: Change) -> Iterator[str]:
     for key, value in state.items():
         if key in after and not same_value(after[key], value):
             yield f"its {key} is not what is shown"
-        elif key not in after and not _moves(change):
+        elif key not in after and not _changes_destination(change):
             yield f"its {key} is not shown"
         elif key in fields and not same_value(fields[key].new, value):
             yield f"its {key} is not what is shown"
-        elif key not in fields and _must_stand(key, value, before, change):
+        elif key not in fields and _must_be_shown(key, value, before, change):
             yield f"its {key} changes, and that is not shown"
 
 
-def _moves(change: Change) -> bool:
+def _changes_destination(change: Change) -> bool:
     return any(one.path == ("destination",) for one in change.fields)
 
 
-def _must_stand(key: str, value: object, before: Mapping[str, object] | None, change: Change) -> bool:
+def _must_be_shown(key: str, value: object, before: Mapping[str, object] | None, change: Change) -> bool:
     if change.action is Action.CREATE:
         return key in NEW or (key in NEW_IF_SET and bool(value))
     return before is not None and key in before and not same_value(before[key], value)
@@ -93,7 +95,7 @@ def same_value(one: object, other: object) -> bool:
     )
 
 
-def _reached(name: str, spec: ClusterSpec, plan: Plan) -> Iterator[str]:
+def _cluster_problems(name: str, spec: ClusterSpec, plan: Plan) -> Iterator[str]:
     """The job connects where the plan did, with the same settings."""
     if name in plan.clusters and spec.id != plan.clusters[name]:
         yield f"its cluster {name} is {spec.id}, and the plan saw {plan.clusters[name]}"
@@ -122,7 +124,7 @@ def _same_setting(key: str, told: jobspec.Setting | None, known: Cluster) -> boo
             return False
 
 
-def _flow(flow: FlowSpec, change: Change | None) -> Iterator[str]:
+def _flow_problems(flow: FlowSpec, change: Change | None) -> Iterator[str]:
     if change is None:
         yield f"it runs flow.{flow.name}, for which no change is shown"
         return
@@ -130,10 +132,10 @@ def _flow(flow: FlowSpec, change: Change | None) -> Iterator[str]:
         if change.action is not Action.UNKNOWN:
             yield f"it runs flow.{flow.name}, which is not shown"
         return
-    yield from _flow_as_shown(flow, change)
+    yield from _flow_field_problems(flow, change)
 
 
-def _flow_as_shown(flow: FlowSpec, change: Change) -> Iterator[str]:
+def _flow_field_problems(flow: FlowSpec, change: Change) -> Iterator[str]:
     after, before = change.after or {}, change.before
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
     for key, value in flow_fields(flow).items():
@@ -144,7 +146,7 @@ def _flow_as_shown(flow: FlowSpec, change: Change) -> Iterator[str]:
             yield f"{key} of flow.{flow.name} changes, and that is not shown"
 
 
-def _routes(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]) -> Iterator[str]:
+def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]) -> Iterator[str]:
     """What a flow takes depends on the routes of the others, so they are the plan's flows."""
     flows = {one.name: one for one in plan.flows}
     own = {one.name: one for one in spec.flows}
@@ -179,7 +181,7 @@ def _after(change: Change | None) -> Mapping[str, object]:
     return (change.after or {}) if change is not None else {}
 
 
-def _stopped(step: StopJob, plan: Plan, change: Change) -> Iterator[str]:
+def _stop_problems(step: StopJob, plan: Plan, change: Change) -> Iterator[str]:
     """A job is ended by the launcher that started it: as it was shown, or by which this plan starts it."""
     launch = launch_of(step.launch)
     if launch is None:
@@ -231,4 +233,4 @@ def recorded_problems(step: Own, plan: Plan, change: Change) -> Iterator[str]:
     elif planned is None or (planned.job, planned.destination_cluster) != (entry.spec.get(JOB), step.cluster):
         yield "it remembers another job or destination than the flow has"
     else:
-        yield from _flow(flow, change)
+        yield from _flow_problems(flow, change)

@@ -3,14 +3,13 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.diff.destination_jobs import DestinationJobs
 from planner.diff.differ import owned_by_address
-from planner.diff.running import DestinationJobs
 from planner.diff.scope import explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
-from planner.model.live import LiveJob
-from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.observed import LiveJob, Observed, ObservedCluster, ObservedTopic
 from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,
@@ -27,11 +26,13 @@ from planner.model.step import (
     Step,
     StopJob,
 )
-from planner.plan.agreement.fingerprint import outdated
+from planner.plan.agreement.fingerprint import stale_diagnostic
 from runtime.contract.spec import jobspec
 
 
-def undone(steps: Sequence[Step], done: Collection[str], observed: Observed) -> tuple[Diagnostic, ...]:
+def no_longer_done(
+    steps: Sequence[Step], done: Collection[str], observed: Observed
+) -> tuple[Diagnostic, ...]:
     """For each object the first difference from what the steps of `done` left: the plan is stale by it.
 
     Of several steps about one entry or one job only the last tells how it is now, and only once it is done.
@@ -45,10 +46,10 @@ def undone(steps: Sequence[Step], done: Collection[str], observed: Observed) -> 
         cluster = observed.reachable(step.cluster)
         if cluster is None:
             continue
-        look = _Look(cluster, DestinationJobs.at(cluster), entries)
-        if (difference := next(look.differences(step), "")) != "":
+        state = _ClusterState(cluster, DestinationJobs.at(cluster), entries)
+        if (difference := next(state.differences(step), "")) != "":
             found[step.address] = difference
-    return tuple(outdated(str(address), difference) for address, difference in sorted(found.items()))
+    return tuple(stale_diagnostic(str(address), difference) for address, difference in sorted(found.items()))
 
 
 def keys_of(step: Step) -> frozenset[str]:
@@ -73,17 +74,17 @@ def _subject(step: Step) -> tuple[str, str, Address]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _ClusterState:
     """One cluster as it is now."""
 
     cluster: ObservedCluster
-    standing: DestinationJobs
+    known_jobs: DestinationJobs
     entries: Mapping[Address, RegistryEntry]
 
     def differences(self, step: Step) -> Iterator[str]:
         match step:
             case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign():
-                yield from _of_a_topic(step, self.cluster.topics.get(step.topic))
+                yield from _topic_differences(step, self.cluster.topics.get(step.topic))
             case DeleteTopic():
                 yield from ("was made again since",) if step.topic in self.cluster.topics else ()
             case CreateAcl():
@@ -93,17 +94,17 @@ class _Look:
                 again = self.cluster.acls is not None and step.rule in self.cluster.acls
                 yield from ("was made again since",) if again else ()
             case Own() | Disown():
-                yield from _of_an_entry(step, self._entry(step.address))
+                yield from _entry_differences(step, self._entry(step.address))
             case LaunchJob() | ReconfigureJob() | StopJob():
-                yield from _of_a_job(step, self.standing.job(step.job))
+                yield from _job_differences(step, self.known_jobs.job(step.job))
 
     def _entry(self, address: Address) -> RegistryEntry | None:
         """Flows and jobs are entries of their destination alone."""
-        known = self.entries if address.cluster is not None else self.standing.entries
+        known = self.entries if address.cluster is not None else self.known_jobs.entries
         return known.get(address)
 
 
-def _of_a_topic(
+def _topic_differences(
     step: CreateTopic | GrowPartitions | AlterConfigs | Reassign, live: ObservedTopic | None
 ) -> Iterator[str]:
     if live is None:
@@ -139,7 +140,7 @@ def _shown(key: str, value: str | None) -> str:
     return "not set" if value is None else readable(key, value)
 
 
-def _of_an_entry(step: Own | Disown, entry: RegistryEntry | None) -> Iterator[str]:
+def _entry_differences(step: Own | Disown, entry: RegistryEntry | None) -> Iterator[str]:
     match step:
         case Disown() if entry is not None and entry.topology == step.topology:
             yield "is managed again since"
@@ -147,7 +148,7 @@ def _of_an_entry(step: Own | Disown, entry: RegistryEntry | None) -> Iterator[st
             yield "is not managed any more"
         case Own() if entry is not None and entry.topology != step.entry.topology:
             yield f"owned by topology {entry.topology!r} now"
-        case Own() if entry is not None and _applied(entry) != _applied(step.entry):
+        case Own() if entry is not None and _settings_of(entry) != _settings_of(step.entry):
             yield "was applied otherwise since"
         case Own() if entry is not None and not step.entry.spec.items() <= entry.spec.items():
             yield "was applied otherwise since"
@@ -155,11 +156,11 @@ def _of_an_entry(step: Own | Disown, entry: RegistryEntry | None) -> Iterator[st
             pass
 
 
-def _applied(entry: RegistryEntry) -> tuple[object, ...]:
+def _settings_of(entry: RegistryEntry) -> tuple[object, ...]:
     return (entry.protect, entry.on_remove, entry.origin)
 
 
-def _of_a_job(step: LaunchJob | ReconfigureJob | StopJob, live: LiveJob | None) -> Iterator[str]:
+def _job_differences(step: LaunchJob | ReconfigureJob | StopJob, live: LiveJob | None) -> Iterator[str]:
     runs = live is not None and live.live
     match step:
         case StopJob():

@@ -13,9 +13,8 @@ from planner.model.observed import FEATURE_REASSIGN, Observed
 from planner.model.topology import ENDED, Cluster, Topology
 from planner.plan.guards.jobs import job_guards
 from planner.plan.guards.policies import unmet_requirements
-from planner.plan.guards.transitions import transitions
-from planner.plan.promoted import promotions
-from planner.plan.unseen import unseen
+from planner.plan.guards.promotions import promotions
+from planner.plan.guards.transitions import changes_of_silent_sources, transitions
 
 DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 
@@ -29,7 +28,7 @@ def check(
         return pinned
     addresses = {change.address for change in changes}
     topics = tuple(one for one in desired.topics if one.address in addresses)
-    flows = (*changes, *unseen(desired, observed, changes))
+    flows = (*changes, *changes_of_silent_sources(desired, observed, changes))
     complained = frozenset(one.address for one in desired.diagnostics if one.address is not None)
     return (
         *ownership(desired.topology, observed, changes),
@@ -152,39 +151,42 @@ def max_deletes(
     allowed: int, ended: Collection[str], observed: Observed, changes: Sequence[Change]
 ) -> Iterator[Diagnostic]:
     """`ended` are the flows that are promoted or failed over."""
-    lifted = set(_lifted(ended, observed, changes))
-    doomed = [
+    excluded = set(_rules_of_ending_flows(ended, observed, changes))
+    destroyed = [
         change.address
         for change in changes
-        if change.action in DESTROYING and _holds(change) and change.address not in lifted
+        if change.action in DESTROYING and _holds_data(change) and change.address not in excluded
     ]
-    if len(doomed) > allowed:
+    if len(destroyed) > allowed:
         yield error(
-            f"the plan destroys {len(doomed)} objects, policies.max_deletes is {allowed}: {few(doomed, 5)}",
-            f"if all of them are meant to go, set policies.max_deletes: {len(doomed)}",
+            f"the plan destroys {len(destroyed)} objects, policies.max_deletes is {allowed}:"
+            f" {few(destroyed, 5)}",
+            f"if all of them are meant to go, set policies.max_deletes: {len(destroyed)}",
             code="max-deletes",
             exit=ExitCode.REFUSED,
         )
 
 
-def _holds(change: Change) -> bool:
+def _holds_data(change: Change) -> bool:
     """A job or a flow that ends takes nothing with it: its ledger stays."""
     return change.address.kind not in (Kind.FLOW, Kind.JOB)
 
 
-def _lifted(ended: Iterable[str], observed: Observed, changes: Iterable[Change]) -> Iterator[Address]:
+def _rules_of_ending_flows(
+    ended: Iterable[str], observed: Observed, changes: Iterable[Change]
+) -> Iterator[Address]:
     """Rules that a flow made, and that go because it ends, or a part of it, or because it comes back: at a
     failover nobody is to be asked how many topics were protected.
     """
-    turning = {
+    ending_flows = {
         change.address.name
         for change in changes
         if change.address.kind is Kind.FLOW
         and any(one.path in (("state",), ("promoted",)) for one in change.fields)
     }
-    turning |= set(ended)
+    ending_flows |= set(ended)
     for address, entry in owned_by_address(observed).items():
-        if address.kind is Kind.ACL and flow_of(entry) in turning:
+        if address.kind is Kind.ACL and flow_of(entry) in ending_flows:
             yield address
 
 

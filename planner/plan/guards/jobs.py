@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.diff.running import DestinationJobs, standings, wanted_jobs
+from planner.diff.destination_jobs import DestinationJobs, destination_jobs, wanted_jobs
 from planner.model.address import Address, job_address
 from planner.model.change import SENSITIVE, Change
 from planner.model.desired import Desired, DesiredJob
@@ -13,15 +13,15 @@ from runtime.contract.client.secret_words import secret_settings
 
 def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
     addresses = {change.address for change in changes}
-    found = standings(observed)
+    found = destination_jobs(observed)
     for job, destination in wanted_jobs(desired):
         if job.address in addresses:
-            yield from _written_out(job)
+            yield from _secret_problems(job)
             if destination in found:
-                yield from _others(job, desired.topology, found[destination])
+                yield from _owned_by_others(job, desired.topology, found[destination])
 
 
-def _written_out(job: DesiredJob) -> Iterator[Diagnostic]:
+def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
     """A job's spec is kept in a file, in a plan, and at its destination."""
     assert job.spec is not None
     if not job.needed:
@@ -46,14 +46,14 @@ def _written_out(job: DesiredJob) -> Iterator[Diagnostic]:
             )
 
 
-def _others(job: DesiredJob, topology: str, standing: DestinationJobs) -> Iterator[Diagnostic]:
-    live = standing.job(job.job.name)
+def _owned_by_others(job: DesiredJob, topology: str, known_jobs: DestinationJobs) -> Iterator[Diagnostic]:
+    live = known_jobs.job(job.job.name)
     if live is not None and live.live and live.topology != topology:
         yield _refused(job_address(live.name), live.topology, job, "run by")
-    elif (entry := standing.job_entry(job.job.name)) is not None and entry.topology != topology:
+    elif (entry := known_jobs.job_entry(job.job.name)) is not None and entry.topology != topology:
         yield _refused(entry.address, entry.topology, job, "owned by")
     for name in job.flows:
-        entry = standing.flow_entry(name)
+        entry = known_jobs.flow_entry(name)
         if entry is not None and entry.topology != topology:
             yield _refused(entry.address, entry.topology, job, "owned by")
 

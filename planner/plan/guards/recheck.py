@@ -6,7 +6,7 @@ was made before an object was protected, is refused all the same.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from planner.diff.running import DestinationJobs, standings
+from planner.diff.destination_jobs import DestinationJobs, destination_jobs
 from planner.diff.spec_fields import flow_fields, job_fields
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Value
@@ -20,7 +20,7 @@ from planner.model.topology import ENDED, Policies
 from planner.plan.agreement.jobs import launch_of, same_value
 from planner.plan.guards.guards import max_deletes, ownership, pinned_ids, protection
 from planner.plan.guards.policies import unmet_requirements
-from planner.plan.steps.leaving import launch_of as launch_that_runs
+from planner.plan.steps.leaving import launch_that_runs
 
 PARTITIONS, REPLICATION = "partitions", "replication"
 
@@ -35,11 +35,11 @@ def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tupl
     ended = {flow.name for flow in plan.flows if flow.state in ENDED}
     return (
         *ownership(plan.topology, observed, changes),
-        *_jobs_of_others(plan.topology, remaining, observed),
+        *_owned_by_others(plan.topology, remaining, observed),
         *protection(observed, changes),
         *max_deletes(plan.policies.max_deletes, ended, observed, changes),
         *requirements(plan, remaining, observed),
-        *_started_otherwise(remaining, observed),
+        *_other_launchers(remaining, observed),
     )
 
 
@@ -75,16 +75,16 @@ def _number(entry: RegistryEntry, key: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
-def _jobs_of_others(topology: str, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
+def _owned_by_others(topology: str, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
     """Jobs and flows whose names another topology holds at the same cluster."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     told: set[tuple[Address, str]] = set()
     for step in steps:
-        standing = found.get(step.cluster)
-        if step.address.cluster is not None or standing is None or (step.address, step.cluster) in told:
+        known_jobs = found.get(step.cluster)
+        if step.address.cluster is not None or known_jobs is None or (step.address, step.cluster) in told:
             continue
         told.add((step.address, step.cluster))
-        owner = _owner(step.address, standing)
+        owner = _owner(step.address, known_jobs)
         if owner not in (None, topology):
             yield error(
                 f"owned by the topology {owner!r} at {step.cluster}",
@@ -95,57 +95,62 @@ def _jobs_of_others(topology: str, steps: Iterable[Step], observed: Observed) ->
             )
 
 
-def _owner(address: Address, standing: DestinationJobs) -> str | None:
-    entry = standing.entries.get(address)
+def _owner(address: Address, known_jobs: DestinationJobs) -> str | None:
+    entry = known_jobs.entries.get(address)
     if entry is not None:
         return entry.topology
-    running = standing.job(address.name) if address.kind is Kind.JOB else None
+    running = known_jobs.job(address.name) if address.kind is Kind.JOB else None
     return running.topology if running is not None and running.live else None
 
 
-def _started_otherwise(steps: Collection[Step], observed: Observed) -> Iterator[Diagnostic]:
+def _other_launchers(steps: Collection[Step], observed: Observed) -> Iterator[Diagnostic]:
     """A job is stopped by the launcher that started it: another one might stop something else."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     launched = {one.id for one in steps if isinstance(one, LaunchJob)}
     for step in steps:
-        standing = found.get(step.cluster)
-        if not isinstance(step, StopJob) or standing is None or launched & set(step.needs):
+        known_jobs = found.get(step.cluster)
+        if not isinstance(step, StopJob) or known_jobs is None or launched & set(step.needs):
             continue
-        known = launch_that_runs(standing, step.job)
+        known = launch_that_runs(known_jobs, step.job)
         if known and launch_of(step.launch) != launch_of(known):
-            yield _stale(step.address, "it was started otherwise than when the plan was made")
+            yield _stale_at(step.address, "it was started otherwise than when the plan was made")
 
 
-def shown_as_it_runs(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
+def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
     """What is shown as the present state of jobs and flows is what they run by.
 
     Otherwise a field that a plan shows as unchanged could change: `before` would name the new value.
     """
-    found = standings(observed)
+    found = destination_jobs(observed)
     changes = {change.address: change for change in plan.changes}
     jobs = {flow.name: flow.job for flow in plan.flows}
     for step in plan.steps:
-        change, standing = changes.get(step.address), found.get(step.cluster)
-        if change is None or change.before is None or standing is None or change.action is not Action.UPDATE:
+        change, known_jobs = changes.get(step.address), found.get(step.cluster)
+        if (
+            change is None
+            or change.before is None
+            or known_jobs is None
+            or change.action is not Action.UPDATE
+        ):
             continue
         match step:
             case ReconfigureJob():
-                live = standing.job(step.job)
+                live = known_jobs.job(step.job)
                 state = job_fields(live.spec) if live is not None and live.spec is not None else None
             case Own() if step.address.kind is Kind.FLOW:
                 name = step.address.name
-                known = standing.flow(name, jobs.get(name, ""))
+                known = known_jobs.flow(name, jobs.get(name, ""))
                 state = flow_fields(known[0]) if known is not None else None
             case _:
                 continue
-        if state is not None and not _is_as(change.before, state):
-            yield _stale(step.address, "it runs otherwise than the plan shows")
+        if state is not None and not _shows(change.before, state):
+            yield _stale_at(step.address, "it runs otherwise than the plan shows")
 
 
-def _is_as(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:
+def _shows(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:
     return all(key in shown and same_value(shown[key], value) for key, value in state.items())
 
 
-def _stale(address: Address, what: str) -> Diagnostic:
+def _stale_at(address: Address, what: str) -> Diagnostic:
     way_out = "make the plan again: repl plan --out FILE"
     return error(what, way_out, address=str(address), code="stale", exit=ExitCode.STALE)

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from planner.diff.destination_jobs import destination_jobs, elsewhere, wanted_jobs
+from planner.diff.spec_fields import flow_fields, moved
 from planner.graph.routes import opposite_of
-from planner.model.address import Kind
+from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change
+from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
-from runtime.contract.records.failback import may_come_back
+from runtime.contract.records.failback import can_start_failback
 from runtime.contract.records.ledger import Generation
 
 NEXT = {
@@ -30,9 +33,11 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
             continue
         if before in RUNNING:
             continue
-        told = flow.restart_from is not None and any(one.path == ("restart_from",) for one in change.fields)
-        comes_back = told or _turned_round(flow, topology, states, observed)
-        if flow.state is not FlowState.ACTIVE or not comes_back:
+        restarts = flow.restart_from is not None and any(
+            one.path == ("restart_from",) for one in change.fields
+        )
+        may_restart = restarts or _may_restart(flow, topology, states, observed)
+        if flow.state is not FlowState.ACTIVE or not may_restart:
             yield error(
                 f"was {before.value}, and can't become {flow.state.value}",
                 _way_out(before, flow),
@@ -71,9 +76,7 @@ def _states(changes: Iterable[Change]) -> Iterator[tuple[str, FlowState]]:
             yield change.address.name, FlowState(str(change.before["state"]))
 
 
-def _turned_round(
-    flow: Flow, topology: Topology, states: Mapping[str, FlowState], observed: Observed
-) -> bool:
+def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState], observed: Observed) -> bool:
     """Its opposite ended, or is promoted home with this plan, after it had begun where this flow ended. That
     it did so is told by the ledgers alone: a file that knows an older end of it looks the same.
     """
@@ -84,7 +87,7 @@ def _turned_round(
     if before in RUNNING:
         return flow.reverse_of is None
     mine, theirs = _generation(flow, observed), _generation(opposite, observed)
-    return mine is not None and theirs is not None and may_come_back(mine, theirs)
+    return mine is not None and theirs is not None and can_start_failback(mine, theirs)
 
 
 def _generation(flow: Flow, observed: Observed) -> Generation | None:
@@ -106,3 +109,21 @@ def _way_out(before: FlowState, flow: Flow) -> str:
         f" (repl failback {flow.source_cluster}, then --switch) or with a new restart_from"
     )
     return f"{stay}; {back}" if flow.state in RUNNING else f"{stay}; {back} only"
+
+
+def changes_of_silent_sources(
+    desired: Desired, observed: Observed, changes: Sequence[Change]
+) -> Iterator[Change]:
+    """What would change, for the guards alone."""
+    unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
+    found = destination_jobs(observed)
+    for job, destination in wanted_jobs(desired):
+        for flow in job.spec.flows if job.spec is not None and destination in found else ():
+            address = flow_address(flow.name)
+            before = elsewhere(address, destination, desired.topology, found)
+            held = next((one for one in (found[destination], *before) if one.flow_entry(flow.name)), None)
+            known = (held or found[destination]).flow(flow.name, job.job.name)
+            if address in unknown and known is not None:
+                fields = moved(flow_fields(known[0]), flow_fields(flow))
+                action = Action.REPLACE if held in before else Action.UPDATE
+                yield Change(address, action, "its source does not answer", fields)

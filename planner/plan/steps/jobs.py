@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import msgspec
 
+from planner.diff.destination_jobs import DestinationJobs, destination_jobs
 from planner.diff.record import flow_entry, job_entry
-from planner.diff.running import DestinationJobs, standings
 from planner.diff.spec_fields import with_files_of
 from planner.model.address import Address, flow_address, topic_address
 from planner.model.change import Action, Change
@@ -26,7 +26,7 @@ from planner.model.step import (
     StopJob,
 )
 from planner.model.topology import RUNNING
-from planner.plan.steps.leaving import IDLE, JobStep, launch_of, leaving, losing_first
+from planner.plan.steps.leaving import IDLE, JobStep, jobs_to_stop, launch_that_runs, stops_before_starts
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -35,41 +35,41 @@ def job_steps(
     changes: Sequence[Change], desired: Desired, observed: Observed, others: Sequence[Step]
 ) -> tuple[Step, ...]:
     """`others` are the steps of topics and ACLs: what a job copies into is there before the job."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     by_address = {change.address: change for change in changes}
     steps: list[JobStep] = []
-    book: list[Step] = []
+    registry_steps: list[Step] = []
     for job in desired.jobs:
         change = by_address.get(job.address)
         if job.spec is None or job.spec.destination not in found:
             continue
         own: list[JobStep] = []
         if change is not None:
-            standing = found[job.spec.destination]
-            own += _of_wanted(job, job.spec, change, standing, desired, others, by_address)
-            book += _book(job, job.spec, change, own, standing, desired.topology)
-            own = _remembered_first(own, book) if change.action is Action.CREATE else own
+            known_jobs = found[job.spec.destination]
+            own += _job_steps(job, job.spec, change, known_jobs, desired, others, by_address)
+            registry_steps += _job_registry_steps(job, job.spec, change, own, known_jobs, desired.topology)
+            own = _own_before_launch(own, registry_steps) if change.action is Action.CREATE else own
         steps += own
-        book += _flow_book(job, job.spec, by_address, own, desired.topology)
-    stops, forgotten = leaving(by_address, desired, found)
-    ordered = list(losing_first(steps, stops, desired, found))
-    made = [*stops, *_turning_last(ordered, desired), *book, *forgotten]
+        registry_steps += _flow_registry_steps(job, job.spec, by_address, own, desired.topology)
+    stops, disowned = jobs_to_stop(by_address, desired, found)
+    ordered = list(stops_before_starts(steps, stops, desired, found))
+    made = [*stops, *_start_reversed_flows_last(ordered, desired), *registry_steps, *disowned]
     known = {step.id for step in (*made, *others)}
     return tuple(replace(step, needs=tuple(need for need in step.needs if need in known)) for step in made)
 
 
-def _of_wanted(
+def _job_steps(
     job: DesiredJob,
     spec: JobSpec,
     change: Change,
-    standing: DestinationJobs,
+    known_jobs: DestinationJobs,
     desired: Desired,
     others: Sequence[Step],
     flow_changes: Mapping[Address, Change],
 ) -> Iterator[JobStep]:
     name, cluster, address = job.job.name, spec.destination, job.address
     text = jobspec.encode(spec).decode()
-    needs = _needed(spec, desired, others)
+    needs = _needed_steps(spec, desired, others)
     flows = {one.flow.name: one for one in desired.flows}
     topics = {one.name: _copied(flows.get(one.name)) for one in spec.flows if one.state == "active"}
     match change.action:
@@ -77,38 +77,47 @@ def _of_wanted(
             yield LaunchJob(f"launch:{address}", address, cluster, name, text, needs, topics)
         case Action.REPLACE:
             # One that moves here has nothing to stop here.
-            stop = StopJob(f"stop:{address}", address, cluster, name, needs, launch_of(standing, name))
-            yield from (stop,) if standing.runs(name) else ()
+            stop = StopJob(
+                f"stop:{address}", address, cluster, name, needs, launch_that_runs(known_jobs, name)
+            )
+            yield from (stop,) if known_jobs.runs(name) else ()
             yield LaunchJob(f"launch:{address}", address, cluster, name, text, (*needs, stop.id), topics)
-        case Action.UPDATE if _is_told(spec, standing):
-            told = _told(spec, standing)
-            yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, told, needs, topics)
-        case Action.DELETE if standing.job_entry(name) is not None or standing.runs(name):
+        case Action.UPDATE if _spec_changed(spec, known_jobs):
+            spec_text = _spec_to_send(spec, known_jobs)
+            yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, spec_text, needs, topics)
+        case Action.DELETE if known_jobs.job_entry(name) is not None or known_jobs.runs(name):
             # Its flows end in order, and their ledger says so, before the job goes: by the one that runs, or
             # by a new one that does nothing else.
             last: tuple[JobStep, ...] = ()
-            if standing.runs(name):
-                told = jobspec.encode(_as_reached(spec, standing)).decode()
+            if known_jobs.runs(name):
+                spec_text = jobspec.encode(_as_running_job_knows(spec, known_jobs)).decode()
                 last = (
-                    ReconfigureJob(f"reconfigure:{address}", address, cluster, name, told, needs, topics),
+                    ReconfigureJob(
+                        f"reconfigure:{address}", address, cluster, name, spec_text, needs, topics
+                    ),
                 )
             elif any(_ends(flow_changes.get(flow_address(one))) for one in job.flows):
                 last = (LaunchJob(f"launch:{address}", address, cluster, name, text, needs, topics),)
             yield from last
             ended = tuple(one.id for one in last)
             yield StopJob(
-                f"stop:{address}", address, cluster, name, ended, _stop_by(last, spec, standing, name)
+                f"stop:{address}",
+                address,
+                cluster,
+                name,
+                ended,
+                _launch_to_stop(last, spec, known_jobs, name),
             )
         case _:
             pass
 
 
-def _as_reached(spec: JobSpec, standing: DestinationJobs) -> JobSpec:
+def _as_running_job_knows(spec: JobSpec, known_jobs: DestinationJobs) -> JobSpec:
     """The spec with clusters as the running job reaches them, which is all that it takes over before it ends.
 
     A flow from a cluster that it does not know was never copied by it: nothing of that flow is to be ended.
     """
-    live = standing.job(spec.job)
+    live = known_jobs.job(spec.job)
     if live is None or live.spec is None:
         return spec
     known = live.spec.clusters
@@ -126,21 +135,21 @@ def _ends(change: Change | None) -> bool:
     )
 
 
-def _stop_by(before: Sequence[JobStep], spec: JobSpec, standing: DestinationJobs, job: str) -> str:
+def _launch_to_stop(before: Sequence[JobStep], spec: JobSpec, known_jobs: DestinationJobs, job: str) -> str:
     """The launcher that the job to stop was started by."""
     if any(isinstance(one, LaunchJob) for one in before):
         return msgspec.json.encode(spec.launch).decode()
-    return launch_of(standing, job)
+    return launch_that_runs(known_jobs, job)
 
 
-def _is_told(spec: JobSpec, standing: DestinationJobs) -> bool:
-    live = standing.job(spec.job)
+def _spec_changed(spec: JobSpec, known_jobs: DestinationJobs) -> bool:
+    live = known_jobs.job(spec.job)
     return live is not None and live.spec != with_files_of(live.spec, spec)
 
 
-def _told(spec: JobSpec, standing: DestinationJobs) -> str:
+def _spec_to_send(spec: JobSpec, known_jobs: DestinationJobs) -> str:
     """Returns the spec for a job that runs: it keeps the paths that exist on its machine."""
-    live = standing.job(spec.job)
+    live = known_jobs.job(spec.job)
     return jobspec.encode(with_files_of(live.spec if live is not None else None, spec)).decode()
 
 
@@ -148,7 +157,7 @@ def _copied(flow: DesiredFlow | None) -> int:
     return len(flow.topics) if flow is not None and flow.selection_known else 0
 
 
-def _needed(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tuple[str, ...]:
+def _needed_steps(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tuple[str, ...]:
     """The topics at both ends of its flows, and every ACL there: settings come before data."""
     own = {flow.name for flow in spec.flows}
     addresses: set[Address] = set()
@@ -169,28 +178,28 @@ def _needed(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tuple[st
     )
 
 
-def _book(
+def _job_registry_steps(
     job: DesiredJob,
     spec: JobSpec,
     change: Change,
     own: Sequence[JobStep],
-    standing: DestinationJobs,
+    known_jobs: DestinationJobs,
     topology: str,
 ) -> Iterator[Step]:
     needs = tuple(step.id for step in own if change.action is not Action.CREATE)
     if change.action is Action.DELETE:
-        if standing.job_entry(job.job.name) is not None:
+        if known_jobs.job_entry(job.job.name) is not None:
             yield Disown(f"disown:{job.address}", job.address, spec.destination, topology, needs)
     elif change.action not in IDLE or change.adopted:
         entry = job_entry(spec, topology)
         yield Own(f"own:{job.address}", job.address, spec.destination, entry, needs)
 
 
-def _remembered_first(steps: Sequence[JobStep], book: Sequence[Step]) -> list[JobStep]:
+def _own_before_launch(steps: Sequence[JobStep], registry_steps: Sequence[Step]) -> list[JobStep]:
     """A job is this topology's before it begins: an apply that is cut short leaves none that a later plan, or
     destroy, does not know of.
     """
-    known = {one.address: one.id for one in book if isinstance(one, Own)}
+    known = {one.address: one.id for one in registry_steps if isinstance(one, Own)}
     return [
         replace(step, needs=(*step.needs, known[step.address]))
         if isinstance(step, LaunchJob) and step.address in known
@@ -199,7 +208,7 @@ def _remembered_first(steps: Sequence[JobStep], book: Sequence[Step]) -> list[Jo
     ]
 
 
-def _flow_book(
+def _flow_registry_steps(
     job: DesiredJob,
     spec: JobSpec,
     by_address: Mapping[Address, Change],
@@ -216,7 +225,7 @@ def _flow_book(
         yield Own(f"own:{address}", address, spec.destination, entry, tuple(step.id for step in own))
 
 
-def _turning_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
+def _start_reversed_flows_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
     """A flow that comes back begins where its opposite ended, so the job that ends the opposite goes first.
 
     Where jobs wait for each other in a ring none can be the first: those are told at the same time. Nothing
@@ -225,32 +234,34 @@ def _turning_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobSte
     by_job: dict[str, list[JobStep]] = {}
     for step in steps:
         by_job.setdefault(step.job, []).append(step)
-    turns = _turns(desired)
-    waits = _waits(by_job)
-    for job, others in turns.items():
+    reversal_order = _reversal_order(desired)
+    waits = _waiting_jobs(by_job)
+    for job, others in reversal_order.items():
         waits.setdefault(job, set()).update(others)
     for step in steps:
-        before = [job for job in sorted(turns.get(step.job, ())) if not _reaches(job, step.job, waits)]
+        before = [
+            job for job in sorted(reversal_order.get(step.job, ())) if not _reaches(job, step.job, waits)
+        ]
         needs = [one.id for job in before for one in by_job.get(job, ())]
         yield replace(step, needs=(*step.needs, *needs)) if needs else step
 
 
-def _turns(desired: Desired) -> dict[str, set[str]]:
+def _reversal_order(desired: Desired) -> dict[str, set[str]]:
     """For each job the jobs that end a flow whose opposite comes back in it."""
     jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
     flows = {one.flow.name: one.flow for one in desired.flows}
-    turns: dict[str, set[str]] = {}
+    reversal_order: dict[str, set[str]] = {}
     for flow in flows.values():
         original = flows.get(flow.reverse_of or "")
         if original is None or (flow.state in RUNNING) == (original.state in RUNNING):
             continue
         ends, comes = (original, flow) if flow.state in RUNNING else (flow, original)
         if jobs[comes.name] != jobs[ends.name]:
-            turns.setdefault(jobs[comes.name], set()).add(jobs[ends.name])
-    return turns
+            reversal_order.setdefault(jobs[comes.name], set()).add(jobs[ends.name])
+    return reversal_order
 
 
-def _waits(by_job: Mapping[str, Sequence[JobStep]]) -> dict[str, set[str]]:
+def _waiting_jobs(by_job: Mapping[str, Sequence[JobStep]]) -> dict[str, set[str]]:
     """For each job those whose steps its own steps need already."""
     owner = {step.id: job for job, steps in by_job.items() for step in steps}
     return {

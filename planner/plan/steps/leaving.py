@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import msgspec
 
+from planner.diff.destination_jobs import DestinationJobs, elsewhere
 from planner.diff.record import JOB, LAUNCH
-from planner.diff.running import DestinationJobs, elsewhere
 from planner.model.address import Address, Kind, flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
@@ -16,41 +16,41 @@ JobStep = LaunchJob | ReconfigureJob | StopJob
 IDLE = (Action.NO_OP, Action.UNKNOWN)
 
 
-def launch_of(standing: DestinationJobs, job: str) -> str:
+def launch_that_runs(known_jobs: DestinationJobs, job: str) -> str:
     """How the job that runs was started: as it says, else as it was recorded."""
-    live = standing.job(job)
+    live = known_jobs.job(job)
     if live is not None and live.spec is not None:
         return msgspec.json.encode(live.spec.launch).decode()
-    entry = standing.job_entry(job)
+    entry = known_jobs.job_entry(job)
     return entry.spec.get(LAUNCH, "") if entry is not None else ""
 
 
-def leaving(
+def jobs_to_stop(
     by_address: Mapping[Address, Change], desired: Desired, found: Mapping[str, DestinationJobs]
 ) -> tuple[list[StopJob], list[Step]]:
     """Also those that only move: they have another destination now, or several held them."""
     wanted = _destinations(desired)
     stops: list[StopJob] = []
-    book: list[Step] = []
+    registry_steps: list[Step] = []
     named: set[Address] = set(wanted)
-    for cluster, standing in found.items():
-        for address in standing.held(desired.topology):
+    for cluster, known_jobs in found.items():
+        for address in known_jobs.held(desired.topology):
             change = by_address.get(address)
             if wanted.get(address) == cluster or change is None or change.action in IDLE:
                 continue
             # The plain name is that of the step where it is wanted, or of the first where it is not.
             name = f"{address}@{cluster}" if address in named else str(address)
             named.add(address)
-            needs = tuple(_lets_go(address, standing))
+            needs = tuple(_steps_that_release(address, known_jobs))
             if address.kind is Kind.JOB and change.action is not Action.UPDATE:
-                launch = launch_of(standing, address.name)
+                launch = launch_that_runs(known_jobs, address.name)
                 stops.append(StopJob(f"stop:{name}", address, cluster, address.name, (), launch))
                 needs = (f"stop:{name}",)
-            if address in standing.entries:
+            if address in known_jobs.entries:
                 # It is written down somewhere at any moment.
                 needs = (*needs, f"own:{address}")
-                book.append(Disown(f"disown:{name}", address, cluster, desired.topology, needs))
-    return stops, book
+                registry_steps.append(Disown(f"disown:{name}", address, cluster, desired.topology, needs))
+    return stops, registry_steps
 
 
 def _destinations(desired: Desired) -> dict[Address, str]:
@@ -62,22 +62,22 @@ def _destinations(desired: Desired) -> dict[Address, str]:
     return found
 
 
-def _lets_go(address: Address, standing: DestinationJobs) -> Iterator[str]:
+def _steps_that_release(address: Address, known_jobs: DestinationJobs) -> Iterator[str]:
     """The steps after which the flow's job has it no more; one that is not planned is no need."""
-    entry = standing.entries.get(address)
+    entry = known_jobs.entries.get(address)
     job = entry.spec.get(JOB, "") if entry is not None else ""
     here = job_address(job)
-    yield from (f"reconfigure:{here}", f"stop:{here}", f"stop:{here}@{standing.cluster.name}")
+    yield from (f"reconfigure:{here}", f"stop:{here}", f"stop:{here}@{known_jobs.cluster.name}")
 
 
-def losing_first(
+def stops_before_starts(
     steps: Sequence[JobStep], stops: Sequence[StopJob], desired: Desired, found: Mapping[str, DestinationJobs]
 ) -> Iterator[JobStep]:
     """A flow that moves leaves its old job before another one takes it over (R3), and a job that moves ends
     where it was before it begins elsewhere.
     """
     ends = {(one.cluster, one.job): one for one in (*steps, *stops) if not isinstance(one, LaunchJob)}
-    moving = _moving(desired, found)
+    moving = _jobs_moved_from(desired, found)
     for step in steps:
         if isinstance(step, StopJob):
             yield step
@@ -85,18 +85,20 @@ def losing_first(
         losing = [ends[old] for old in sorted(moving.get(step.job, ())) if old in ends]
         # Of two that give to each other neither can be the first.
         gives = any((step.cluster, step.job) in old for old in moving.values())
-        more = [one.id for one in losing if not (gives and _waits(one))]
+        more = [one.id for one in losing if not (gives and _waits_for_own_job(one))]
         yield replace(step, needs=(*step.needs, *more)) if more else step
 
 
-def _waits(step: JobStep) -> bool:
+def _waits_for_own_job(step: JobStep) -> bool:
     """For what its own job is told before."""
     return not isinstance(step, StopJob) or any(
         need.startswith(("reconfigure:", "launch:")) for need in step.needs
     )
 
 
-def _moving(desired: Desired, found: Mapping[str, DestinationJobs]) -> dict[str, set[tuple[str, str]]]:
+def _jobs_moved_from(
+    desired: Desired, found: Mapping[str, DestinationJobs]
+) -> dict[str, set[tuple[str, str]]]:
     """For each job those that it or its flows come from, each with its destination."""
     moving: dict[str, set[tuple[str, str]]] = {}
     for job in desired.jobs:

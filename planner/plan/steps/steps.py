@@ -1,14 +1,15 @@
 """Changes → steps, in the order in which they must happen. A step's `needs` are steps that go before it."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.record import acl_entry, acl_rule, announced, topic_entry
+from planner.diff.record import acl_entry, acl_rule, announced, flow_of, topic_entry
 from planner.diff.scope import given_back_after
-from planner.model.address import Address, Kind
+from planner.model.address import Address, Kind, flow_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic
-from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.observed import Observed, ObservedBroker, ObservedCluster, ObservedTopic
 from planner.model.owned import ID, RegistryEntry
 from planner.model.step import (
     RESTORE,
@@ -26,9 +27,7 @@ from planner.model.step import (
     Step,
     StopJob,
 )
-from planner.plan.promoted import lifted_last, restored_last
 from planner.plan.steps.jobs import job_steps
-from planner.plan.steps.replicas import wanted_replicas
 
 # What is added comes first and what is taken away last, so that a plan cut in the middle has lost nothing.
 RANK: Mapping[type, int] = {
@@ -75,7 +74,7 @@ def make_steps(
             case _:
                 pass
     every = [*steps, *job_steps(changes, desired, observed, steps)]
-    return in_order(restored_last(lifted_last(every, owned)))
+    return in_order(restore_limits_last(remove_protection_last(every, owned)))
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -229,3 +228,66 @@ def _removal_steps(change: Change, entry: RegistryEntry, cluster: ObservedCluste
                 return []
     needs = tuple(one.id for one in steps)
     return [*steps, Disown(f"disown:{address}", address, cluster.name, entry.topology, needs)]
+
+
+def wanted_replicas(
+    replicas: Sequence[tuple[int, ...]], replication: int, brokers: Sequence[ObservedBroker]
+) -> tuple[tuple[int, ...], ...] | None:
+    """None where there are fewer live brokers than replicas wanted.
+
+    As little as can be is moved: replicas that stay keep their place, the preferred leader stays first.
+    New ones go to the broker that holds fewest of this topic's, on a rack that has none yet if one is left.
+    """
+    if replication < 1 or replication > len(brokers):
+        return None
+    racks = {broker.id: broker.rack for broker in brokers}
+    load = Counter({broker.id: 0 for broker in brokers})
+    kept = [tuple(one for one in partition if one in racks)[:replication] for partition in replicas]
+    for partition in kept:
+        load.update(partition)
+    wanted = []
+    for partition in kept:
+        chosen = list(partition)
+        while len(chosen) < replication:
+            used_racks = {racks[one] for one in chosen if racks[one] is not None}
+            broker = min(
+                (one for one in racks if one not in chosen),
+                key=lambda one: (racks[one] in used_racks, load[one], one),
+            )
+            load[broker] += 1
+            chosen.append(broker)
+        wanted.append(tuple(chosen))
+    return tuple(wanted)
+
+
+def remove_protection_last(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
+    """What keeps writers off a mirror goes once its flow has let go of it; not if that fails."""
+    flow_steps = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
+    return [_with_need(step, _flow_step(owned.get(step.address)), flow_steps) for step in steps]
+
+
+def restore_limits_last(steps: Sequence[Step]) -> list[Step]:
+    """Limits that a failback lifted are restored once its flow has ended; not if that fails."""
+    ended: dict[str, list[str]] = {}
+    for step in steps:
+        if isinstance(step, Own) and step.address.kind is Kind.FLOW:
+            ended.setdefault(step.cluster, []).append(step.id)
+    return [
+        replace(step, needs=(*step.needs, *ended.get(step.cluster, ())))
+        if isinstance(step, AlterConfigs) and step.id.startswith(RESTORE)
+        else step
+        for step in steps
+    ]
+
+
+def _flow_step(entry: RegistryEntry | None) -> str:
+    flow = flow_of(entry) if entry is not None else None
+    return f"own:{flow_address(flow)}" if flow is not None else ""
+
+
+def _with_need(step: Step, need: str, flow_steps: Iterable[str]) -> Step:
+    return (
+        replace(step, needs=(*step.needs, need))
+        if isinstance(step, DeleteAcl) and need in flow_steps
+        else step
+    )

@@ -33,7 +33,7 @@ def select(
             problems.append(error(str(wrong), "see the addresses in the plan", code="target"))
             continue
         if address in known:
-            wanted |= _closure(address, needs)
+            wanted |= _with_needs(address, needs)
         else:
             problems.append(_no_such(text, known))
     kept = tuple(change for change in changes if change.address in wanted)
@@ -51,7 +51,7 @@ def _no_such(text: str, known: Iterable[Address]) -> Diagnostic:
     return error(f"--target {text} names nothing in this topology", way_out, code="target")
 
 
-def _closure(address: Address, needs: Mapping[Address, frozenset[Address]]) -> set[Address]:
+def _with_needs(address: Address, needs: Mapping[Address, frozenset[Address]]) -> set[Address]:
     found: set[Address] = set()
     waiting = [address]
     while waiting:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from planner.model.change import Action
 from planner.model.diagnostic import Severity
 from planner.model.plan import Mode, Plan
-from planner.plan.digest import digest
+from planner.plan.serialize import digest
 from planner.render.escape import one_line
 from planner.render.plan.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
 from planner.render.plan.groups import ChangeGroup, grouped

@@ -11,8 +11,7 @@ from planner.model.diagnostic import Diagnostic
 from planner.model.owned import CONFIG
 from planner.model.plan import Mode, Plan
 from planner.model.step import Step
-from planner.plan.digest import digest
-from planner.plan.plain import plain
+from planner.plan.serialize import digest, plain
 from planner.render.plan.words import ChangeSummary
 
 FORMAT_VERSION = "1.0"

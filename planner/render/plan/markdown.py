@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.plan import Mode, Plan
-from planner.plan.digest import digest
+from planner.plan.serialize import digest
 from planner.render.escape import one_line
 from planner.render.plan.groups import ChangeGroup, grouped
 from planner.render.plan.words import SYMBOL, has, plural, shown_changes, summary_line, will

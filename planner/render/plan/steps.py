@@ -56,18 +56,8 @@ def _hidden(change: Change | None) -> frozenset[str]:
 
 def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
     match step:
-        case CreateTopic():
-            yield f"partitions {_or_default(step.partitions)}, replication {_or_default(step.replication)}"
-            yield _settings(step.config, hidden)
-        case GrowPartitions():
-            yield f"{step.old} -> {step.new} partitions"
-        case AlterConfigs():
-            yield _settings(step.set, hidden)
-            yield "back to the cluster's own: " + ", ".join(step.unset) if step.unset else ""
-        case Reassign():
-            yield f"{_counts(step.old)} -> {_counts(step.replicas)} replicas"
-        case DeleteTopic():
-            yield f"with its records (topic id {step.topic_id})"
+        case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
+            yield from _topic_details(step, hidden)
         case CreateAcl() | DeleteAcl():
             yield step.rule.name
         case Own():
@@ -81,6 +71,24 @@ def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
             yield NOT_READABLE if launch is None else _fields(launcher_fields(launch))
         case _:
             assert_never(step)
+
+
+def _topic_details(
+    step: CreateTopic | GrowPartitions | AlterConfigs | Reassign | DeleteTopic, hidden: frozenset[str]
+) -> Iterator[str]:
+    match step:
+        case CreateTopic():
+            yield f"partitions {_or_default(step.partitions)}, replication {_or_default(step.replication)}"
+            yield _settings(step.config, hidden)
+        case GrowPartitions():
+            yield f"{step.old} -> {step.new} partitions"
+        case AlterConfigs():
+            yield _settings(step.set, hidden)
+            yield "back to the cluster's own: " + ", ".join(step.unset) if step.unset else ""
+        case Reassign():
+            yield f"{_counts(step.old)} -> {_counts(step.replicas)} replicas"
+        case DeleteTopic():
+            yield f"with its records (topic id {step.topic_id})"
 
 
 def _or_default(count: int | None) -> str:

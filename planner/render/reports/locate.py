@@ -36,18 +36,20 @@ def as_text(located: LocatedRecord) -> str:
         case LocateResult.UNMAPPED:
             begins = f"which begins at {located.low}"
             return f"unmapped: {record} is below what {located.flow} keeps a map of, {begins}."
-        case LocateResult.REPLAYED if located.reverse:
-            return f"{record} was replayed by salvage from offset {located.other_offset} of {there}."
-        case LocateResult.REPLAYED if located.other_offset is None:
-            return (
-                f"{record} was replayed by salvage into {there}; a longer --timeout finds the offset there."
-            )
         case LocateResult.REPLAYED:
-            return f"{record} was replayed by salvage to offset {located.other_offset} of {there}."
+            return f"{record} was replayed by salvage {_replayed(located, there)}"
         case LocateResult.NO_RECORD:
             return f"No record of {here} is as late as that."
         case other:
             assert_never(other)
+
+
+def _replayed(located: LocatedRecord, there: str) -> str:
+    if located.reverse:
+        return f"from offset {located.other_offset} of {there}."
+    if located.other_offset is None:
+        return f"into {there}; a longer --timeout finds the offset there."
+    return f"to offset {located.other_offset} of {there}."
 
 
 def as_json(located: LocatedRecord) -> dict[str, Any]:

@@ -51,6 +51,9 @@ def _older(one: FlowLoss) -> str:
     return f"; {few(told)}" if told else ""
 
 
+READ_COMMITTED = (
+    "They need isolation.level=read_committed: Kafka's default also shows copies that were aborted."
+)
 _GROUPS = (
     Column("GROUP"),
     Column("FLOW", spare=3),
@@ -84,7 +87,10 @@ def _group(one: GroupLoss) -> list[Cell | str]:
 
 
 def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
-    """A line for each group and cluster: the names are ready to copy, over all flows into that cluster."""
+    """Yields a line for each group and cluster, with its topics over all flows into that cluster.
+
+    The last line is the consumers' condition for reading each record once.
+    """
     topics: dict[tuple[str, str], set[str]] = {}
     for one in groups:
         topics.setdefault((one.cluster, one.group), set()).update(one.topics)
@@ -93,6 +99,8 @@ def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
         yield Text.assemble(
             ("  ", ""), (f"{group:<{longest}}", "bold"), (f"  at {cluster}: ", ""), ",".join(sorted(names))
         )
+    if topics:
+        yield Text(READ_COMMITTED)
 
 
 def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:

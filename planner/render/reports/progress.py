@@ -12,7 +12,7 @@ from planner.model.change import Action, Change
 from planner.model.outcome import ApplySummary, Result, StepOutcome
 from planner.model.plan import Plan
 from planner.model.step import Disown, LaunchJob, Own, Reassign, Step, StopJob, verb
-from planner.plan.waiting import by_step
+from planner.plan.consequences import by_step
 from runtime.contract.views.status_view import PartitionWaits
 
 EVENT_VERSION = 1

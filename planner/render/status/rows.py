@@ -124,7 +124,7 @@ def _lag(records: int | None, old: bool) -> str:
 TOPICS = (
     Column("TOPIC"),
     Column("FLOW"),
-    Column("THERE", spare=3),
+    Column("DESTINATION", spare=3),
     Column("STATE"),
     Column("PARTITIONS", right=True, spare=4),
     Column("LAG", right=True),
@@ -158,7 +158,7 @@ PARTITIONS = (
     Column("SLOT", right=True, spare=8),
     Column("SOURCE", right=True, spare=4),
     Column("POSITION", right=True, spare=3),
-    Column("THERE", right=True, spare=6),
+    Column("DESTINATION", right=True, spare=6),
     Column("LAG", right=True),
     Column("BEHIND", right=True, spare=1),
     Column("COMMIT", right=True, spare=5),

@@ -15,9 +15,9 @@ from runtime.audit.ledger import (
     ClusterAccess,
     LedgerNotFound,
     UnexpectedClusterId,
+    as_audit_failure,
     ledger_of,
     open_cluster,
-    telling,
 )
 from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.groups.translate import PendingTranslation, TranslatedOffset, UntranslatableOffset
@@ -70,7 +70,7 @@ class _Side:
 async def group_offsets(asked: GroupOffsetsRequest) -> GroupOffsetsView:
     """Returns a group's offsets at both sides, with their translation.
 
-    Raises AuditFailure where the destination can't be read, WrongCluster for either side.
+    Raises AuditFailure where the destination can't be read, UnexpectedClusterId for either side.
     """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
@@ -81,7 +81,7 @@ async def group_offsets(asked: GroupOffsetsRequest) -> GroupOffsetsView:
         at_source = _Side(why=why)
         if source is not None:
             at_source = await _read_source(source, asked)
-        with telling(asked.destination.name):
+        with as_audit_failure(asked.destination.name):
             at_destination = await _read(destination, asked.group)
             if source is not None and not at_source.why:
                 return await _translated(asked, source, destination, opened.ledger, at_source, at_destination)
@@ -99,7 +99,7 @@ async def _source(asked: GroupOffsetsRequest, stack: AsyncExitStack) -> tuple[Ka
 
 async def _read_source(source: KafkaCluster, asked: GroupOffsetsRequest) -> _Side:
     try:
-        with telling(asked.source.name):
+        with as_audit_failure(asked.source.name):
             return await asyncio.wait_for(_read(source, asked.group), asked.within_s)
     except AuditFailure as failure:
         return _Side(why=failure.why)

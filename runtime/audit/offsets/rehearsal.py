@@ -13,16 +13,16 @@ from runtime.audit.ledger import (
     AuditFailure,
     ClusterAccess,
     UnexpectedClusterId,
+    as_audit_failure,
     ledger_of,
     open_cluster,
-    telling,
 )
 from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.groups.translate import (
     PendingTranslation,
     TranslatedOffset,
     UntranslatableOffset,
-    at_last,
+    final_position,
 )
 from runtime.contract.records.checkpoint import CheckpointState
 from runtime.contract.spec.route import Router
@@ -57,11 +57,11 @@ class RehearsalRequest:
 async def rehearse(asked: RehearsalRequest) -> list[GroupLoss]:
     """Returns the loss of each group.
 
-    Raises AuditFailure where the destination can't be read, WrongCluster for either.
+    Raises AuditFailure where the destination can't be read, UnexpectedClusterId for either.
     """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
-        with telling(asked.destination.name):
+        with as_audit_failure(asked.destination.name):
             opened = await ledger_of(destination)
             if opened is None:
                 return []
@@ -70,7 +70,7 @@ async def rehearse(asked: RehearsalRequest) -> list[GroupLoss]:
         at_source = await _committed_at_source(asked, source)
         if at_source is None:
             source = None
-        with telling(asked.destination.name):
+        with as_audit_failure(asked.destination.name):
             return await _losses(asked, source, destination, opened.ledger, {**offsets, **(at_source or {})})
 
 
@@ -81,7 +81,7 @@ async def subscriptions(asked: RehearsalRequest) -> list[GroupTopics]:
     Raises AuditFailure where the destination can't be read.
     """
     async with open_cluster(asked.destination, asked.within_s) as destination:
-        with telling(asked.destination.name):
+        with as_audit_failure(asked.destination.name):
             checkpoints = Checkpoints(destination)
             await checkpoints.refresh()
     topics: dict[str, set[str]] = {}
@@ -121,7 +121,7 @@ async def _committed_at_source(
     if source is None:
         return None
     try:
-        with telling(asked.source.name):
+        with as_audit_failure(asked.source.name):
             async with asyncio.timeout(asked.source.within(asked.within_s)):
                 listed = (await list_groups(source)).groups
                 read = await committed_by(source, [group for group in listed if asked.selects(group)])
@@ -196,7 +196,7 @@ def _with(
 ) -> GroupLoss:
     progress = sides.progress(item)
     end = progress.destination_end if progress is not None else 0
-    position = at_last(place.position, end, shared=sides.merged(item.topic), floor=place.floor)
+    position = final_position(place.position, end, shared=sides.merged(item.topic), floor=place.floor)
     match position:
         case TranslatedOffset(offset=offset) if (
             place.at in at_destination and at_destination[place.at].offset > offset

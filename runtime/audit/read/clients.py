@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from runtime.audit.ledger import open_cluster, producers_at
-from runtime.audit.read.clients_facts import ClientFacts, topics_seen
+from runtime.audit.read.clients_facts import ClientFacts, topic_views
 from runtime.audit.read.clients_members import describe_groups
 from runtime.audit.read.records import ReadRecordsRequest
 from runtime.contract.records.ledger import UnreadableRecord
@@ -72,7 +72,7 @@ async def read_clients(
             cluster_id=cluster.cluster_id,
             at_ms=int(time.time() * 1000),
             over_ms=elapsed_ms,
-            topics=topics_seen(facts),
+            topics=topic_views(facts),
             notes=notes,
         )
 

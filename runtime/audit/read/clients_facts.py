@@ -37,7 +37,7 @@ class ClientFacts:
     owners: Mapping[int, str] = field(default_factory=dict)
 
 
-def topics_seen(facts: ClientFacts) -> list[TopicClients]:
+def topic_views(facts: ClientFacts) -> list[TopicClients]:
     """Returns every topic with its producers and consumers."""
     producers = _producers(facts)
     readers = _readers(facts)

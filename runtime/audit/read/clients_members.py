@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from runtime.audit.ledger import ClusterAccess, telling
+from runtime.audit.ledger import ClusterAccess, as_audit_failure
 from runtime.contract.client.redaction import redacted
 from runtime.kafka.confluent import admin_client
 
@@ -51,7 +51,7 @@ def _describe(reach: ClusterAccess, names: list[str], within_s: float) -> GroupD
     groups = GroupDescriptions()
     if not names:
         return groups
-    with telling(reach.name):
+    with as_audit_failure(reach.name):
         client = admin_client(reach.bootstrap, reach.settings, reach.token_command)
     for start in range(0, len(names), _GROUPS_PER_REQUEST):
         some = names[start : start + _GROUPS_PER_REQUEST]

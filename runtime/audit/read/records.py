@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, open_cluster, unanswered
+from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
 from runtime.audit.read.records_fetch import FetchedRecord, fetch_records
-from runtime.audit.read.records_trace import Known, Ledgers, Trace
 from runtime.batch.failure import BatchFailure
 from runtime.contract.views.records_view import RecordsView
 from runtime.kafka.cluster import KafkaCluster
@@ -63,7 +63,7 @@ class ReadRecordsRequest:
     reach: ClusterAccess
     flows: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    others: Mapping[str, Known] = field(default_factory=dict)
+    others: Mapping[str, KnownCluster] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ async def read_records(
             found = await _found(cluster, logs, start, limit, within_s)
         except BatchFailure as failure:
             raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
-        first = Ledgers(cluster, Known(asked.reach, asked.flows), asked.names)
-        trace = Trace(first, asked.others, within_s)
+        first = ClusterLedger(cluster, KnownCluster(asked.reach, asked.flows), asked.names)
+        trace = RecordTracer(first, asked.others, within_s)
         return RecordsView(
             cluster=name,
             cluster_id=cluster.cluster_id,
             topic=topic,
             partitions=len(logs),
-            records=await trace.seen(topic, found),
+            records=await trace.views(topic, found),
             notes=trace.notes,
         )
 

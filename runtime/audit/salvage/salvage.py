@@ -11,13 +11,17 @@ from dataclasses import dataclass
 
 from runtime.audit.ledger import LedgerNotFound, NothingCopied, UnreadableLedger, ledger_of, producers_at
 from runtime.audit.salvage.salvage_count import SalvageCounter
+from runtime.audit.verify.committed_reader import (
+    CommittedRecordReader,
+    OpenTransactionTimeout,
+    RecordsExpired,
+)
 from runtime.audit.verify.logs import open_spec
 from runtime.audit.verify.origin import ProvenanceFilter
-from runtime.audit.verify.side import CommittedRecordReader, OpenTransactionTimeout, RecordsExpired
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.offset_map import OffsetMap
-from runtime.contract.records.orphans import NONE, Orphans, left
+from runtime.contract.records.orphans import NONE, Orphans, uncopied_ranges
 from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.route import Router, is_reserved
@@ -145,17 +149,17 @@ class _Partition:
                 if topic is None
                 else "is not the topic that was copied: it was recreated"
             )
-            return count.seen(begun=progress is not None, unread=f"{self._key.topic} {gone}")
+            return count.view(begun=progress is not None, unread=f"{self._key.topic} {gone}")
         try:
             start, end = await self._log()
-            for low, high, why in left(progress, self._orphans, self._map, topic.id, end):
+            for low, high, why in uncopied_ranges(progress, self._orphans, self._map, topic.id, end):
                 count.lost += max(min(start, high) - low, 0)
                 if max(low, start) < high:
                     count.stretches.append((max(low, start), high, why))
                     await self._read(topic, max(low, start), high, take)
         except (WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout) as error:
-            return count.seen(begun=progress is not None, unread=str(error))
-        return count.seen(begun=progress is not None)
+            return count.view(begun=progress is not None, unread=str(error))
+        return count.view(begun=progress is not None)
 
     async def _log(self) -> tuple[int, int]:
         within = self._asked.within_s
@@ -175,7 +179,7 @@ class _Partition:
         )
         while not side.ended:
             for record in await side.next():
-                if self._filter.keeps_back(record) or self._filter.came_home(record):
+                if self._filter.drops(record) or self._filter.originated_at_destination(record):
                     self._count.kept_back += 1
                 else:
                     owner = self._filter.producers.get(record.producer_id)

@@ -54,7 +54,7 @@ class SalvageCounter:
             self._latest = at if self._latest is None else max(self._latest, at)
         return salvaged
 
-    def seen(self, *, begun: bool, unread: str = "") -> SalvagedPartition:
+    def view(self, *, begun: bool, unread: str = "") -> SalvagedPartition:
         """Returns the result for the partition. `unread` says why it was not read to its end."""
         return SalvagedPartition(
             topic=self._key.topic,

@@ -68,7 +68,7 @@ class FlowFacts:
     elapsed_ms: int
 
 
-def flow_seen(flow: FlowFacts) -> FlowStatusView:
+def flow_view(flow: FlowFacts) -> FlowStatusView:
     """Returns the status of a flow."""
     begun: dict[str, set[int]] = {}
     for key in flow.progress:
@@ -202,8 +202,8 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
     state = state_of(
         PartitionFacts(
             flow=key.flow,
-            here=at_source,
-            there=at_destination,
+            source_topic=at_source,
+            destination_topic=at_destination,
             source=flow.source,
             destination=flow.destination,
             destination_read=flow.read,

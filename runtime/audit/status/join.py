@@ -11,7 +11,7 @@ from runtime.audit.status.facts import (
     StatusRequest,
     StatusSnapshot,
 )
-from runtime.audit.status.flow import FlowFacts, flow_seen
+from runtime.audit.status.flow import FlowFacts, flow_view
 from runtime.audit.status.jobs import JobFacts, judge
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
@@ -90,7 +90,7 @@ def _flow(
     names = _names(asked, flow, source, progress)
     generation = ledger.generations.get(flow.name)
     promoted = NamePatterns(generation.promoted if generation is not None else ())
-    return flow_seen(
+    return flow_view(
         FlowFacts(
             asked=flow,
             source=source,

@@ -37,8 +37,8 @@ class PartitionFacts:
     """Holds all facts about a partition. None is an unknown value."""
 
     flow: str
-    here: TopicPartition
-    there: TopicPartition | None
+    source_topic: TopicPartition
+    destination_topic: TopicPartition | None
     source: ClusterFacts
     destination: ClusterFacts
     destination_read: bool
@@ -99,11 +99,11 @@ def _finding(facts: PartitionFacts) -> tuple[S, str] | None:
     if progress is None:
         return None
     if source.topics is not None:
-        here = source.topics.get(facts.here.topic)
-        if here is None or facts.here.partition >= here.partitions:
-            return S.SOURCE_DELETED, f"{facts.here.topic} is gone from {source.name}"
+        here = source.topics.get(facts.source_topic.topic)
+        if here is None or facts.source_topic.partition >= here.partitions:
+            return S.SOURCE_DELETED, f"{facts.source_topic.topic} is gone from {source.name}"
         if _other(here, progress.source_topic_id):
-            return S.RECREATED, f"{facts.here.topic} at {source.name} was deleted and made again"
+            return S.RECREATED, f"{facts.source_topic.topic} at {source.name} was deleted and made again"
     if destination.topics is not None:
         name = progress.destination_topic
         there = destination.topics.get(name)
@@ -119,14 +119,16 @@ def _other(topic: TopicFacts, known: bytes) -> bool:
 
 
 def _cut(facts: PartitionFacts, progress: Progress) -> tuple[S, str] | None:
-    start = facts.source.starts.get(facts.here)
+    start = facts.source.starts.get(facts.source_topic)
     if start is not None and progress.position < start:
         lost = f"offsets {progress.position} to {start - 1}"
         return S.DATA_LOSS, f"{lost} are gone from {facts.source.name} and were not copied"
-    high = facts.source.highs.get(facts.here)
+    high = facts.source.highs.get(facts.source_topic)
     if high is not None and progress.position > high:
         return S.DIVERGED, f"{facts.source.name} ends at {high}, {progress.position} was copied already"
-    end = facts.destination.highs.get(facts.there) if facts.there is not None else None
+    end = (
+        facts.destination.highs.get(facts.destination_topic) if facts.destination_topic is not None else None
+    )
     if end is not None and end < progress.destination_end:
         return S.DIVERGED, (
             f"{facts.destination.name} ends at {end}, {progress.destination_end} was written already"

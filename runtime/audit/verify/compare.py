@@ -107,28 +107,28 @@ class RecordComparer:
         return self.full or ended
 
     @property
-    def wants_here(self) -> bool:
+    def wants_source(self) -> bool:
         """Returns whether more lines of the source are needed."""
         return not self._source_ended and len(self._source_lines) < self._window
 
     @property
-    def wants_there(self) -> bool:
+    def wants_destination(self) -> bool:
         """Returns whether more lines of the destination are needed."""
         return not self._destination_ended and len(self._destination_lines) < self._window
 
-    def here(self, lines: Iterable[ComparedRecord]) -> None:
+    def add_source(self, lines: Iterable[ComparedRecord]) -> None:
         """Adds lines of the source."""
         self._source_lines.extend(lines)
 
-    def there(self, lines: Iterable[ComparedRecord]) -> None:
+    def add_destination(self, lines: Iterable[ComparedRecord]) -> None:
         """Adds lines of the destination."""
         self._destination_lines.extend(lines)
 
-    def here_ended(self) -> None:
+    def end_source(self) -> None:
         """Marks the source as read to its end."""
         self._source_ended = True
 
-    def there_ended(self) -> None:
+    def end_destination(self) -> None:
         """Marks the destination as read to its end."""
         self._destination_ended = True
 
@@ -169,7 +169,7 @@ class RecordComparer:
         if source is not None and destination is not None and source.print == destination.print:
             self._match()
             return True
-        if (source is None and destination is None) or self.wants_here or self.wants_there:
+        if (source is None and destination is None) or self.wants_source or self.wants_destination:
             return False  # too few lines to decide
         if destination is None:
             self._missing()

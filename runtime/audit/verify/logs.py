@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, telling
+from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
 from runtime.contract.client import settings as client
 from runtime.contract.client.redaction import redacted
 from runtime.contract.client.secrets import ClientSecrets
@@ -45,7 +45,7 @@ async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[KafkaCluster]
 
     Raises AuditFailure, also for errors inside the block.
     """
-    with telling(name):
+    with as_audit_failure(name):
         secrets = ClientSecrets(os.environ)
         settings = secrets.resolve(spec.bootstrap, spec.client)
         wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
@@ -86,7 +86,7 @@ def settings_of(spec: ClusterSpec, name: str, topics: Iterable[str]) -> dict[str
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     if not resources:
         return {}
-    with telling(name):
+    with as_audit_failure(name):
         admin = _admin(spec, name)
     found = {}
     for resource, future in admin.describe_configs(resources, request_timeout=_CONFIGS_TIMEOUT_S).items():

@@ -29,7 +29,6 @@ from pyspark import SparkConf, SparkContext  # noqa: E402
 from pyspark.errors import PySparkException  # noqa: E402
 
 from runtime.audit.ledger import AuditFailure  # noqa: E402
-from runtime.audit.verify.book import SavedVerification, VerificationFile, left  # noqa: E402
 from runtime.audit.verify.plan import grouped, plan  # noqa: E402
 from runtime.audit.verify.request import (  # noqa: E402
     VerificationOutcome,
@@ -41,7 +40,8 @@ from runtime.audit.verify.request import (  # noqa: E402
     encode_request,
 )
 from runtime.audit.verify.result import results  # noqa: E402
-from runtime.audit.verify.task import decode_verified, encode_pieces, run_task  # noqa: E402
+from runtime.audit.verify.task import decode_verified, encode_pieces, verify_pieces  # noqa: E402
+from runtime.audit.verify.verification_file import SavedVerification, VerificationFile, remaining  # noqa: E402
 from runtime.contract.views.verify_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
@@ -59,7 +59,7 @@ def main() -> None:
     arguments = parser.parse_args()
     asked = decode_request(arguments.request.read_bytes())
     book = VerificationFile(arguments.book)
-    outcome = _outcome(asked, book, book.kept() if arguments.resume else None)
+    outcome = _outcome(asked, book, book.load() if arguments.resume else None)
     arguments.out.write_bytes(encode_outcome(outcome))
     if outcome.verified is not None and not outcome.verified.unread:
         book.close()
@@ -101,12 +101,12 @@ def _begun(asked: VerifyRequest, book: VerificationFile) -> SavedVerification:
 def _compared(asked: VerifyRequest, begun: SavedVerification, book: VerificationFile) -> list[VerifiedPiece]:
     """Runs one Spark job for each group, so that each result is stored as soon as it is known."""
     found, groups, reported = list(begun.pieces), grouped(begun.planned), 0.0
-    if todo := left(groups, begun.pieces):
+    if todo := remaining(groups, begun.pieces):
         if begun.pieces:
             _report(f"goes on behind {len(groups) - len(todo)} of {len(groups)} stretches")
         context = _context(asked)
         tasks = min(max(context.defaultParallelism, 1), len(todo))
-        work = functools.partial(run_task, encode_request(asked), tasks)
+        work = functools.partial(verify_pieces, encode_request(asked), tasks)
         threads = ThreadPoolExecutor(tasks)
         try:
             ends = as_completed([threads.submit(_one, context, work, group) for group in todo])

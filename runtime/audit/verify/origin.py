@@ -23,7 +23,7 @@ class ProvenanceFilter:
     home: ClusterTopic
     producers: Mapping[int, FlowProducer]
 
-    def keeps_back(self, record: FetchedRecord) -> bool:
+    def drops(self, record: FetchedRecord) -> bool:
         """Returns whether the slot would drop this record by the flow's provenance."""
         match self.flow.provenance:
             case "off":
@@ -37,7 +37,7 @@ class ProvenanceFilter:
                     return False
                 return self.flow.native_only or producer.home(self.topic) == self.home
 
-    def came_home(self, record: FetchedRecord) -> bool:
+    def originated_at_destination(self, record: FetchedRecord) -> bool:
         """Returns whether the record originated at the flow's destination, so that it is there already.
 
         The flow's provenance mode does not matter.

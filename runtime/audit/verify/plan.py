@@ -14,8 +14,8 @@ from runtime.audit.ledger import (
     NothingCopied,
     OpenLedger,
     UnreadableLedger,
+    as_audit_failure,
     ledger_of,
-    telling,
 )
 from runtime.audit.verify.logs import PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.request import VerificationPiece, VerifyRequest
@@ -48,7 +48,7 @@ class PlannedPartition:
     unread: str = ""
     replayed: list[tuple[int, int, int]] = field(default_factory=list)  # ranges whose records must all exist
 
-    def leave_out(self, low: int, end: int, why: str) -> None:
+    def exclude(self, low: int, end: int, why: str) -> None:
         if low < end:
             self.not_comparable.append(UncomparableRange(low=low, end=end, why=why))
 
@@ -88,7 +88,7 @@ async def read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
         there = await logs_of(destination, flow.destination, asked.destination, copies, asked.within_s)
         progress = await _progress(flow.destination, opened, flow.name)
         maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
-        with telling(flow.source):
+        with as_audit_failure(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
             here = await logs_of(source, flow.source, asked.source, originals, asked.within_s)
             own = await _left_by_the_opposite(asked, source, progress)
@@ -203,11 +203,11 @@ class _Partition:
         if asked.last is not None:
             low = max(offsets.end - asked.last, 0)
         why = f"below the offset map, which begins at {offsets.low}"
-        planned.leave_out(max(low, start), min(offsets.low, high), why)
-        planned.leave_out(max(low, offsets.end), high, f"not replicated yet by {flow.name}")
+        planned.exclude(max(low, start), min(offsets.low, high), why)
+        planned.exclude(max(low, offsets.end), high, f"not replicated yet by {flow.name}")
         low, end = max(low, offsets.low), min(high, offsets.end)
         for first, cluster in ((start, flow.source), (self._kept_from(), flow.destination)):
-            planned.leave_out(low, min(first, end), f"retention passed at {cluster}")
+            planned.exclude(low, min(first, end), f"retention passed at {cluster}")
             low = max(low, first)
         planned.low, planned.end = min(low, max(end, 0)), end
 

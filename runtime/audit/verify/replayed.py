@@ -59,12 +59,14 @@ class ReplayedRecords:
         """Returns the difference; None for a replay that is equal, or whose original the source lost."""
         record, at, low = replay
         if at <= self._passed.get(low, -1):
-            return RecordDifference("extra", at, None, None, record.offset, None, print_of(record), at)
+            return RecordDifference("extra", at, None, None, record.offset, None, content_of(record), at)
         self._passed[low] = at
         self.found[low] += 1
-        if original is None or print_of(original) == print_of(record):
+        if original is None or content_of(original) == content_of(record):
             return None
-        return RecordDifference("changed", at, at, None, record.offset, print_of(original), print_of(record))
+        return RecordDifference(
+            "changed", at, at, None, record.offset, content_of(original), content_of(record)
+        )
 
     def _range(self, source_offset: int) -> int | None:
         at = bisect_right(self._ranges, source_offset, key=itemgetter(0)) - 1
@@ -92,7 +94,7 @@ def original_of(
     return hops[-1].offset if hops and ClusterPartition(*hops[-1][:3]) == place else None
 
 
-def print_of(one: FetchedRecord) -> RecordContent:
+def content_of(one: FetchedRecord) -> RecordContent:
     """Returns every part of a record that must be equal at both sides."""
     headers = tuple((name, condensed(value)) for name, value in own_headers(one))
     return RecordContent(one.timestamp, condensed(one.key), condensed(one.value), headers)

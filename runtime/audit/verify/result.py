@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from runtime.audit.verify.name import named
+from runtime.audit.verify.differences import differences_of
 from runtime.audit.verify.plan import PlannedPartition
 from runtime.audit.verify.request import VerifiedPiece
 from runtime.contract.views.verify_view import Difference, UncomparableRange, VerifiedPartition
@@ -45,7 +45,7 @@ def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Ve
         others=sum(piece.others for piece in pieces),
         compacted=sum(piece.compacted for piece in pieces),
         replayed=sum(sum(piece.replayed.values()) for piece in pieces),
-        differences=[*named(edits), *(() if cut else _not_replayed(planned, pieces))],
+        differences=[*differences_of(edits), *(() if cut else _not_replayed(planned, pieces))],
         more=any(piece.more for piece in pieces),
         not_comparable=sorted(not_comparable, key=lambda one: one.low),
         unread=planned.unread or (f"from offset {unread[0].end} on: {unread[0].unread}" if unread else ""),

@@ -11,12 +11,16 @@ import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
+from runtime.audit.verify.committed_reader import (
+    CommittedRecordReader,
+    OpenTransactionTimeout,
+    RecordsExpired,
+)
 from runtime.audit.verify.compare import ComparedRecord, RecordComparer
 from runtime.audit.verify.logs import open_spec
 from runtime.audit.verify.origin import ProvenanceFilter
-from runtime.audit.verify.replayed import Replay, ReplayedRecords, print_of
+from runtime.audit.verify.replayed import Replay, ReplayedRecords, content_of
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
-from runtime.audit.verify.side import CommittedRecordReader, OpenTransactionTimeout, RecordsExpired
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
 from runtime.contract.records.producers import FlowProducer
@@ -38,7 +42,7 @@ def decode_verified(text: bytes) -> list[VerifiedPiece]:
     return _verified.decode(text)
 
 
-def run_task(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
+def verify_pieces(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
     """Compares the given pieces. Spark calls it through mapPartitions.
 
     `tasks` is the number of tasks that run concurrently and share the rate.
@@ -109,7 +113,7 @@ class _Work:
             why, passed = str(error), True
         except (WireError, BatchFailure, OpenTransactionTimeout) as error:
             why = str(error)
-        return pair.seen(why, passed)
+        return pair.result(why, passed)
 
     async def _feed_there(
         self, pair: PieceComparison, side: CommittedRecordReader, piece: VerificationPiece
@@ -117,11 +121,11 @@ class _Work:
         """Reads the destination, and the originals of replayed records from anywhere in the source
         partition.
         """
-        while pair.comparer.wants_there:
+        while pair.comparer.wants_destination:
             if side.ended:
-                pair.comparer.there_ended()
+                pair.comparer.end_destination()
                 return
-            pair.there(await side.next())
+            pair.add_destination(await side.next())
             replays = pair.replays()
             if not replays:
                 continue
@@ -136,11 +140,11 @@ class _Work:
 
 
 async def _feed_here(pair: PieceComparison, side: CommittedRecordReader) -> None:
-    while pair.comparer.wants_here:
+    while pair.comparer.wants_source:
         if side.ended:
-            pair.comparer.here_ended()
+            pair.comparer.end_source()
         else:
-            pair.here(await side.next())
+            pair.add_source(await side.next())
 
 
 class PieceComparison:
@@ -166,23 +170,23 @@ class PieceComparison:
         self._from = RunOffsetTranslator([(run.destination, run.source, run.records) for run in runs])
         self._kept_back = self._given_up = self._others = 0
 
-    def here(self, found: Iterable[FetchedRecord]) -> None:
+    def add_source(self, found: Iterable[FetchedRecord]) -> None:
         lines = []
         for one in found:
             at = self._to.other(one.offset)
             if at is not None:
-                lines.append(ComparedRecord(one.offset, at, print_of(one)))
+                lines.append(ComparedRecord(one.offset, at, content_of(one)))
             elif self._replayed.holds(one.offset):
                 continue  # it is compared when its replay is found
             elif any(low <= one.offset < end for low, end, _ in self._piece.gaps):
                 self._given_up += 1
-            elif self._filter.keeps_back(one):
+            elif self._filter.drops(one):
                 self._kept_back += 1
             else:
-                lines.append(ComparedRecord(one.offset, at, print_of(one)))
-        self.comparer.here(lines)
+                lines.append(ComparedRecord(one.offset, at, content_of(one)))
+        self.comparer.add_source(lines)
 
-    def there(self, found: Iterable[FetchedRecord]) -> None:
+    def add_destination(self, found: Iterable[FetchedRecord]) -> None:
         lines = []
         for one in found:
             at = self._from.other(one.offset)
@@ -192,8 +196,8 @@ class PieceComparison:
             elif at is None and (self._by_design(one) or self._is_its_own(one)):
                 self._others += 1
             else:
-                lines.append(ComparedRecord(one.offset, at, print_of(one)))
-        self.comparer.there(lines)
+                lines.append(ComparedRecord(one.offset, at, content_of(one)))
+        self.comparer.add_destination(lines)
 
     def replays(self) -> list[Replay]:
         """Returns the replays since the last call."""
@@ -219,7 +223,7 @@ class PieceComparison:
             return True
         return any(low <= one.offset < end for low, end in self._piece.own)
 
-    def seen(self, why: str, passed: bool) -> VerifiedPiece:
+    def result(self, why: str, passed: bool) -> VerifiedPiece:
         comparer = self.comparer
         stopped = comparer.full or bool(why)
         return VerifiedPiece(

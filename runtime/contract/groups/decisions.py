@@ -50,7 +50,7 @@ class GroupOffsetState:
     """
 
     source: int
-    there: int | None
+    destination: int | None
     wrote: Collection[int] = ()
     last: Checkpoint | None = None
 
@@ -88,16 +88,16 @@ def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
         case UntranslatableOffset(why=why):
             return NoCommitDecision(CheckpointState.UNMAPPED, why=why)
         case TranslatedOffset(offset=offset, clamped=clamped):
-            if seen.there is None or seen.there < offset:
+            if seen.destination is None or seen.destination < offset:
                 return CommitDecision(offset, clamped)
-            if seen.there == offset:
+            if seen.destination == offset:
                 if _may_expire(seen, offset, now_ms):
                     return CommitDecision(offset, clamped)
                 return NoCommitDecision(CheckpointState.TRANSLATED, offset, clamped)
-            if seen.there in seen.wrote and _rewound(seen):
+            if seen.destination in seen.wrote and _rewound(seen):
                 return CommitDecision(offset, clamped)
             return NoCommitDecision(
-                CheckpointState.AHEAD, offset, clamped, f"it stands at {seen.there} already"
+                CheckpointState.AHEAD, offset, clamped, f"it stands at {seen.destination} already"
             )
         case other:
             assert_never(other)

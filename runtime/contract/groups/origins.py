@@ -10,12 +10,13 @@ from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
 class SourceTopicWriter:
     """Describes a flow that writes a topic of our source cluster.
 
-    `brings` is the flow that copies the same records to our destination, None where they come from there.
+    `flow` writes `topic` there. `destination_flow` copies the same records to our destination; it is None
+    where they come from there.
     """
 
-    back: str
+    flow: str
     topic: str
-    brings: str | None
+    destination_flow: str | None
 
 
 def origins_of(router: Router, flow: str, topic: str) -> tuple[SourceTopicWriter, ...]:
@@ -30,18 +31,18 @@ def origins_of(router: Router, flow: str, topic: str) -> tuple[SourceTopicWriter
 def _origins(router: Router, mine: CompiledRoute, topic: str) -> Iterator[SourceTopicWriter]:
     source, destination = mine.route.source, mine.route.destination
     name = mine.name_there(topic) or ""
-    for back in _into(router, source, topic):
-        older = back.topic_here(topic)
+    for writer in _into(router, source, topic):
+        older = writer.topic_here(topic)
         if older is None:
             continue
-        if back.route.source == destination:
+        if writer.route.source == destination:
             # After a failback, the flow's own map contains the records that its opposite copied.
-            if older == name and mine.route.undoes is back.route.undoes is None:
-                yield SourceTopicWriter(back.route.flow, older, None)
+            if older == name and mine.route.undoes is writer.route.undoes is None:
+                yield SourceTopicWriter(writer.route.flow, older, None)
             continue
-        for brings in _into(router, destination, name):
-            if brings.route.source == back.route.source and brings.topic_here(name) == older:
-                yield SourceTopicWriter(back.route.flow, older, brings.route.flow)
+        for other in _into(router, destination, name):
+            if other.route.source == writer.route.source and other.topic_here(name) == older:
+                yield SourceTopicWriter(writer.route.flow, older, other.route.flow)
 
 
 def _into(router: Router, cluster: str, topic: str) -> Iterator[CompiledRoute]:

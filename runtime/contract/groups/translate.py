@@ -81,7 +81,7 @@ def clamped(found: Position, log_start: int) -> Position:
     return found
 
 
-def unread(brought: OffsetMap | None, committed: int) -> int:
+def earliest_unread_offset(brought: OffsetMap | None, committed: int) -> int:
     """Returns the smallest offset at their own cluster of records that the group may not have read yet.
 
     `brought` is the map of another flow that copies records into the group's topic. `committed` is the
@@ -101,22 +101,22 @@ def unread(brought: OffsetMap | None, committed: int) -> int:
             assert_never(other)
 
 
-def arriving(brings: OffsetMap | None, source: int) -> int:
+def earliest_reachable_offset(offsets: OffsetMap | None, source: int) -> int:
     """Returns the smallest destination offset where a record from `source` on is, or can still arrive."""
-    if brings is None:
+    if offsets is None:
         return 0
-    match brings.translate(source):
+    match offsets.translate(source):
         case MappedOffset(offset=offset) | EndOfOffsetMap(offset=offset):
             return offset
         case NotYetCopied():
-            return brings.destination_end
+            return offsets.destination_end
         case UnmappedOffset():
-            return brings.destination_low
+            return offsets.destination_low
         case other:
             assert_never(other)
 
 
-def at_last(found: Position, destination_end: int, *, shared: bool, floor: int | None) -> Position:
+def final_position(found: Position, destination_end: int, *, shared: bool, floor: int | None) -> Position:
     """Returns the final position when no more records arrive.
 
     A group that was ahead of the flow continues behind the last copied record. In a topic that both sides

@@ -65,7 +65,7 @@ class StopSlot(msgspec.Struct, frozen=True, tag="stop_slot"):
     driver: str
 
 
-Word = Assign | StopSlot
+SlotMessage = Assign | StopSlot
 
 
 class UnreadableControl(UnreadableValue):
@@ -82,13 +82,13 @@ def slot_key(job: str, slot: int) -> bytes:
     return msgspec.json.encode(["slot", job, slot])
 
 
-def encode(message: Command | Word) -> bytes:
+def encode(message: Command | SlotMessage) -> bytes:
     text = msgspec.json.encode(message)
     return _VERSION + (text if len(text) < _COMPRESS_FROM_BYTES else record_values.compress(text))
 
 
 _command = msgspec.json.Decoder(Command)
-_word = msgspec.json.Decoder(Word)
+_slot_message = msgspec.json.Decoder(SlotMessage)
 
 
 def decode_command(value: bytes) -> Command:
@@ -105,13 +105,13 @@ def decode_command(value: bytes) -> Command:
     return command
 
 
-def decode_word(value: bytes) -> Word:
+def decode_slot_message(value: bytes) -> SlotMessage:
     """Decodes a message to a slot. Raises UnreadableControl."""
     try:
-        word: Word = record_values.decode(_word, _text(value))
+        message: SlotMessage = record_values.decode(_slot_message, _text(value))
     except UnreadableValue as error:
         raise UnreadableControl(f"control: {error}") from error
-    return word
+    return message
 
 
 def _text(value: bytes) -> bytes:

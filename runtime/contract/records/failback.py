@@ -35,7 +35,7 @@ def opposite_of(job: JobSpec, flow: FlowSpec) -> str | None:
     return next((route.name for route in job.routes if route.reverse_of == flow.name), None)
 
 
-def taken_up(before: Generation | None, record: Generation) -> Generation:
+def with_life_of(before: Generation | None, record: Generation) -> Generation:
     """Returns the new generation with the lives of the previous one.
 
     A flow that had ended begins another life.
@@ -51,12 +51,12 @@ def taken_up(before: Generation | None, record: Generation) -> Generation:
     )
 
 
-def may_turn(mine: Generation, opposite: Generation) -> bool:
+def can_complete_failback(mine: Generation, opposite: Generation) -> bool:
     """Returns whether the opposite ended after it had begun at the end of this flow's previous life."""
     return opposite.ended and opposite.after == mine.life - 1
 
 
-def may_come_back(ended: Generation, opposite: Generation) -> bool:
+def can_start_failback(ended: Generation, opposite: Generation) -> bool:
     """Returns the same as `may_turn` for a flow that has not come back yet.
 
     A life that ended before it had begun does not count.
@@ -73,7 +73,7 @@ def handed_over(ended: Generation, opposite: Generation) -> bool:
     return ended.ended and opposite.after == ended.life and not opposite.turning
 
 
-def turned(mine: Generation, opposite: Generation | None) -> Generation:
+def after_failback(mine: Generation, opposite: Generation | None) -> Generation:
     """Returns the generation of a flow whose positions were taken from its opposite's end."""
     return replace(mine, turning=False, after=opposite.life if opposite is not None else mine.after)
 
@@ -103,7 +103,7 @@ class FailbackStart(NamedTuple):
     segments: list[Segment]
 
 
-def begin(
+def failback_start(
     before: Progress | None,
     opposite: Progress,
     offsets: OffsetMap,
@@ -182,7 +182,9 @@ def _cut(run: Run, destination_end: int) -> Run:
     return Run(run.destination, run.source, min(run.records, destination_end - run.source))
 
 
-def strangers(before: Progress | None, after: FailbackStart, here: PartitionBounds) -> list[tuple[int, int]]:
+def foreign_offset_ranges(
+    before: Progress | None, after: FailbackStart, here: PartitionBounds
+) -> list[tuple[int, int]]:
     """Returns the ranges of source offsets that another producer wrote while only the opposite was to write.
 
     A range lies between the flow's old position and its start, was not written by its opposite, and is longer

@@ -75,7 +75,7 @@ def ranges(orphans: Orphans, source_topic_id: bytes) -> list[OrphanedRange]:
     )
 
 
-def left(
+def uncopied_ranges(
     progress: Progress | None, orphans: Orphans, offsets: OffsetMap | None, source_topic_id: bytes, end: int
 ) -> list[OrphanedRange]:
     """Returns the ranges that a source with end offset `end` holds and the destination never got, in order.

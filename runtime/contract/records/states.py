@@ -52,9 +52,7 @@ STATES: dict[str, Advice] = {
         "the source deleted records before they were copied (retention is shorter than the lag was)", _GO_ON
     ),
     S.RECREATED: Advice("a topic was deleted and made again under its name, at either side", _GO_ON),
-    S.DIVERGED: Advice(
-        "one side's log was cut (an unclean election), so the sides do not hold the same any more", _GO_ON
-    ),
+    S.DIVERGED: Advice("one side's log was cut (an unclean election), so the two logs differ", _GO_ON),
     S.LEDGER_MISSING: Advice(
         "there is no progress for it, though there should be; or its record, or the ledger, cannot be read"
         " (`why` says so)",
@@ -66,10 +64,10 @@ STATES: dict[str, Advice] = {
         "take the topic out of the flow, or delete its mirror with on_source_delete: delete; then repl apply",
     ),
     S.PROMOTED: Advice(
-        "the flow, or this topic of it, ended drained; the destination is writable truth",
+        "the flow, or this topic of it, ended with all records copied; the destination is writable",
     ),
-    S.FAILED_OVER: Advice("the source was given up; the flow stopped at what had arrived"),
-    DOWN: Advice("nobody copies it: its job is dead, was stopped, or never ran", "repl apply"),
+    S.FAILED_OVER: Advice("the source was lost; the flow ended with the records that had arrived"),
+    DOWN: Advice("no job copies it: the job died, was stopped, or never ran", "repl apply"),
     STALLED: Advice(
         "its job says that it copies, records are waiting, and for 30 s nothing was committed",
         "read the log of its job",

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.clusters import DriverClusters
+from runtime.driver.duties.committed_offsets import CommittedOffsetsReader
 from runtime.driver.duties.group_sync import GroupSync
-from runtime.driver.duties.groups_reader import CommittedOffsetsReader
 from runtime.driver.duties.side_duties import SideDuties
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.tasks import BackgroundTasks
-from runtime.driver.topics.source_ends import keep_told
-from runtime.driver.topics.trimming import keep_trimmed
-from runtime.metrics.picture import GroupSnapshot
+from runtime.driver.topics.source_ends import publish_source_ends
+from runtime.driver.topics.trimming import trim_periodically
+from runtime.metrics.snapshot import GroupSnapshot
 
 # Groups of a paused flow are still synced over what was copied; groups of other flows are not.
 _SYNCED = ("active", "paused")
@@ -44,7 +44,7 @@ class FlowDuties:
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
         self._readers: dict[str, CommittedOffsetsReader] = {}
 
-    def began(self, flow: DriverFlow) -> None:
+    def restart(self, flow: DriverFlow) -> None:
         """Restarts the duties of a flow whose new version has started."""
         before = self._groups.get(flow.name)
         self._end(flow.name)
@@ -56,27 +56,29 @@ class FlowDuties:
             self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))
         duties = SideDuties(self._spec(), flow.spec, self._clusters)
         if flow.spec.state == "paused":
-            task = self._tasks.spawn(keep_told(flow, duties.notes), f"source ends {flow.name}")
+            task = self._tasks.spawn(publish_source_ends(flow, duties.notes), f"source ends {flow.name}")
             self._by_flow[flow.name] = (duties, [task])
         if flow.spec.state != "active":
             return
         tasks = [
-            self._tasks.spawn(keep_trimmed(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"),
+            self._tasks.spawn(
+                trim_periodically(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"
+            ),
             self._tasks.spawn(duties.heartbeats(), f"heartbeats {flow.name}"),
             self._tasks.spawn(duties.origin_commits(self._reports), f"origin commits {flow.name}"),
         ]
         self._by_flow[flow.name] = (duties, tasks)
 
-    def keep(self, flows: Collection[str]) -> None:
+    def retain_only(self, flows: Collection[str]) -> None:
         """Ends the duties of all flows except these."""
         for name in (self._by_flow.keys() | self._groups.keys()) - set(flows):
             self._end(name)
 
     def groups(self) -> list[GroupSnapshot]:
         """Returns the group metrics of all flows."""
-        return [picture for sync, _ in self._groups.values() for picture in sync.pictures()]
+        return [picture for sync, _ in self._groups.values() for picture in sync.snapshots()]
 
-    def noted(self, views: Iterable[FlowView]) -> list[FlowView]:
+    def with_notes(self, views: Iterable[FlowView]) -> list[FlowView]:
         """Returns the flows' status, each with the notes of failed duties."""
         return [self._with_notes(view) for view in views]
 

@@ -18,20 +18,20 @@ from runtime.contract.spec import internal_topics
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.destination import ensure
-from runtime.driver.duties.groups_book import DONE, GroupSyncCounts, GroupSyncState
-from runtime.driver.duties.groups_reader import CommittedOffsetsReader
-from runtime.driver.duties.groups_times import keep_times
-from runtime.driver.duties.groups_write import NOTE, GroupOffsetWriter
+from runtime.driver.duties.committed_offsets import CommittedOffsetsReader
+from runtime.driver.duties.group_offset_writer import NOTE, GroupOffsetWriter
+from runtime.driver.duties.group_sync_state import DONE, GroupSyncCounts, GroupSyncState
+from runtime.driver.duties.groups_times import store_times
 from runtime.driver.flows.draining import DrainingTopics
 from runtime.driver.flows.takeover import FlowContext
-from runtime.driver.topics.discovery import taken_by
+from runtime.driver.topics.discovery import selected_topics
 from runtime.groups.sides import GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.scan import READ_FAILURES
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.snapshot import GroupSnapshot
 
 _FULL_PASS_S = 300.0
 _TIMES_PER_PASS = 500  # each is a fetch at the source
@@ -59,23 +59,23 @@ class GroupSync:
         self._router = router_of(job)
         self._selector = group_selector(flow.groups)
         self._own = own_groups(job)
-        self._book = GroupSyncState(flow.name)
+        self._state = GroupSyncState(flow.name)
         self._sides: GroupOffsetSides | None = None
         self._full_pass_at = 0.0
         self._offsets: dict[GroupPartition, CommittedOffset] = {}
 
     def inherit(self, before: GroupSync) -> None:
         """Continues the counts of an older version of the same flow, and inspects every offset again."""
-        self._book = before._book
-        self._book.look_again()
+        self._state = before._state
+        self._state.recheck_all()
 
-    def pictures(self) -> list[GroupSnapshot]:
+    def snapshots(self) -> list[GroupSnapshot]:
         """Returns the metrics of each group."""
-        return self._book.pictures()
+        return self._state.snapshots()
 
-    def numbers(self) -> GroupSyncCounts:
+    def counts(self) -> GroupSyncCounts:
         """Returns the totals over all groups of the flow."""
-        return self._book.numbers()
+        return self._state.counts()
 
     async def run(self) -> None:
         """Runs passes at the declared interval until cancelled. Raises DriverFenced."""
@@ -94,15 +94,15 @@ class GroupSync:
         While topics are promoted on their own, it waits for their last sync.
         """
         try:
-            async with self._draining.turn:
-                await self.look()
+            async with self._draining.group_sync_lock:
+                await self.sync_once()
         except (WireError, ClientSettingsError) as error:
             self.notes[NOTE] = str(error)
         except READ_FAILURES as error:
             self.notes[NOTE] = str(error)
             self._sides = None
 
-    async def look(self) -> None:
+    async def sync_once(self) -> None:
         """Runs one pass over all groups.
 
         Raises WireError, ClientSettingsError, READ_FAILURES, DriverFenced.
@@ -117,10 +117,10 @@ class GroupSync:
         placed = await sides.place({item: self._offsets[item].offset for item in unsettled})
         to_write = [item for item in unsettled if self._needs_action(item, placed[item])]
         bringing = GroupOffsetWriter(
-            self._flow, self._shared.pulse, sides, self._book, self._offsets, self.notes
+            self._flow, self._shared.leadership, sides, self._state, self._offsets, self.notes
         )
-        written = await bringing.bring({item: placed[item] for item in to_write})
-        self._book.looked(time.time(), _now_s() - began, written)
+        written = await bringing.commit_offsets({item: placed[item] for item in to_write})
+        self._state.record_pass(time.time(), _now_s() - began, written)
 
     async def _open_sides(self) -> GroupOffsetSides:
         source = await self._shared.clusters.cluster(self._flow.source)
@@ -143,8 +143,8 @@ class GroupSync:
         """Reads a bounded number of consumer timestamps in one pass and stores them."""
         if sides.times is not None:
             committed = {item: one.offset for item, one in self._offsets.items()}
-            await sides.times.learn(committed, _TIMES_PER_PASS)
-            await keep_times(self._shared, sides.times)
+            await sides.times.read_from_source(committed, _TIMES_PER_PASS)
+            await store_times(self._shared, sides.times)
 
     async def _read(self, sides: GroupOffsetSides) -> None:
         """Reads what the selected groups committed on the flow's topics. Raises WireError."""
@@ -156,7 +156,7 @@ class GroupSync:
             self.notes[NOTE] = what
         selected = {group: offsets for group, offsets in read.offsets.items() if self._selects(group)}
         topics = {at.topic for offsets in selected.values() for at in offsets}
-        taken = taken_by(self._flow, self._router, topics, self._draining.topics)
+        taken = selected_topics(self._flow, self._router, topics, self._draining.topics)
         self._offsets = {
             GroupPartition(group, *at): offset
             for group, offsets in selected.items()
@@ -164,7 +164,7 @@ class GroupSync:
             if at.topic in taken
         }
         if not read.failed:
-            self._book.keep(self._offsets)
+            self._state.retain_only(self._offsets)
 
     def _selects(self, group: str) -> bool:
         """Returns whether the flow syncs the group. The product's own groups are never synced."""
@@ -176,10 +176,10 @@ class GroupSync:
         """
         if began - self._full_pass_at > _FULL_PASS_S:
             self._full_pass_at = began
-            self._book.look_again()
+            self._state.recheck_all()
         unsettled = []
         for item, committed in self._offsets.items():
-            entry = self._book.seen(item, committed.offset, began)
+            entry = self._state.entry(item, committed.offset, began)
             if entry.settled:
                 continue
             if sides.is_ours(item, committed.offset):
@@ -190,7 +190,7 @@ class GroupSync:
 
     def _needs_action(self, item: GroupPartition, placed: PlacedOffset) -> bool:
         """Returns whether the offset needs an action that the last pass did not take."""
-        entry = self._book.seen(item, self._offsets[item].offset, _now_s())
+        entry = self._state.entry(item, self._offsets[item].offset, _now_s())
         before, entry.position = entry.position, placed.position
         waits = isinstance(placed.position, PendingTranslation) and entry.state is State.PENDING
         return before != placed.position or not (waits or entry.state in DONE)

@@ -10,13 +10,13 @@ from runtime.ledger.consumer_times import ConsumerTimeTable
 _PURPOSE = "groups"
 
 
-async def keep_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
+async def store_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
     """Writes the timestamps that are not stored yet. Raises WireError, DriverFenced."""
     topic = (await shared.destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
-    unstored = times.unsaid(len(topic.partitions))
+    unstored = times.unsaved_records(len(topic.partitions))
     if not unstored:
         return
-    await shared.pulse.still()
+    await shared.leadership.ensure()
     for partition, records in unstored.items():
         await post(shared.destination, naming.TIMESTAMPS, records, _PURPOSE, partition)
-    times.said()
+    times.mark_saved()

@@ -23,17 +23,17 @@ from runtime.kafka.queries.partitions import offsets_of
 
 @dataclass(slots=True)
 class DrainingTopics:
-    """A Draining object names the topics of a flow that are promoted on their own and still copied.
+    """A DrainingTopics names the topics of a flow that are promoted on their own and still copied.
 
     The consumer groups of `topics` are still synced. `turn` is a lock: one task at a time commits the flow's
     groups.
     """
 
     topics: frozenset[str] = frozenset()
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    group_sync_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-def begun(
+def topics_to_drain(
     spec: FlowSpec, shared: FlowContext, patterns: Collection[str], closed: Iterable[str]
 ) -> frozenset[str]:
     """Returns the topics that match these patterns and that the flow has copied before.
@@ -46,7 +46,7 @@ def begun(
     return frozenset(topic for topic in known if wanted.match(topic) and not done.match(topic))
 
 
-async def left(
+async def count_uncopied(
     spec: FlowSpec, shared: FlowContext, source: KafkaCluster, keys: Collection[PartitionKey]
 ) -> int:
     """Returns how many records are not copied yet, up to the last stable offsets; heartbeats are not counted.

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import GenerationKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.driver.duties.groups_last import FinalGroupSync
-from runtime.driver.flows.draining import begun, left
+from runtime.driver.duties.final_group_sync import FinalGroupSync
+from runtime.driver.flows.draining import count_uncopied, topics_to_drain
 from runtime.driver.flows.flow import DriverFlow
 
 ENDED = ("promoted", "failed_over")
@@ -32,7 +32,7 @@ class EndingFlow(DriverFlow):
 
     def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
         super().__init__(spec, job, *more)
-        self._last_sync = FinalGroupSync(job, spec, self._shared, self.taken)
+        self._last_sync = FinalGroupSync(job, spec, self._shared, self.selected)
         self._draining = spec.state == "promoted"
         self._ended = False
         self._behind = 0
@@ -80,7 +80,7 @@ class EndingFlow(DriverFlow):
             self._draining, self._ended = False, True
         # Topics whose own promotion is not complete end together with the flow.
         closed = last.promoted if last is not None else ()
-        self.draining.topics = begun(self.spec, shared, self.spec.promoted, closed)
+        self.draining.topics = topics_to_drain(self.spec, shared, self.spec.promoted, closed)
 
     async def _drain(self) -> None:
         """Copies until the source holds no uncopied record, then waits until no slot holds a partition of
@@ -100,7 +100,9 @@ class EndingFlow(DriverFlow):
             await asyncio.sleep(_POLL_S)
 
     async def _count_behind(self) -> None:
-        self._behind = await left(self.spec, self._shared, await self._source(), self.partitions.keys())
+        self._behind = await count_uncopied(
+            self.spec, self._shared, await self._source(), self.partitions.keys()
+        )
 
     async def _commit_end(self) -> None:
         """Commits the generation that ends the flow; from then on no slot copies it."""

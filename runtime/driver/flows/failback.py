@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from runtime.contract.records.failback import (
     FailbackStart,
     PartitionBounds,
-    begin,
-    may_turn,
+    after_failback,
+    can_complete_failback,
+    failback_start,
+    foreign_offset_ranges,
     single_before,
-    strangers,
-    turned,
 )
 from runtime.contract.records.ledger import (
     Generation,
@@ -40,7 +40,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.orphans import orphan_before
-from runtime.driver.flows.takeover import FlowContext, wish
+from runtime.driver.flows.takeover import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
@@ -59,7 +59,8 @@ Records = dict[LedgerKey, LedgerValue | None]
 
 @dataclass(frozen=True, slots=True)
 class OppositeFlowLedger:
-    """An Opposite holds what the ledger at the flow's source states about the flow in the other direction.
+    """An OppositeFlowLedger holds what the ledger at the flow's source states about the flow in the other
+    direction.
 
     The keys are the flow's own partitions. `topics` are the opposite's own topics: the names at the flow's
     destination.
@@ -70,12 +71,12 @@ class OppositeFlowLedger:
     maps: Mapping[PartitionKey, OffsetMap]
     topics: Mapping[PartitionKey, str]
 
-    def knows(self, one: AssignedPartition) -> bool:
+    def has_map(self, one: AssignedPartition) -> bool:
         """Returns whether the opposite flow has an offset map for this partition."""
         return one.key in self.maps
 
 
-async def turn(
+async def start_failback(
     spec: FlowSpec,
     opposite: str | None,
     shared: FlowContext,
@@ -90,12 +91,12 @@ async def turn(
     if mine is None or not mine.turning:
         return
     theirs = await read_opposite(spec, opposite, source) if opposite is not None else None
-    restarting = spec.restart_from is not None and mine.restarted != wish(spec)
+    restarting = spec.restart_from is not None and mine.restarted != restart_request(spec)
     if theirs is None or theirs.generation is None or restarting:
-        await _commit(shared, spec.name, {GenerationKey(spec.name): turned(mine, None)})
+        await _commit(shared, spec.name, {GenerationKey(spec.name): after_failback(mine, None)})
         return
     assert opposite is not None
-    if not may_turn(mine, theirs.generation):
+    if not can_complete_failback(mine, theirs.generation):
         raise WireError(f"{opposite}, the way it comes back by, is {_opposite_state(theirs.generation)}")
     try:
         await orphan_before(opposite, spec.destination, spec.source, shared)
@@ -104,7 +105,7 @@ async def turn(
     theirs = await read_opposite(spec, opposite, source)
     names = NamePatterns(spec.promoted)
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
-    known = [one for one in wanted.values() if theirs.knows(one)]
+    known = [one for one in wanted.values() if theirs.has_map(one)]
     known += await _partitions_at_both(source, shared.destination, theirs, promoted)
     await _begin_partitions(spec, shared, source, theirs, known, mine)
     done: Records = {
@@ -112,11 +113,11 @@ async def turn(
         for key in shared.ledger.all_progress(spec.name)
         if key in theirs.maps and key not in wanted and key not in promoted
     }
-    done[GenerationKey(spec.name)] = turned(mine, theirs.generation)
+    done[GenerationKey(spec.name)] = after_failback(mine, theirs.generation)
     await _commit(shared, spec.name, done)
 
 
-async def begin_late(
+async def begin_new_partitions(
     spec: FlowSpec,
     opposite: str | None,
     shared: FlowContext,
@@ -131,9 +132,9 @@ async def begin_late(
     if opposite is None or mine is None or mine.after < 0 or not new:
         return new
     theirs = await read_opposite(spec, opposite, source)
-    known = [one for one in new if theirs.knows(one)]
+    known = [one for one in new if theirs.has_map(one)]
     await _begin_partitions(spec, shared, source, theirs, known, mine)
-    return [one for one in new if not theirs.knows(one)]
+    return [one for one in new if not theirs.has_map(one)]
 
 
 async def read_opposite(spec: FlowSpec, opposite: str, source: KafkaCluster) -> OppositeFlowLedger:
@@ -205,7 +206,7 @@ async def _begin_partitions(
         before = shared.ledger.progress(one.key)
         if isinstance(before, UndecidedProgress):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.topic}-{one.partition} stands")
-        begun = begin(
+        begun = failback_start(
             before,
             theirs.progress[one.key],
             theirs.maps[one.key],
@@ -213,7 +214,7 @@ async def _begin_partitions(
             generation=mine.number,
             now_ms=now_ms,
         )
-        ranges = strangers(before, begun, sides) if mine.life else []
+        ranges = foreign_offset_ranges(before, begun, sides) if mine.life else []
         single = single_before(before, begun, sides) if mine.life else None
         if single is not None and await holds_record(
             source, TopicPartition(one.topic, one.partition), single
@@ -269,6 +270,6 @@ async def _sides(
 
 
 async def _commit(shared: FlowContext, flow: str, records: Records) -> None:
-    await shared.pulse.still()
+    await shared.leadership.ensure()
     await shared.writer.commit(records)
     await shared.ledger.decided(flow)

@@ -18,13 +18,13 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
-from runtime.driver.flows.beginning import commit_begun, old_to_it, selection, starts
 from runtime.driver.flows.draining import DrainingTopics
-from runtime.driver.flows.failback import begin_late, turn
+from runtime.driver.flows.failback import begin_new_partitions, start_failback
+from runtime.driver.flows.flow_start import commit_begun, group_by_start, initial_topics, selection
 from runtime.driver.flows.restart import restart
 from runtime.driver.flows.takeover import FlowContext, take_over
 from runtime.driver.slots.channel import pause
-from runtime.driver.topics.discovery import MirrorTopic, discover, taken_by
+from runtime.driver.topics.discovery import MirrorTopic, discover, selected_topics
 from runtime.driver.topics.mirrors import MirrorTopicManager
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -39,7 +39,7 @@ _NO_FOLLOW_S = 3600.0
 
 
 class DriverFlow:
-    """A FlowWork runs one flow until cancelled.
+    """A DriverFlow runs one flow until cancelled.
 
     `generation` is set once this driver has taken the flow over; `partitions` are those that slots must copy.
     """
@@ -53,7 +53,7 @@ class DriverFlow:
         self._router = router
         self._opposite = opposite_of(job, spec)
         self._shared = shared
-        self._mirrors = MirrorTopicManager(spec, job, router, shared.clusters, shared.pulse)
+        self._mirrors = MirrorTopicManager(spec, job, router, shared.clusters, shared.leadership)
         self._initial: frozenset[str] | None = None
         self._follow_now = asyncio.Event()
         self._cluster_ids = ("", "")
@@ -137,7 +137,7 @@ class DriverFlow:
         self.accepted = frozenset(stopped)
         self._follow_now.set()
 
-    def goes_on(self, keys: Iterable[PartitionKey]) -> None:
+    def clear_accepted_loss(self, keys: Iterable[PartitionKey]) -> None:
         """Withdraws the accepted loss of these partitions, because they are copied again."""
         left = self.accepted.difference(keys)
         if left != self.accepted:
@@ -240,18 +240,18 @@ class DriverFlow:
         source_topics = _partition_counts(await shared.clusters.listing(self.spec.source))
         destination_topics = _partition_counts(await shared.clusters.listing(self.spec.destination))
         known = {key.topic for key in shared.ledger.all_progress(self.name)}
-        taken = self.taken(source_topics)
+        taken = self.selected(source_topics)
         self._ledger_lost = self._ledger_lost and not known
         if self._initial is None or self._ledger_lost:
-            self._initial = old_to_it(self.spec, shared.ledger.generation(self.name), taken, known)
+            self._initial = initial_topics(self.spec, shared.ledger.generation(self.name), taken, known)
         if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
             taken[naming.HEARTBEATS] = heartbeat.topic_there(self.name)
         replace_lost = self.spec.on_data_loss == "skip" or bool(self.accepted)
         found = discover(taken, source_topics, destination_topics, known, replace_lost=replace_lost)
-        await self._mirrors.bring(found.create, found.grow, found.copy)
+        await self._mirrors.update(found.create, found.grow, found.copy)
         self._notes = found.notes
         wanted = self._assignable(found.copy)
-        await turn(self.spec, self._opposite, shared, source, wanted)
+        await start_failback(self.spec, self._opposite, shared, source, wanted)
         if await restart(self.spec, shared, source, wanted.values(), ledger_lost=self._ledger_lost):
             self._ledger_lost = False
         await self._begin_new_partitions(source, wanted)
@@ -259,9 +259,9 @@ class DriverFlow:
             await self._commit_begun({}, wanted)
         self._publish_partitions(wanted)
 
-    def taken(self, topics: Iterable[str]) -> dict[str, str]:
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
         """Returns the topics that the flow selects now, with their names at the destination."""
-        return taken_by(self.spec, self._router, topics, self.draining.topics)
+        return selected_topics(self.spec, self._router, topics, self.draining.topics)
 
     def _is_superseded(self) -> bool:
         """Returns whether another job has taken the flow over.
@@ -284,15 +284,15 @@ class DriverFlow:
         wanted: dict[PartitionKey, AssignedPartition] = {}
         unknown: set[str] = set()
         for mirror in mirrors:
-            limits = self._mirrors.limits(mirror.there)
-            if mirror.there in self._mirrors.failed or limits is None:
+            limits = self._mirrors.limits(mirror.destination_topic)
+            if mirror.destination_topic in self._mirrors.failed or limits is None:
                 unknown.add(mirror.topic)
                 continue
             for number in range(mirror.partitions):
                 key = PartitionKey(self.name, mirror.topic, number)
                 wanted[key] = AssignedPartition(
                     *key,
-                    destination_topic=mirror.there,
+                    destination_topic=mirror.destination_topic,
                     max_message_bytes=limits.max_message_bytes,
                     min_in_sync=limits.min_in_sync,
                     accept_loss=key in self.accepted,
@@ -313,11 +313,11 @@ class DriverFlow:
         if not new or self._ledger_lost:
             return
         assert self.generation is not None
-        await shared.pulse.still()
-        new = await begin_late(self.spec, self._opposite, shared, source, new)
+        await shared.leadership.ensure()
+        new = await begin_new_partitions(self.spec, self._opposite, shared, source, new)
         first: dict[PartitionKey, Progress] = {}
         copied = shared.ledger.all_progress(self.name)
-        for start, some in starts(self.spec, self._initial or (), new, copied):
+        for start, some in group_by_start(self.spec, self._initial or (), new, copied):
             if some:
                 first |= await first_positions(source, shared.destination, some, start, self.generation)
         await self._commit_begun(first, wanted)
@@ -339,7 +339,9 @@ class DriverFlow:
         longer selects it.
         """
         kept = {
-            key: one for key, one in self.partitions.items() if key not in wanted and self.taken([key.topic])
+            key: one
+            for key, one in self.partitions.items()
+            if key not in wanted and self.selected([key.topic])
         }
         after = {**kept, **wanted}
         if after != self.partitions:

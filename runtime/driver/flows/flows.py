@@ -16,11 +16,11 @@ from runtime.driver.flows.ending import ENDED, EndingFlow
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.promoting import PromotingFlow
 from runtime.driver.flows.takeover import FlowContext
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.driver.slots.membership import Membership
 from runtime.driver.tasks import BackgroundTasks
-from runtime.ledger.ledger_writer import fence
 from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.transaction_writer import fence
 
 _RELEASE_TIMEOUT_S = 60.0
 _POLL_S = 0.05
@@ -51,19 +51,19 @@ class FlowManager:
         """Returns all flows of the job."""
         return list(self.by_name.values())
 
-    def begin(self, spec: JobSpec) -> None:
+    def start(self, spec: JobSpec) -> None:
         """Starts the flows of the job's first spec."""
         for flow in spec.flows:
             self._start(self._create(flow, spec))
 
-    async def run_by(self, spec: JobSpec) -> None:
+    async def apply_spec(self, spec: JobSpec) -> None:
         """Applies another spec; flows that did not change are not restarted.
 
         Raises WireError; the caller then retries.
         """
         after = {flow.name: flow for flow in spec.flows}
         for flow in spec.flows:  # a topic from before the edit must not count as one that appeared later
-            self._shared.clusters.stale(flow.source)
+            self._shared.clusters.invalidate(flow.source)
         for name in [name for name in self.by_name if name not in after]:
             await self._release(name)
             await self._stop_generations([name])
@@ -88,7 +88,7 @@ class FlowManager:
             asked = {PartitionKey(name, topic, partition) for topic, partition in partitions}
             flow.accept_loss(asked.intersection(stopped))
 
-    async def goodbye(self) -> None:
+    async def stop_all(self) -> None:
         """Records in the ledger that every flow stopped, and fences its transactional ids.
 
         Raises WireError.
@@ -139,7 +139,7 @@ class FlowManager:
                 await shared.ledger.decided(name)
                 last = shared.ledger.generation(name)
             except READ_FAILURES as error:  # the flow stays unchanged and delays no other flow (R7)
-                say(f"the generation of {name} can't be read, and is not ended: {error}")
+                log_driver_message(f"the generation of {name} can't be read, and is not ended: {error}")
                 continue
             if last is None or last.driver != shared.driver or last.ended:
                 continue

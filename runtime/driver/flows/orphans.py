@@ -12,9 +12,9 @@ async def orphan_before(flow: str, source: str, destination: str, shared: FlowCo
     """Records the uncopied records of `flow` as orphaned and returns the marks.
 
     `flow` is the original flow, with its own source and destination; its ledger is at `destination`, where
-    the failback starts. Raises NotEnded, WireError, after which the caller retries, and DriverFenced.
+    the failback starts. Raises FlowNotEnded, WireError, after which the caller retries, and DriverFenced.
     """
     old_primary = await shared.clusters.cluster(source)
     ledger_cluster = await shared.clusters.cluster(destination)
-    await shared.pulse.still()
+    await shared.leadership.ensure()
     return await leave_orphans(flow, old_primary, ledger_cluster, FAILBACK)

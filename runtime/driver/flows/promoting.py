@@ -18,8 +18,8 @@ from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.duties.groups_last import FinalGroupSync
-from runtime.driver.flows.draining import begun, left
+from runtime.driver.duties.final_group_sync import FinalGroupSync
+from runtime.driver.flows.draining import count_uncopied, topics_to_drain
 from runtime.driver.flows.flow import DriverFlow
 
 _POLL_S = 0.5
@@ -66,7 +66,7 @@ class PromotingFlow(DriverFlow):
     async def _choose_topics(self) -> None:
         last = await self._own_generation()
         closed = last.promoted if last is not None else self.spec.promoted
-        self.draining.topics = begun(self.spec, self._shared, self.spec.promoted, closed)
+        self.draining.topics = topics_to_drain(self.spec, self._shared, self.spec.promoted, closed)
 
     async def _drain(self) -> None:
         """Copies until the source holds no uncopied record and no slot holds the topics; records that
@@ -87,7 +87,7 @@ class PromotingFlow(DriverFlow):
         await asyncio.sleep(_POLL_S)
 
     async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
-        self._behind = await left(self.spec, self._shared, await self._source(), keys)
+        self._behind = await count_uncopied(self.spec, self._shared, await self._source(), keys)
 
     async def _commit_promoting(self) -> None:
         """Commits the topics as `promoting`, so that later generations do not copy them either."""
@@ -102,8 +102,8 @@ class PromotingFlow(DriverFlow):
         if last is None:
             return
         if last.promoting:
-            topics = begun(self.spec, self._shared, last.promoting, last.promoted)
-            async with self.draining.turn:
+            topics = topics_to_drain(self.spec, self._shared, last.promoting, last.promoted)
+            async with self.draining.group_sync_lock:
                 self._group_notes = await FinalGroupSync(
                     self._job, self.spec, self._shared, lambda _: topics
                 ).run()
@@ -112,7 +112,7 @@ class PromotingFlow(DriverFlow):
         self._promoted = last.promoted
 
     async def _commit_generation(self, record: Generation) -> None:
-        await self._shared.pulse.still()
+        await self._shared.leadership.ensure()
         await self._shared.writer.commit({GenerationKey(self.name): record})
 
     def view(self) -> FlowView:

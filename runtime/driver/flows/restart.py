@@ -21,7 +21,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, Start
-from runtime.driver.flows.takeover import FlowContext, wish
+from runtime.driver.flows.takeover import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
@@ -46,11 +46,11 @@ async def restart(
     the same value may be declared again later.
     """
     generation = shared.ledger.generation(spec.name)
-    if generation is None or generation.restarted == wish(spec):
+    if generation is None or generation.restarted == restart_request(spec):
         return False
     start = spec.restart_from
     records: dict[LedgerKey, LedgerValue | None] = {
-        GenerationKey(spec.name): replace(generation, restarted=wish(spec))
+        GenerationKey(spec.name): replace(generation, restarted=restart_request(spec))
     }
     if start is not None:
         partitions_to_restart = _named_partitions(start, partitions, ledger_lost=ledger_lost)
@@ -62,7 +62,7 @@ async def restart(
             ProgressKey(key): _progress_after_restart(shared, key, first, now_ms)
             for key, first in fresh.items()
         }
-    await shared.pulse.still()
+    await shared.leadership.ensure()
     await shared.writer.commit(records)
     await shared.ledger.decided(spec.name)
     return start is not None

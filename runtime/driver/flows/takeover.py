@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from runtime.contract.records.failback import taken_up
+from runtime.contract.records.failback import with_life_of
 from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.assignment import transactional_ids
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, State
@@ -20,7 +20,7 @@ from runtime.driver.leadership import Leadership
 from runtime.driver.writer import DriverWriter
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import fence
+from runtime.ledger.transaction_writer import fence
 
 LEDGER_LOST = "the ledger was lost"
 _NO_GENERATION = Generation(0, "", "stopped", "", [], "", "", 0)
@@ -28,7 +28,7 @@ _NO_GENERATION = Generation(0, "", "stopped", "", [], "", "", 0)
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """A Shared object holds what all flows of a job use.
+    """A FlowContext holds what all flows of a job use.
 
     `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
     may still write for a flow, or for some topics of it.
@@ -43,7 +43,7 @@ class FlowContext:
     destination: KafkaCluster
     ledger: Ledger
     writer: DriverWriter
-    pulse: Leadership
+    leadership: Leadership
     changed: Callable[[], None]
     holds: Callable[[str, Collection[str] | None], bool]
 
@@ -89,11 +89,11 @@ async def take_over(
         destination_cluster_id=shared.destination.cluster_id,
         written_at=int(time.time() * 1000),
         note=LEDGER_LOST if lost else note,
-        restarted=wish(spec) if lost and before is None else last.restarted,
+        restarted=restart_request(spec) if lost and before is None else last.restarted,
         promoted=_still_promoted(spec, last.promoted),
         promoting=_still_promoted(spec, last.promoting),
     )
-    record = taken_up(before, record)
+    record = with_life_of(before, record)
     await shared.writer.commit({GenerationKey(spec.name): record})
     stuck = await fence(shared.destination, last.transactional_ids)
     while stuck:
@@ -105,7 +105,7 @@ async def take_over(
     return TakeoverResult(record.number, record.source_cluster_id, lost)
 
 
-def wish(spec: FlowSpec) -> str:
+def restart_request(spec: FlowSpec) -> str:
     """Returns what the generation records once a restart is done, so that no later driver repeats it."""
     return msgspec.json.encode(spec.restart_from).decode() if spec.restart_from is not None else ""
 

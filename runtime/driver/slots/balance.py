@@ -11,7 +11,7 @@ from typing import TypeVar
 K = TypeVar("K")
 
 TOLERANCE = 0.3  # fraction of the mean load: a smaller gap does not justify an interruption
-LEAST = 1_000.0  # minimum weight of a partition, in bytes a second
+MIN_WEIGHT = 1_000.0  # minimum weight of a partition, in bytes a second
 
 
 def balance(
@@ -31,13 +31,13 @@ def balance(
         home = homes.get(key)
         if home in load:
             found[key] = home
-            load[home] += max(weight, LEAST)
+            load[home] += max(weight, MIN_WEIGHT)
         else:
             unplaced.append(key)
     for key in sorted(unplaced, key=lambda one: -weights[one]):
         slot = min(slots, key=lambda one: (load[one], one))
         found[key] = slot
-        load[slot] += max(weights[key], LEAST)
+        load[slot] += max(weights[key], MIN_WEIGHT)
     if move:
         _level(weights, found, load)
     return found
@@ -64,7 +64,7 @@ def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, floa
         moving = _largest_below_gap(held[fullest], weights, gap)
         if moving is None:
             return
-        weight = max(weights[moving], LEAST)
+        weight = max(weights[moving], MIN_WEIGHT)
         held[fullest].remove(moving)
         held[emptiest].append(moving)
         held[emptiest].sort(key=lambda one: -weights[one])
@@ -78,6 +78,6 @@ def _largest_below_gap(partitions: Collection[K], weights: Mapping[K, float], ga
     loop ends.
     """
     for key in partitions:
-        if max(weights[key], LEAST) < gap * 0.9:
+        if max(weights[key], MIN_WEIGHT) < gap * 0.9:
             return key
     return None

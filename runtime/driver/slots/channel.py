@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from runtime.batch import Batch, BatchFailure, PartitionLocation, walk
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
@@ -20,8 +20,8 @@ from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of
-from runtime.ledger.ledger_writer import BATCH_BYTES, send
-from runtime.ledger.records import InternalRecord, StoredRecord, build, chunks, plain, read
+from runtime.ledger.records import InternalRecord, StoredRecord, batches_of, plain, read
+from runtime.ledger.transaction_writer import send
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20
@@ -45,10 +45,8 @@ async def post(
 
     Raises WireError.
     """
-    for chunk in chunks(records, BATCH_BYTES):
-        await send(
-            cluster, at(topic, partition), plain(build(chunk, int(time.time() * 1000))), purpose=purpose
-        )
+    for batch in batches_of(records):
+        await send(cluster, at(topic, partition), plain(batch), purpose=purpose)
 
 
 async def end_of(cluster: KafkaCluster, topic: str) -> int:
@@ -57,7 +55,7 @@ async def end_of(cluster: KafkaCluster, topic: str) -> int:
 
 
 class UnreadableRecordCounter:
-    """A Skipped object counts the records of a topic that can't be read, for the status and the log.
+    """A UnreadableRecordCounter counts the records of a topic that can't be read, for the status and the log.
 
     A record that can't be read stops nothing, because any writer of the topic could write one.
     """
@@ -85,11 +83,11 @@ class UnreadableRecordCounter:
         self._noted_at = self._clock()
         self._note = f"{self._topic}: skipped the record at offset {offset}, which can't be read: {why}"
         if self.count & (self.count - 1) == 0:
-            say(f"{self._note} ({self.count} in all)")
+            log_driver_message(f"{self._note} ({self.count} in all)")
 
 
 class TopicTail:
-    """A Tail reads the non-transactional records of a topic from an offset on, as the topic grows.
+    """A TopicTail reads the non-transactional records of a topic from an offset on, as the topic grows.
 
     All commands and reports are such records.
     """

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, Assignment
-from runtime.driver.slots.balance import LEAST, balance
+from runtime.driver.slots.balance import MIN_WEIGHT, balance
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Membership:
         self._held: dict[PartitionKey, int] = {}
         self._version = 0
 
-    def want(
+    def set_wanted(
         self,
         flows: Mapping[str, AssignedFlow],
         rates: Mapping[str, int | None],
@@ -61,15 +61,15 @@ class Membership:
         self._partitions = dict(partitions)
         self._assign_homes(move=False)
 
-    def measured(self, weights: Mapping[PartitionKey, float]) -> None:
+    def update_weights(self, weights: Mapping[PartitionKey, float]) -> None:
         """Updates the measured weights of partitions, in bytes a second."""
         self._weights.update(weights)
 
-    def level(self) -> None:
+    def rebalance(self) -> None:
         """Moves partitions where the loads are far apart."""
         self._assign_homes(move=True)
 
-    def use(self, slots: Sequence[int]) -> bool:
+    def set_usable(self, slots: Sequence[int]) -> bool:
         """Sets the slots that can run and returns whether they changed.
 
         Partitions of other slots move to them. If no slot can run, all slots stay in use.
@@ -82,7 +82,7 @@ class Membership:
         self._assign_homes(move=bool(more))
         return True
 
-    def next(self, slot: int) -> Assignment | None:
+    def publish(self, slot: int) -> Assignment | None:
         """Publishes and returns the slot's new assignment, or None if it did not change."""
         entry = self._slots[slot]
         wanted = self._wanted(slot)
@@ -103,7 +103,7 @@ class Membership:
         """Returns the slot's published assignment."""
         return self._slots[slot].published
 
-    def confirmed(self, slot: int, version: int) -> bool:
+    def acknowledge(self, slot: int, version: int) -> bool:
         """Frees what the slot released by this version, which is in force there.
 
         Returns whether any partition became free.
@@ -119,7 +119,7 @@ class Membership:
         """
         return {key.flow for key in self._slots[slot].releasing}
 
-    def fenced(self, slot: int, flows: set[str]) -> None:
+    def release_fenced(self, slot: int, flows: set[str]) -> None:
         """Frees what the slot did not release of these flows: it does not run, and its ids for them are
         fenced.
         """
@@ -150,7 +150,7 @@ class Membership:
         A partition without a measurement gets the mean weight.
         """
         known = [self._weights[key] for key in self._partitions if key in self._weights]
-        usual = sum(known) / len(known) if known else LEAST
+        usual = sum(known) / len(known) if known else MIN_WEIGHT
         weights = {key: self._weights.get(key, usual) for key in self._partitions}
         self._homes = balance(weights, self._usable, self._homes, move=move)
 

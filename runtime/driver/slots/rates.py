@@ -20,7 +20,7 @@ class PartitionRates:
         self._last: dict[PartitionKey, tuple[int, int]] = {}
         self.by_partition: dict[PartitionKey, float] = {}
 
-    def take(self, at_ms: int, partitions: Iterable[PartitionStatus]) -> None:
+    def update(self, at_ms: int, partitions: Iterable[PartitionStatus]) -> None:
         """Updates the rates from one report."""
         for one in partitions:
             key = PartitionKey(one.flow, one.topic, one.partition)

@@ -39,7 +39,7 @@ class TopicToCreate:
 
 
 class TopicAdmin:
-    """An Admin changes topics of one cluster.
+    """A TopicAdmin changes topics of one cluster.
 
     Its methods return refusals as texts by topic and raise nothing for them.
     """

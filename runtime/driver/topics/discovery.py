@@ -18,13 +18,13 @@ class MirrorTopic:
     """A MirrorTopic names a source topic and its topic at the destination."""
 
     topic: str
-    there: str
+    destination_topic: str
     partitions: int
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredTopics:
-    """A Found value is the result of a comparison.
+    """A DiscoveredTopics is the result of a comparison.
 
     `create` and `grow` must be done before `copy`. `notes` name the topics that are left out, with the
     reason.
@@ -73,7 +73,7 @@ def discover(
     return DiscoveredTopics(tuple(create), tuple(grow), tuple(copy), tuple(notes))
 
 
-def taken_by(
+def selected_topics(
     flow: FlowSpec, router: Router, topics: Iterable[str], draining: Collection[str] = ()
 ) -> dict[str, str]:
     """Returns the topics that the flow copies now; a topic that is promoted on its own is left out once it

@@ -42,20 +42,20 @@ class TopicLimits:
 
 
 class MirrorTopicManager:
-    """A Mirrors object changes the mirror topics of one flow and knows their settings.
+    """A MirrorTopicManager changes the mirror topics of one flow and knows their settings.
 
     `failed` maps mirrors to the reason why a change of them failed. `done` counts the mirrors created, grown
     and edited as `topics`, `partitions` and `configs`.
     """
 
     def __init__(
-        self, flow: FlowSpec, job: JobSpec, router: Router, clusters: DriverClusters, pulse: Leadership
+        self, flow: FlowSpec, job: JobSpec, router: Router, clusters: DriverClusters, leadership: Leadership
     ) -> None:
         self._flow = flow
         self._router = router
         self._topology = job.topology
         self._clusters = clusters
-        self._pulse = pulse
+        self._leadership = leadership
         self._declared = {topic: frozenset(keys) for topic, keys in job.declared.items()}
         self._rule = MirrorRule(flow.configs.sync, flow.configs.exclude, flow.provenance == "headers")
         self._shared_rule = MirrorRule("off", [], headers=False)
@@ -66,7 +66,7 @@ class MirrorTopicManager:
         self.failed: dict[str, str] = {}
         self.done: Counter[str] = Counter()
 
-    async def bring(
+    async def update(
         self, create: Sequence[MirrorTopic], grow: Sequence[MirrorTopic], mirrors: Sequence[MirrorTopic]
     ) -> None:
         """Creates, grows and edits mirrors.
@@ -97,9 +97,13 @@ class MirrorTopicManager:
         """
         for one in create:
             if one.topic not in source_settings:
-                self.failed[one.there] = f"the settings of {one.topic} can't be read at the source"
+                self.failed[one.destination_topic] = (
+                    f"the settings of {one.topic} can't be read at the source"
+                )
         wanted = [
-            TopicToCreate(one.there, one.partitions, self._rule.wanted(source_settings[one.topic]))
+            TopicToCreate(
+                one.destination_topic, one.partitions, self._rule.wanted(source_settings[one.topic])
+            )
             for one in create
             if one.topic in source_settings
         ]
@@ -108,12 +112,12 @@ class MirrorTopicManager:
         admin = await self._clusters.admin(self._flow.destination)
         known = await self._known_settings(admin)
         wanted = [replace(one, config=supported(one.config, known)) for one in wanted]
-        await self._pulse.still()
+        await self._leadership.ensure()
         self.failed |= await admin.create(wanted)
         made = [one for one in wanted if one.name not in self.failed]
         self.done["topics"] += len(made)
         await self._await_leaders({one.name: one.partitions for one in made})
-        await self._register(made, {one.there: one.topic for one in create})
+        await self._register(made, {one.destination_topic: one.topic for one in create})
         self._read_at = -_REREAD_S
 
     async def _known_settings(self, admin: TopicAdmin) -> frozenset[str]:
@@ -159,8 +163,8 @@ class MirrorTopicManager:
         if not grow:
             return
         admin = await self._clusters.admin(self._flow.destination)
-        await self._pulse.still()
-        wanted = {one.there: one.partitions for one in grow}
+        await self._leadership.ensure()
+        wanted = {one.destination_topic: one.partitions for one in grow}
         self.failed |= await admin.grow(wanted)
         grown = {name: count for name, count in wanted.items() if name not in self.failed}
         self.done["partitions"] += len(grown)
@@ -169,7 +173,7 @@ class MirrorTopicManager:
     async def _await_leaders(self, partitions: Mapping[str, int]) -> None:
         """Waits until metadata lists the partitions with their leaders. Raises BrokerError after 20 s."""
         destination = await self._clusters.cluster(self._flow.destination)
-        self._clusters.stale(self._flow.destination)
+        self._clusters.invalidate(self._flow.destination)
         deadline = asyncio.get_running_loop().time() + _LEADERS_TIMEOUT_S
         waiting = dict(partitions)
         while waiting:
@@ -185,7 +189,7 @@ class MirrorTopicManager:
 
     async def _read(self, mirrors: Sequence[MirrorTopic]) -> None:
         now = asyncio.get_running_loop().time()
-        names = [one.there for one in mirrors]
+        names = [one.destination_topic for one in mirrors]
         if now - self._read_at < _REREAD_S:
             names = [name for name in names if name not in self._settings]
         else:
@@ -216,17 +220,17 @@ class MirrorTopicManager:
             return
         edits = {}
         for one in mirrors:
-            if one.topic in source_settings and one.there in self._settings:
-                declared = self._declared.get(one.there, frozenset())
+            if one.topic in source_settings and one.destination_topic in self._settings:
+                declared = self._declared.get(one.destination_topic, frozenset())
                 edit = self._rule_of(one.topic).edit(
-                    source_settings[one.topic], self._settings[one.there], declared
+                    source_settings[one.topic], self._settings[one.destination_topic], declared
                 )
                 if edit:
-                    edits[one.there] = edit
+                    edits[one.destination_topic] = edit
         if not edits:
             return
         admin = await self._clusters.admin(self._flow.destination)
-        await self._pulse.still()
+        await self._leadership.ensure()
         refused = await admin.edit(edits)
         self.failed |= refused
         self.done["configs"] += len(edits.keys() - refused.keys())

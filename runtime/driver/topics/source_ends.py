@@ -24,7 +24,7 @@ _EVERY_S = 5.0
 _PURPOSE = "look"
 
 
-async def keep_told(flow: DriverFlow, notes: dict[str, str]) -> None:
+async def publish_source_ends(flow: DriverFlow, notes: dict[str, str]) -> None:
     """Reports the end offsets every five seconds.
 
     A failure is noted in `notes` and retried. Raises DriverFenced.
@@ -48,7 +48,7 @@ async def _report(flow: DriverFlow) -> None:
     topics_at_source = await shared.clusters.listing(flow.spec.source)
     asked = {
         TopicPartition(topic, partition): LATEST
-        for topic in flow.taken(topics_at_source)
+        for topic in flow.selected(topics_at_source)
         for partition in topics_at_source[topic].partitions
     }
     if not asked:
@@ -61,5 +61,5 @@ async def _report(flow: DriverFlow) -> None:
             topics.setdefault(at.topic, {})[at.partition] = answer.offset
     key = job_status.encode_key(EndsKey(shared.job, flow.name))
     value = job_status.encode(SourceEnds(at_ms, topics))
-    await shared.pulse.still()
+    await shared.leadership.ensure()
     await post(shared.destination, naming.STATUS, [InternalRecord(key, value)], _PURPOSE)

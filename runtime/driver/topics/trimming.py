@@ -12,7 +12,7 @@ from runtime.ledger.scan import READ_FAILURES
 EVERY_S = 3_600.0
 
 
-async def keep_trimmed(flow: str, shared: FlowContext, notes: dict[str, str]) -> None:
+async def trim_periodically(flow: str, shared: FlowContext, notes: dict[str, str]) -> None:
     """Trims the offset map every hour.
 
     A failure is noted in `notes` and retried an hour later. Raises DriverFenced.
@@ -20,7 +20,7 @@ async def keep_trimmed(flow: str, shared: FlowContext, notes: dict[str, str]) ->
     while True:
         await asyncio.sleep(EVERY_S)
         try:
-            await shared.pulse.still()
+            await shared.leadership.ensure()
             await trim_map(shared.destination, shared.writer, flow)
             notes.pop("offset map", None)
         except (WireError, *READ_FAILURES) as error:

@@ -23,7 +23,7 @@ Report: TypeAlias = Callable[[str, int, int], None]  # activity, steps done, tot
 
 @dataclass(frozen=True, slots=True)
 class IvyDependency:
-    """A IvyDependency names one artifact."""
+    """An IvyDependency names one artifact."""
 
     organisation: str
     name: str
@@ -33,7 +33,7 @@ class IvyDependency:
 
 @dataclass(frozen=True, slots=True)
 class IvyRequest:
-    """A IvyRequest names the artifacts of one set of jars."""
+    """An IvyRequest names the artifacts of one set of jars."""
 
     name: str
     dependencies: tuple[IvyDependency, ...]

@@ -53,13 +53,13 @@ class Kit:
         ]
 
 
-def obtain(report: Report, version: str = KAFKA_VERSION) -> Kit:
+def find_kit(report: Report, version: str = KAFKA_VERSION) -> Kit:
     """Finds Java and fetches the jars of a version. Raises LabError."""
     java, known = find_java(), KafkaVersion.of(version)
     return Kit(java, jars.classpath(java, jars.broker_jars(known), report), known)
 
 
-def quicken(kit: Kit, train: Callable[[Path, Path], None]) -> None:
+def ensure_archive(kit: Kit, train: Callable[[Path, Path], None]) -> None:
     """Makes the archive if there is none: `train` runs a broker once, in a scratch folder."""
     failed = kit.archive.with_suffix(".failed")
     if kit.archive.exists() or failed.exists():

@@ -21,7 +21,7 @@ _CHUNK = 64 << 10
 
 
 class SparkProcess:
-    """An Application owns the processes of one start of a job.
+    """A SparkProcess owns the processes of one start of a job.
 
     `output` is the descriptor of its output, to be read until it is empty; `ended_at` is readable once the
     process has ended.

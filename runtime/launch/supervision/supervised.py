@@ -163,7 +163,7 @@ class SupervisedLauncher:
         raise LaunchError(
             f"the job {folder.job} did not start: {why}",
             f"read {folder.log}",
-            log.last_words(folder.log, _LINES_SHOWN, start),
+            log.log_excerpt(folder.log, _LINES_SHOWN, start),
         )
 
     def _kill(self, folder: JobFolder) -> None:

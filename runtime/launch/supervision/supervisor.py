@@ -60,9 +60,9 @@ class Supervisor:
         before = self._state
         self._install_signal_handlers()
         if revived := self._revived:
-            self._log.say("its supervisor was killed: the watchman goes on in its place")
+            self._log.write_line("its supervisor was killed: the watchman goes on in its place")
         if before.mark and not processes.sweep(marked(before.mark)):
-            self._log.say("some of the processes of the life before would not go")
+            self._log.write_line("some of the processes of the life before would not go")
         if revived and before.phase in ("stopping", "ended"):
             self._write_state("ended", application=None, why=before.why or "stopped")
             return 0
@@ -78,12 +78,12 @@ class Supervisor:
             code, up = self._run_once()
             lived = time.monotonic() - began
             if (why := self._final_reason(code, up)) is not None:
-                self._log.say(f"the job has ended: {why}")
+                self._log.write_line(f"the job has ended: {why}")
                 self._write_state("ended", application=None, why=why)
                 return 0
             self._backoff = self._backoff.failed(lived)
             why = f"ended with {code} after {lived:.0f} s"
-            self._log.say(f"{why}; it is started again in {self._backoff.delay_s:.1f} s")
+            self._log.write_line(f"{why}; it is started again in {self._backoff.delay_s:.1f} s")
             self._write_state("waiting", application=None, why=why)
             self._wait_backoff(self._backoff.delay_s)
 
@@ -106,14 +106,14 @@ class Supervisor:
         try:
             application = self._start(mark)
         except (OSError, LaunchError, BadJobSpec, subprocess.SubprocessError) as error:
-            self._log.say(f"not started: {error}")
+            self._log.write_line(f"not started: {error}")
             return int(JobExit.FAILED), False
         self._write_state(self._state.phase, application=application.identity)
         try:
             return self._await_end(application)
         finally:
             if not application.sweep():
-                self._log.say("some of its processes would not go")
+                self._log.write_line("some of its processes would not go")
             while output := application.said():
                 self._log.write(output)
             application.close()
@@ -163,7 +163,7 @@ class Supervisor:
         driver = application.driver()
         if driver is None or not processes.send(driver, signal.SIGTERM):
             return None  # not started yet: the signal is sent once it is
-        self._log.say("asked to stop")
+        self._log.write_line("asked to stop")
         return driver
 
     def _copy_output(self, application: SparkProcess) -> None:
@@ -188,7 +188,7 @@ class Supervisor:
                 if self._stopping:
                     self._write_state("stopping")  # from here on the watchman must not take over
             elif key.data == "watchman":
-                self._log.say("its watchman was killed: there is a new one")
+                self._log.write_line("its watchman was killed: there is a new one")
                 self._stop_watchman()
                 self._start_watchman()
                 self._write_state(self._state.phase)
@@ -237,7 +237,7 @@ class Supervisor:
         try:
             self._folder.note(self._state)
         except OSError as error:
-            self._log.say(f"{self._folder.state} can't be written: {error}")
+            self._log.write_line(f"{self._folder.state} can't be written: {error}")
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ Merge = Callable[[list[float]], float]
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """A Family makes the metric of one name from samples.
+    """A MetricFamily makes the metric of one name from samples.
 
     The name of a counter includes `_total`. The name of a histogram is the part before `_bucket`, `_sum` and
     `_count`.

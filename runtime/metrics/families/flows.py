@@ -10,10 +10,10 @@ from prometheus_client import Metric
 
 from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import State
-from runtime.metrics.book import MetricsSnapshot
 from runtime.metrics.families.family import MetricFamily
 from runtime.metrics.families.partitions import PartitionSample
-from runtime.metrics.picture import JobSnapshot
+from runtime.metrics.slot_metrics import MetricsSnapshot
+from runtime.metrics.snapshot import JobSnapshot
 
 ACTIONS = ("topics", "partitions", "configs")
 _FLOW = ("flow",)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client import Metric
 
 from runtime.metrics.families.family import Merge, MetricFamily, merged
-from runtime.metrics.picture import GroupSnapshot, JobSnapshot
+from runtime.metrics.snapshot import GroupSnapshot, JobSnapshot
 
 _GROUP = ("flow", "group")
 

@@ -13,9 +13,9 @@ from prometheus_client import Metric
 from runtime.contract.records.job_status import SlotView
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import PartitionState
-from runtime.metrics.book import MetricsSnapshot, ReportedPartition
 from runtime.metrics.families.family import Labels, MetricFamily, Sample, merged
-from runtime.metrics.picture import JobSnapshot
+from runtime.metrics.slot_metrics import MetricsSnapshot, ReportedPartition
+from runtime.metrics.snapshot import JobSnapshot
 
 _OLD_REPORT_MS = 15_000  # a slot reports at least every five seconds
 _LABELS = ("flow", "topic", "partition")
@@ -114,7 +114,7 @@ class PartitionSample:
     seen: ReportedPartition | None
 
 
-def partitions_told(picture: JobSnapshot, page: MetricsSnapshot) -> list[PartitionSample]:
+def partition_samples(picture: JobSnapshot, page: MetricsSnapshot) -> list[PartitionSample]:
     """Returns the present state of each partition of all flows."""
     slots = {view.slot: view for view in picture.status.slots}
     waiting = _without_slot(picture.status.slots)

@@ -13,9 +13,9 @@ from prometheus_client import Metric
 
 from runtime.contract.records.job_status import SlotState
 from runtime.contract.records.status import LATENCY_BOUNDS_MS
-from runtime.metrics.book import FlowCounts, MetricsSnapshot
 from runtime.metrics.families.family import Labels, MetricFamily, Sample
-from runtime.metrics.picture import JobSnapshot
+from runtime.metrics.slot_metrics import FlowCounts, MetricsSnapshot
+from runtime.metrics.snapshot import JobSnapshot
 
 _BOUNDS_S = [bound / 1000 for bound in LATENCY_BOUNDS_MS]
 _SLOT, _BOTH = ("slot",), ("slot", "flow")

@@ -106,7 +106,9 @@ class SourceReader:
         """Returns the producer ids whose batches must not be copied to the destination (R5)."""
         assert self._directory is not None
         home = ClusterTopic(self._context.destination.cluster_id, copy.at.topic)
-        return self._directory.going_home(producer_ids, copy.key.topic, home, self._spec.native_only)
+        return self._directory.returning_producer_ids(
+            producer_ids, copy.key.topic, home, self._spec.native_only
+        )
 
     def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
         """Returns how the partition's batches are rewritten, computed once per partition."""

@@ -21,8 +21,8 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import add_partitions
-from runtime.ledger.ledger_writer import BATCH_BYTES, send
-from runtime.ledger.records import InternalRecord, build, chunks
+from runtime.ledger.records import BATCH_BYTES, InternalRecord, build, chunks
+from runtime.ledger.transaction_writer import send
 from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.write.errors import ErrorPhase
 from runtime.slot.write.sender import ProduceSender

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.validate import checked
 from planner.kafka import topic_id_text
-from planner.model.applied import ApplyRecord
+from planner.model.outcome import ApplyRecord
 from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.state.history import read_history

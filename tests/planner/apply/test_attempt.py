@@ -4,12 +4,12 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException
 
-from planner.apply.retry import RequestGuard, attempt, refused
+from planner.apply.retry import RequestGuard, error_is_final, send_with_retries
 from planner.model.address import topic_address
 from planner.model.outcome import DONE, RequestResult, Result
 from planner.model.step import CreateTopic
 
-OPEN = RequestGuard(barred=lambda: None)
+OPEN = RequestGuard(stop_reason=lambda: None)
 
 
 def step(name: str) -> CreateTopic:
@@ -43,14 +43,14 @@ class Broker:
 
 def test_only_what_failed_for_the_moment_is_sent_again():
     broker = Broker(a=[None], b=[KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT, None])
-    verdicts = attempt([step("a"), step("b")], broker.send, refused, OPEN)
+    verdicts = send_with_retries([step("a"), step("b")], broker.send, error_is_final, OPEN)
     assert verdicts == {"a": DONE, "b": DONE}
     assert broker.asked == [["a", "b"], ["b"], ["b"]]
 
 
 def test_a_refusal_by_policy_is_final():
     broker = Broker(a=[KafkaError.POLICY_VIOLATION])
-    verdict = attempt([step("a")], broker.send, refused, OPEN)["a"]
+    verdict = send_with_retries([step("a")], broker.send, error_is_final, OPEN)["a"]
     assert verdict.result is Result.FAILED
     assert "POLICY_VIOLATION" in verdict.why
     assert len(broker.asked) == 1
@@ -58,17 +58,19 @@ def test_a_refusal_by_policy_is_final():
 
 def test_a_final_error_is_judged():
     broker = Broker(a=[KafkaError.TOPIC_ALREADY_EXISTS])
-    assert attempt([step("a")], broker.send, lambda _step, _failure: DONE, OPEN) == {"a": DONE}
+    assert send_with_retries([step("a")], broker.send, lambda _step, _failure: DONE, OPEN) == {"a": DONE}
 
 
 def test_throttling_is_waited_out():
     broker = Broker(a=[KafkaError.THROTTLING_QUOTA_EXCEEDED, None])
-    assert attempt([step("a")], broker.send, refused, OPEN) == {"a": DONE}
+    assert send_with_retries([step("a")], broker.send, error_is_final, OPEN) == {"a": DONE}
 
 
 def test_a_barred_guard_lets_nothing_through():
     broker = Broker(a=[None])
-    verdicts = attempt([step("a")], broker.send, refused, RequestGuard(lambda: "the lease is lost"))
+    verdicts = send_with_retries(
+        [step("a")], broker.send, error_is_final, RequestGuard(lambda: "the lease is lost")
+    )
     assert verdicts == {"a": RequestResult(Result.NOT_STARTED, "the lease is lost")}
     assert broker.asked == []
 
@@ -76,14 +78,16 @@ def test_a_barred_guard_lets_nothing_through():
 def test_the_guard_is_asked_before_every_try():
     answers = iter([None, "interrupted"])
     broker = Broker(a=[KafkaError.NOT_CONTROLLER])
-    verdicts = attempt([step("a")], broker.send, refused, RequestGuard(lambda: next(answers)))
+    verdicts = send_with_retries(
+        [step("a")], broker.send, error_is_final, RequestGuard(lambda: next(answers))
+    )
     assert verdicts["a"].result is Result.NOT_STARTED
     assert broker.asked == [["a"]]
 
 
 def test_it_gives_up_at_the_deadline_and_says_why():
     broker = Broker(a=[KafkaError.NOT_CONTROLLER])
-    verdict = attempt([step("a")], broker.send, refused, OPEN, within=0.3)["a"]
+    verdict = send_with_retries([step("a")], broker.send, error_is_final, OPEN, within=0.3)["a"]
     assert verdict.result is Result.FAILED
     assert "given up after" in verdict.why
     assert "NOT_CONTROLLER" in verdict.why

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka.admin import ConfigEntry, PartitionMetadata, TopicMetadata
 
-from planner.apply.handlers.create import differences
+from planner.apply.handlers.topics import differences
 from planner.model.address import topic_address
 from planner.model.step import CreateTopic
 

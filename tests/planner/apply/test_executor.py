@@ -34,11 +34,11 @@ STEPS = (
 
 
 def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
-    hands = ApplyContext(
+    context = ApplyContext(
         ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), RequestGuard(lambda: None), "", lambda: 0
     )
     events: list[Event] = []
-    summary = execute(STEPS, {"dc1": hands}, events.append, Interruption(), reporting(folder, "apply1"))
+    summary = execute(STEPS, {"dc1": context}, events.append, Interruption(), reporting(folder, "apply1"))
     return summary, events
 
 

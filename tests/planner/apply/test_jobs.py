@@ -28,8 +28,10 @@ from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
 
-PATIENT = JobTimeouts(copies=120, heard=120, goodbye=60, grace=30, sign_of_life=10)
-HASTY = JobTimeouts(copies=120, heard=6, goodbye=2, grace=1, sign_of_life=2)  # for what is waited for in vain
+PATIENT = JobTimeouts(copying_s=120, acknowledged_s=120, stopped_s=60, kill_after_s=30, heartbeat_s=10)
+HASTY = JobTimeouts(
+    copying_s=120, acknowledged_s=6, stopped_s=2, kill_after_s=1, heartbeat_s=2
+)  # for what is waited for in vain
 
 
 class Here:
@@ -38,7 +40,7 @@ class Here:
     def __init__(self, lab: Lab, name: str) -> None:
         self.endpoint = endpoint(lab, "dc1")
         self.jobs = FakeJobs()
-        self.patience = PATIENT
+        self.timeouts = PATIENT
         self.name = name
         flow = FlowSpec(name=name, source="dc2", destination="dc1", topics=SelectionSpec(include=["a"]))
         self.spec = JobSpec(
@@ -52,22 +54,22 @@ class Here:
             flows=[flow],
         )
 
-    def hands(self, barred: str | None = None, *, wait: bool = True) -> ApplyContext:
+    def context(self, stop_reason: str | None = None, *, wait: bool = True) -> ApplyContext:
         return ApplyContext(
             self.endpoint,
             Notebook(),
-            RequestGuard(lambda: barred),
+            RequestGuard(lambda: stop_reason),
             "digest",
             lambda: 42,
             launchers=self.jobs,
             wait=wait,
-            patience=self.patience,
+            timeouts=self.timeouts,
         )
 
     def perform(
-        self, step: LaunchJob | ReconfigureJob | StopJob, hands: ApplyContext | None = None
+        self, step: LaunchJob | ReconfigureJob | StopJob, context: ApplyContext | None = None
     ) -> RequestResult:
-        return HANDLERS[type(step)](hands or self.hands(), [step])[step.id]
+        return HANDLERS[type(step)](context or self.context(), [step])[step.id]
 
     def text(self, **changes: object) -> str:
         return jobspec.encode(replace(self.spec, **changes)).decode()
@@ -135,12 +137,12 @@ def test_one_that_ends_at_once_shows_the_end_of_its_log(here: Here) -> None:
     assert verdict.result is Result.FAILED
     assert "it was launched (a thread), but it ended" in verdict.why
     assert "the last line" in verdict.why
-    assert here.perform(here.launch(), here.hands(wait=False)) == DONE
+    assert here.perform(here.launch(), here.context(wait=False)) == DONE
 
 
 def test_nothing_is_started_without_the_lease(here: Here) -> None:
     for step in (here.launch(), here.tell(), here.stop()):
-        verdict = here.perform(step, here.hands("the lease is lost"))
+        verdict = here.perform(step, here.context("the lease is lost"))
         assert (verdict.result, verdict.why) == (Result.NOT_STARTED, "the lease is lost")
     assert here.jobs.calls == []
 
@@ -154,24 +156,24 @@ def test_all_jobs_are_told_before_the_first_is_waited_for(
     for one in (here, other):
         one.perform(one.launch())
     here.jobs.running[here.name].kill()
-    here.patience = HASTY
+    here.timeouts = HASTY
     steps = [here.tell(slots=3), other.tell(slots=3)]
     steps[1] = dataclasses.replace(steps[1], id="tell other")
     began = time.monotonic()
 
-    verdicts = HANDLERS[ReconfigureJob](here.hands(), steps)
+    verdicts = HANDLERS[ReconfigureJob](here.context(), steps)
 
     assert {step: one.result for step, one in verdicts.items()} == {
         "tell": Result.FAILED,
         "tell other": Result.DONE,
     }
-    assert here.jobs.updated[other.name] - began < HASTY.heard
+    assert here.jobs.updated[other.name] - began < HASTY.acknowledged_s
 
 
 def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:
     here.perform(here.launch())
     here.jobs.running[here.name].kill()
-    here.patience = HASTY
+    here.timeouts = HASTY
 
     verdict = here.perform(here.tell(slots=3))
 
@@ -181,7 +183,7 @@ def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:
 def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here) -> None:
     here.jobs.deaf = True
     here.perform(here.launch())
-    here.patience = HASTY
+    here.timeouts = HASTY
 
     assert here.perform(here.stop()) == DONE
     assert here.seen()[0] is False
@@ -201,7 +203,7 @@ def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
         "digest",
         lambda: 42,
         launchers=FakeJobs(),
-        patience=HASTY,
+        timeouts=HASTY,
     )
 
     verdict = here.perform(here.stop(), elsewhere)
@@ -213,7 +215,7 @@ def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
 def test_a_dead_job_is_stopped_and_says_so(here: Here) -> None:
     here.perform(here.launch())
     here.jobs.kill()
-    here.patience = HASTY
+    here.timeouts = HASTY
 
     assert here.perform(here.stop()) == DONE
     assert here.seen()[0] is False
@@ -225,7 +227,7 @@ def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
 
     def an_hour_early() -> bool:
         with JobWatch(here.endpoint) as watch:
-            watch.beats(here.name, 2)
+            watch.has_heartbeat(here.name, 2)
         return next(one.live for one in read_jobs(here.endpoint, "shop") if one.name == here.name)
 
     wait_for(an_hour_early)
@@ -240,7 +242,7 @@ def refused(lost: Sequence[PartitionStatus]) -> None:
 def test_no_loss_is_accepted_where_nothing_stands_still(here: Here) -> None:
     here.perform(here.launch())
 
-    said = accept_loss(here.endpoint, here.name, here.name, refused, noticed_s=0.5)
+    said = accept_loss(here.endpoint, here.name, here.name, refused, reported_s=0.5)
 
     assert said == StoppedPartitions((), ())
 

@@ -3,16 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.commands import standing
+from planner.apply.commands import stopped_partitions
 from runtime.contract.records.status import PartitionState as State
-from tests.planner.apply.test_watch import board, partition, report
+from tests.planner.apply.test_watch import partition, report, table
 
 LOST = {State.DATA_LOSS, State.RECREATED, State.DIVERGED}
 
 
 @pytest.mark.parametrize("state", State)
 def test_only_what_is_lost_can_be_accepted(state: State) -> None:
-    found = standing(board(slot=report(partition(0), partition(1, state))), "dc2", "x")
+    found = stopped_partitions(table(slot=report(partition(0), partition(1, state))), "dc2", "x")
 
     assert [one.state for one in found.over_loss] == ([state] if state in LOST else [])
     stands_otherwise = state.needs_someone and state not in LOST
@@ -23,7 +23,7 @@ def test_partitions_stand_in_order_and_another_flows_do_not_count() -> None:
     lost = [partition(number, State.DATA_LOSS) for number in (10, 2)]
     others = replace(partition(3, State.DIVERGED), flow="y")
 
-    found = standing(board(slot=report(*lost, others)), "dc2", "x")
+    found = stopped_partitions(table(slot=report(*lost, others)), "dc2", "x")
 
     assert [one.partition for one in found.over_loss] == [2, 10]
     assert found.others == ()

@@ -53,22 +53,22 @@ class Listener:
         self.said.append(what)
 
 
-def hands(*script: Shown | KafkaException, barred: str | None = None) -> tuple[ApplyContext, Listener]:
+def context(*script: Shown | KafkaException, stop_reason: str | None = None) -> tuple[ApplyContext, Listener]:
     listener = Listener()
     made = ApplyContext(
         ClusterEndpoint("dc1", "127.0.0.1:1"),
         Notebook(),
-        RequestGuard(lambda: barred),
+        RequestGuard(lambda: stop_reason),
         "",
         lambda: 0,
-        waits=listener.hear,
+        on_wait=listener.hear,
     )
     made.client = Cluster(list(script))  # type: ignore[assignment]  # all that waiting asks of a client
     return made, listener
 
 
 def test_an_answer_that_does_not_come_ends_nothing() -> None:
-    made, listener = hands(UNDER_WAY, TIMED_OUT, UNDER_WAY, MOVED)
+    made, listener = context(UNDER_WAY, TIMED_OUT, UNDER_WAY, MOVED)
 
     assert await_moved(made, [STEP]) == {"r": DONE}
     assert any("dc1 does not tell" in said and "TIMED_OUT" in said for said in listener.said)
@@ -82,7 +82,7 @@ def test_an_answer_that_does_not_come_ends_nothing() -> None:
     ],
 )
 def test_at_the_deadline_it_says_what_is_left(line: Shown | KafkaException, why: str) -> None:
-    made, _ = hands(line)
+    made, _ = context(line)
 
     verdict = await_moved(made, [STEP], within_s=0.0)["r"]
 
@@ -92,7 +92,7 @@ def test_at_the_deadline_it_says_what_is_left(line: Shown | KafkaException, why:
 
 
 def test_it_is_not_waited_for_without_the_lease() -> None:
-    made, _ = hands(TIMED_OUT, barred="the lease is lost")
+    made, _ = context(TIMED_OUT, stop_reason="the lease is lost")
 
     assert await_moved(made, [STEP])["r"].why.endswith("the brokers go on with it: the lease is lost")
 

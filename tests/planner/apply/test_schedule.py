@@ -29,43 +29,43 @@ def done(*steps: Step) -> list[StepOutcome]:
 
 def test_what_needs_nothing_goes_at_once_and_only_once():
     schedule = Schedule([create("a"), create("b")])
-    assert ids(schedule.take()) == [["create a", "create b"]]
-    assert schedule.take() == []
+    assert ids(schedule.next_batches()) == [["create a", "create b"]]
+    assert schedule.next_batches() == []
 
 
 def test_a_step_waits_for_all_it_needs():
     a, b = create("a"), create("b")
     schedule = Schedule([a, b, own("x", needs=("create a", "create b"))])
-    schedule.take()
-    assert schedule.over(done(a)) == []
-    assert schedule.take() == []
-    schedule.over(done(b))
-    assert ids(schedule.take()) == [["own x"]]
+    schedule.next_batches()
+    assert schedule.finish(done(a)) == []
+    assert schedule.next_batches() == []
+    schedule.finish(done(b))
+    assert ids(schedule.next_batches()) == [["own x"]]
 
 
 def test_a_failure_skips_everything_behind_it_and_nothing_else():
     a, b = create("a"), create("b")
     schedule = Schedule([a, b, own("a", ("create a",)), own("a2", ("own a",)), own("b", ("create b",))])
-    schedule.take()
-    lost = schedule.over([StepOutcome(a, Result.FAILED, "refused"), *done(b)])
-    assert {outcome.step.id: outcome.why for outcome in lost} == {
+    schedule.next_batches()
+    skipped = schedule.finish([StepOutcome(a, Result.FAILED, "refused"), *done(b)])
+    assert {outcome.step.id: outcome.why for outcome in skipped} == {
         "own a": "because create topic.dc1.a was not done",
         "own a2": "because create topic.dc1.a was not done",
     }
-    assert ids(schedule.take()) == [["own b"]]
-    assert schedule.rest() == []
+    assert ids(schedule.next_batches()) == [["own b"]]
+    assert schedule.not_started() == []
 
 
 def test_what_was_never_handed_out_is_the_rest():
     a = create("a")
     schedule = Schedule([a, own("a", ("create a",))])
-    assert [step.id for step in schedule.rest()] == ["create a", "own a"]
-    schedule.take()
-    assert [step.id for step in schedule.rest()] == ["own a"]
+    assert [step.id for step in schedule.not_started()] == ["create a", "own a"]
+    schedule.next_batches()
+    assert [step.id for step in schedule.not_started()] == ["own a"]
 
 
 def test_a_need_outside_the_plan_is_no_obstacle():
-    assert ids(Schedule([own("a", ("elsewhere",))]).take()) == [["own a"]]
+    assert ids(Schedule([own("a", ("elsewhere",))]).next_batches()) == [["own a"]]
 
 
 def test_batches_are_of_one_cluster_and_one_kind():

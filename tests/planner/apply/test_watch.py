@@ -45,7 +45,7 @@ def report(*partitions: PartitionStatus, driver: str = "new") -> SlotReport:
     return SlotReport(driver=driver, attempt=1, status=status)
 
 
-def board(
+def table(
     status: JobStatus | None = STATUS, spec: JobSpec | None = SPEC, slot: SlotReport | None = None
 ) -> JobStatusTable:
     slot = slot if slot is not None else report(partition(0), partition(1))
@@ -55,7 +55,7 @@ def board(
         SlotKey("dc2", 0): slot,
     }
     made = JobStatusTable()
-    made.take(
+    made.update(
         TopicRecord(job_status.encode_key(key), job_status.encode(value), 0, number)
         for number, (key, value) in enumerate(said.items())
         if value is not None
@@ -64,35 +64,35 @@ def board(
 
 
 def test_it_copies() -> None:
-    assert not_copying(SPEC, {"x": 1}, board(), "old") == ""
+    assert not_copying(SPEC, {"x": 1}, table(), "old") == ""
 
 
 @pytest.mark.parametrize(
     ("seen", "missing"),
     [
-        (board(status=None), "it has not said anything yet"),
-        (board(replace(STATUS, driver="old")), "it has not said anything yet"),
+        (table(status=None), "it has not said anything yet"),
+        (table(replace(STATUS, driver="old")), "it has not said anything yet"),
         (
-            board(replace(STATUS, state="starting", trouble="no coordinator")),
+            table(replace(STATUS, state="starting", trouble="no coordinator")),
             "it is starting: no coordinator",
         ),
-        (board(spec=None), "it does not run by its new spec yet"),
-        (board(spec=replace(SPEC, slots=5)), "it does not run by its new spec yet"),
-        (board(replace(STATUS, flows=[])), "flow.x does not copy yet: it is being taken over"),
+        (table(spec=None), "it does not run by its new spec yet"),
+        (table(spec=replace(SPEC, slots=5)), "it does not run by its new spec yet"),
+        (table(replace(STATUS, flows=[])), "flow.x does not copy yet: it is being taken over"),
         (
-            board(replace(STATUS, flows=[replace(VIEW, generation=0, why="dc1 does not answer")])),
+            table(replace(STATUS, flows=[replace(VIEW, generation=0, why="dc1 does not answer")])),
             "flow.x does not copy yet: dc1 does not answer",
         ),
         (
-            board(replace(STATUS, flows=[replace(VIEW, topics=0, partitions=0)])),
+            table(replace(STATUS, flows=[replace(VIEW, topics=0, partitions=0)])),
             "flow.x copies 0 of 1 topics yet: it looks for its topics",
         ),
         (
-            board(slot=report(partition(0), partition(1, PartitionState.STARTING))),
+            table(slot=report(partition(0), partition(1, PartitionState.STARTING))),
             "flow.x: 1 of 2 partitions copy yet",
         ),
         (
-            board(
+            table(
                 replace(STATUS, slots=[SlotView(slot=0, state="waiting", since_ms=0, why="no memory")]),
                 slot=report(partition(0), partition(1), driver="old"),
             ),
@@ -108,7 +108,7 @@ def test_a_paused_flow_needs_its_generation_alone() -> None:
     spec = replace(SPEC, flows=[replace(FLOW, state="paused")])
     paused = replace(STATUS, flows=[FlowView(flow="x", state="paused", generation=3)])
 
-    assert not_copying(spec, {}, board(paused, spec, report()), "old") == ""
+    assert not_copying(spec, {}, table(paused, spec, report()), "old") == ""
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_paused_flow_needs_its_generation_alone() -> None:
 )
 def test_topics_that_are_promoted_are_waited_for(view: FlowView, missing: str) -> None:
     spec = replace(SPEC, flows=[replace(FLOW, promoted=["b", "pay"])])
-    seen = board(replace(STATUS, flows=[view]), spec)
+    seen = table(replace(STATUS, flows=[view]), spec)
 
     found = not_copying(spec, {}, seen, "old")
 
@@ -141,7 +141,7 @@ ENDED = FlowView(flow="x", state="promoted", generation=4, ended=True)
 )
 def test_one_that_ends_is_waited_for(view: FlowView, missing: str) -> None:
     spec = replace(SPEC, flows=[replace(FLOW, state="promoted")])
-    seen = board(replace(STATUS, flows=[view]), spec, report())
+    seen = table(replace(STATUS, flows=[view]), spec, report())
 
     found = not_copying(spec, {}, seen, "old")
 
@@ -149,7 +149,7 @@ def test_one_that_ends_is_waited_for(view: FlowView, missing: str) -> None:
 
 
 def test_what_is_not_copied_yet_is_counted_by_flow() -> None:
-    seen = board(slot=report(partition(0, lag=7), partition(1, lag=5)))
+    seen = table(slot=report(partition(0, lag=7), partition(1, lag=5)))
 
     assert seen.lag("dc2") == {"x": 12}
 
@@ -158,7 +158,7 @@ def test_what_a_newer_release_says_is_not_guessed_at() -> None:
     made = JobStatusTable()
     key = job_status.encode_key(SpecKey("dc2"))
 
-    made.take(
+    made.update(
         [
             TopicRecord(key, b"\x63{}", 0, 0),
             TopicRecord(b'["job","dc2"]', b"\x63", 0, 1),

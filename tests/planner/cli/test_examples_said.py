@@ -18,7 +18,7 @@ from planner.model.address import Kind
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import Disown, Own
-from planner.observe.imported import imported
+from planner.observe.imported import import_topology
 from planner.plan import make_plan
 from planner.render.yaml.topology import topology_yaml
 from tests.fakes.simulated import simulate
@@ -89,7 +89,7 @@ def test_a_migration_ends_without_the_old_cluster_and_takes_nothing_from_the_new
     new = seen.reachable("new")
     assert new is not None
     after.write_text(
-        topology_yaml(imported("migration", checked(file, ()).topology.clusters, [new]).topology)
+        topology_yaml(import_topology("migration", checked(file, ()).topology.clusters, [new]).topology)
     )
     seen = Observed({"new": new})
     plan = planned(after, seen)

@@ -6,7 +6,7 @@ import pytest
 
 from planner.cli.failback_edit import with_ways_home
 from planner.config import load
-from planner.graph.failback import homecomings
+from planner.graph.failback import pending_failbacks
 from planner.model.diagnostic import ExitCode
 from tests.planner.cli.shop import HEAD, refused, shop
 
@@ -23,9 +23,9 @@ TAKEN = "  - {name: gone-back, from: dc2, to: dc1, topics: {include: z}}\n"
         (ACTIVE, ["dc1"], ExitCode.REFUSED, "no flow out of dc1 was promoted or failed over"),
         (ACTIVE, ["dc1", "--switch"], ExitCode.REFUSED, "no flow out of dc1 was promoted or failed over"),
         (ACTIVE, ["dc2"], ExitCode.ERROR, "no flow out of dc2 was promoted or failed over"),
-        (GONE, ["dc1", "--switch"], ExitCode.REFUSED, "nothing of flow.gone was brought home yet"),
+        (GONE, ["dc1", "--switch"], ExitCode.REFUSED, "nothing of flow.gone was copied back yet"),
         (GONE + HOME, ["dc1", "--switch"], ExitCode.REFUSED, "once dc2 is back: repl failback dc2"),
-        (GONE, ["dc1"], ExitCode.ERROR, "nothing can come home to dc1 yet"),
+        (GONE, ["dc1"], ExitCode.ERROR, "nothing can be copied back to dc1 yet"),
     ],
 )
 def test_nothing_came_of_it(
@@ -42,14 +42,14 @@ def test_nothing_came_of_it(
 def test_its_name_is_another_flows(tmp_path: Path) -> None:
     topology = load(shop(tmp_path, GONE + TAKEN), ())
 
-    with pytest.raises(Exception, match="would be called gone-back, and that is another flow"):
-        with_ways_home(topology, homecomings(topology, "dc1"))
+    with pytest.raises(Exception, match="would be gone-back, and another flow has that name"):
+        with_ways_home(topology, pending_failbacks(topology, "dc1"))
 
 
 def test_the_way_home_of_a_second_failback_is_the_one_that_is_there(tmp_path: Path) -> None:
     file = shop(tmp_path, GONE + HOME.replace("failed_over", "promoted"))
     topology = load(file, ())
 
-    after = with_ways_home(topology, homecomings(topology, "dc1"))
+    after = with_ways_home(topology, pending_failbacks(topology, "dc1"))
 
     assert after == {file: HEAD + GONE + HOME.replace("failed_over", "active")}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.apply.launching import LaunchFailed
+from planner.apply.context import LaunchFailed
 from planner.cli.launching import LauncherAdapter, home_of
 from planner.model.diagnostic import SourceLocation
 from planner.model.plan import Mode, Plan

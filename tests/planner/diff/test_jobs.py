@@ -10,12 +10,21 @@ from planner.diff.record import flow_entry, job_entry
 from planner.graph import expand
 from planner.model.address import Kind, flow_address, job_address
 from planner.model.change import Action, Change
-from planner.model.live import LiveJob
-from planner.model.observed import Observed, Unreachable
+from planner.model.observed import LiveJob, Observed, Unreachable
 from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob
-from planner.model.topology import Cluster, Flow, FlowState, Job, SecretRef, StartAt, StartAtOffsets, Topology
+from planner.model.topology import (
+    Cluster,
+    Flow,
+    FlowState,
+    Job,
+    SecretRef,
+    Selection,
+    StartAt,
+    StartAtOffsets,
+    Topology,
+)
 from planner.plan import make_plan
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
@@ -113,6 +122,43 @@ def test_an_edited_flow_is_told_without_a_restart() -> None:
     }
     assert moved(found["flow.orders"]) == {"rate_limit": ("not set", "50MB/s")}
     assert found["job.dc2"].reason == "reconfigured without a restart: flow.orders"
+
+
+STAY = "mirror topics that it no longer fills stay as they are"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "notes"),
+    [
+        (Selection(("orders",)), Selection(("orders", "payments")), ()),
+        (Selection(("orders", "payments")), Selection(("orders",)), (STAY,)),
+        (Selection((".*",)), Selection((".*",), ("tmp",)), (STAY,)),
+        (Selection((".*",), ("tmp",)), Selection((".*",)), ()),
+        (Selection((".*",), default_exclude=False), Selection((".*",)), (STAY,)),
+        (Selection((".*",)), Selection((".*",), default_exclude=False), ()),
+    ],
+)
+def test_a_flow_that_may_copy_fewer_topics_says_that_their_mirrors_stay(
+    before: Selection, after: Selection, notes: tuple[str, ...]
+) -> None:
+    shop = topology(replace(ORDERS, topics=after))
+
+    found = changes(shop, applied(topology(replace(ORDERS, topics=before))))
+
+    assert found["flow.orders"].notes == notes
+
+
+def test_another_provenance_says_why() -> None:
+    over = replace(ORDERS, state=FlowState.FAILED_OVER)
+    back = Flow("back", "dc2", "dc1", Selection((".*",)), job="dc1", reverse_of="orders")
+    shop = topology(over, back)
+
+    (field,) = [
+        one for one in changes(shop, applied(topology(over)))["flow.orders"].fields if one.key == "provenance"
+    ]
+
+    assert (field.old, field.new) == ("off", "batch")
+    assert field.note.startswith("auto: ")
 
 
 def test_a_pause() -> None:

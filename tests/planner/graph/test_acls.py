@@ -3,7 +3,7 @@
 import pytest
 
 from planner.graph import expand
-from planner.graph.prefix import prefix_there
+from planner.graph.acls import destination_prefix
 from planner.model.desired import Declared, Desired, MirroredBy
 from planner.model.topology import AclRule, Cluster, FlowState, Protect, SecretRef
 from runtime.contract.spec.rename import Match, Rename, Table, Template
@@ -175,7 +175,7 @@ def test_rules_that_cannot_be_read_are_held_as_they_are() -> None:
 )
 def test_a_prefix_at_the_other_side(rename: Rename, prefix: str, there: str | None) -> None:
     assert (
-        prefix_there(CompiledRoute(Route("f", "dc1", "dc2", SelectionRules((".*",)), rename)), prefix)
+        destination_prefix(CompiledRoute(Route("f", "dc1", "dc2", SelectionRules((".*",)), rename)), prefix)
         == there
     )
 
@@ -185,7 +185,7 @@ def test_a_prefix_on_the_way_back(rename: Rename, there: str | None) -> None:
     way = CompiledRoute(
         Route("back", "dc2", "dc1", SelectionRules(()), rename, undoes=SelectionRules((".*",)))
     )
-    assert prefix_there(way, "pay") == there
+    assert destination_prefix(way, "pay") == there
 
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.username": "repl"}

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.graph.failback import Failback, came_home, homecomings, without_carried
+from planner.graph.failback import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.topology import Flow, FlowState, Selection
 from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import flow, topology
@@ -24,40 +24,40 @@ def test_flows_out_of_the_cluster_that_ended_come_home() -> None:
         flow("i=dc2>dc1", "d", state=PROMOTED),
     )
 
-    assert names(homecomings(shop, "dc1")) == [("f", "f-back", False), ("g", "g-back", False)]
+    assert names(pending_failbacks(shop, "dc1")) == [("f", "f-back", False), ("g", "g-back", False)]
 
 
 def test_by_the_job_that_is_there() -> None:
     shop = topology(replace(THERE, state=FAILED_OVER), flow("i=dc2>dc1", "d", job="into-dc1"))
 
-    assert [one.job for one in homecomings(shop, "dc1")] == ["into-dc1"]
-    assert [one.job for one in homecomings(topology(replace(THERE, state=FAILED_OVER)), "dc1")] == [""]
+    assert [one.job for one in pending_failbacks(shop, "dc1")] == ["into-dc1"]
+    assert [one.job for one in pending_failbacks(topology(replace(THERE, state=FAILED_OVER)), "dc1")] == [""]
 
 
 def test_by_the_way_home_that_is_there() -> None:
     shop = topology(replace(THERE, state=FAILED_OVER), replace(BACK, name="x"))
 
-    assert names(homecomings(shop, "dc1")) == [("f", "x", True)]
+    assert names(pending_failbacks(shop, "dc1")) == [("f", "x", True)]
 
 
 def test_a_promoted_way_home_is_at_home_already() -> None:
     shop = topology(THERE, replace(BACK, state=PROMOTED))
 
-    assert homecomings(shop, "dc2") == []
-    assert names(came_home(shop, "dc1")) == [("f", "f-back", True)]
+    assert pending_failbacks(shop, "dc2") == []
+    assert names(resumed_failbacks(shop, "dc1")) == [("f", "f-back", True)]
 
 
 def test_the_other_side_was_lost_meanwhile_so_the_flow_is_the_way_home_of_its_way_home() -> None:
     shop = topology(replace(THERE, state=FAILED_OVER), replace(BACK, state=FAILED_OVER))
 
-    assert names(homecomings(shop, "dc2")) == [("f-back", "f", True)]
+    assert names(pending_failbacks(shop, "dc2")) == [("f-back", "f", True)]
 
 
 def left_out(there: Flow, *others: Flow) -> tuple[tuple[str, ...], bool]:
     shop = topology(replace(there, state=FAILED_OVER), *others)
-    (one,) = homecomings(shop, "dc1")
-    found = without_carried(one, shop, ["a.x", "b"], ["a.x", "b", "z"])
-    return found.exclude, found.carried
+    (one,) = pending_failbacks(shop, "dc1")
+    found = without_covered(one, shop, ["a.x", "b"], ["a.x", "b", "z"])
+    return found.exclude, found.covered
 
 
 def test_what_another_flow_brings_home_already() -> None:

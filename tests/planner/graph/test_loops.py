@@ -3,9 +3,9 @@
 import pytest
 
 from planner.graph import expand
-from planner.graph.provenance import rounds_of
-from planner.graph.sample import sample
-from planner.graph.topic_graph import CopyEdge, TopicNode, rounds
+from planner.graph.provenance import replication_loops
+from planner.graph.replication_graph import sample_name
+from planner.graph.topic_graph import CopyEdge, TopicNode, strongly_connected
 from planner.model.topology import Flow, FlowState, Provenance, Selection
 from runtime.contract.spec.rename import Match, Table, Template
 from tests.planner.graph.build import cluster, flow, observed, topology
@@ -111,7 +111,9 @@ def edges(*pairs: str) -> list[CopyEdge]:
     ],
 )
 def test_rounds_are_found_sources_first(pairs: str, expected: list[str]) -> None:
-    assert ["".join(node.cluster for node in one) for one in rounds(edges(*pairs.split()))] == expected
+    assert [
+        "".join(node.cluster for node in one) for one in strongly_connected(edges(*pairs.split()))
+    ] == expected
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_rounds_are_found_sources_first(pairs: str, expected: list[str]) -> None
     ],
 )
 def test_a_tree_of_pairs_holds_no_longer_loop(pairs: str, longer: list[bool]) -> None:
-    assert sorted(one.longer for one in rounds_of(edges(*pairs.split()))) == longer
+    assert sorted(one.longer for one in replication_loops(edges(*pairs.split()))) == longer
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_a_tree_of_pairs_holds_no_longer_loop(pairs: str, longer: list[bool]) ->
     ],
 )
 def test_a_name_for_a_regex(pattern: str, name: str | None) -> None:
-    assert sample(pattern) == name
+    assert sample_name(pattern) == name
 
 
 def test_samples_are_never_made_into_topics() -> None:

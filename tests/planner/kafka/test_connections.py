@@ -44,7 +44,7 @@ def silent(asked: Asked) -> tuple[bytes, ...] | None:
 def test_silence_ends_the_wait(loop: LoopThread) -> None:
     with HostileBroker(Fault(silent)) as broker:
         connection = opened(loop, broker)
-        connection.bear(0.3)
+        connection.set_timeout(0.3)
         with pytest.raises(NoAnswer, match=r"has not answered for 0\.3 s"):
             connection.call(AnyMetadataRequest(()))
 

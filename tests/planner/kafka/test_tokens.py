@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from planner.kafka.connections.failure import Refused
-from planner.kafka.connections.tokens import token_of
+from planner.kafka.tokens import token_of
 from runtime.contract.client.token_endpoint import ALLOW_INSECURE
 from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
 

@@ -23,11 +23,11 @@ from tests.records import create_topic, wait_for
 
 
 def observer(
-    *endpoints: ClusterEndpoint, timeout_s: float = 10.0, sooner_s: Mapping[str, float] = NO_LIMITS
+    *endpoints: ClusterEndpoint, timeout_s: float = 10.0, shorter_timeouts_s: Mapping[str, float] = NO_LIMITS
 ) -> Observer:
     clusters = {one.cluster: Cluster(one.cluster, one.bootstrap) for one in endpoints}
     known = {one.cluster: one for one in endpoints}
-    return Observer(clusters, known, timeout_s=timeout_s, sooner_s=sooner_s)
+    return Observer(clusters, known, timeout_s=timeout_s, shorter_timeouts_s=shorter_timeouts_s)
 
 
 def unreachable(one: ClusterEndpoint, timeout_s: float = 10.0) -> Unreachable:
@@ -104,7 +104,7 @@ def test_a_port_that_keeps_silent_is_given_up_in_time(listener: Listen) -> None:
 
 def test_only_who_is_given_up_is_waited_for_less(listener: Listen) -> None:
     dc1, dc2 = (replace(listener(lambda connection: KEEP), cluster=name) for name in ("dc1", "dc2"))
-    with observer(dc1, dc2, timeout_s=1.0, sooner_s={"dc1": 0.25, "dc2": 60.0}) as reading:
+    with observer(dc1, dc2, timeout_s=1.0, shorter_timeouts_s={"dc1": 0.25, "dc2": 60.0}) as reading:
         found = reading.names().clusters
     whys = [one.why for one in found.values() if isinstance(one, Unreachable)]
     sooner, waited = (float(why.split(" for ")[-1].removesuffix(" s")) for why in whys)

@@ -4,7 +4,7 @@ import pytest
 
 from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster
 from planner.model.topology import AclRule, Cluster
-from planner.observe.imported import imported, wanted_of
+from planner.observe.imported import import_request, import_topology
 from planner.render.yaml.topology import topology_yaml
 from tests.fakes.states import cluster, live, uneven
 
@@ -13,12 +13,14 @@ READ = AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "AL
 
 
 def text_of(*clusters: ObservedCluster, pattern: str | None = None) -> str:
-    found = imported("t", {"dc1": DC1, "dc2": DC2}, clusters, pattern)
+    found = import_topology("t", {"dc1": DC1, "dc2": DC2}, clusters, pattern)
     return topology_yaml(found.topology)
 
 
 def said(*clusters: ObservedCluster, pattern: str | None = None) -> list[str]:
-    return [one.summary for one in imported("t", {"dc1": DC1, "dc2": DC2}, clusters, pattern).diagnostics]
+    return [
+        one.summary for one in import_topology("t", {"dc1": DC1, "dc2": DC2}, clusters, pattern).diagnostics
+    ]
 
 
 def test_only_what_is_set_explicitly_is_written_in_words_that_people_use() -> None:
@@ -62,9 +64,9 @@ def test_a_setting_that_one_topic_lacks_is_no_default() -> None:
 )
 def test_which_topics_are_taken(pattern: str | None, names: list[str]) -> None:
     there = cluster(live("orders"), live("payments"), live("__debezium"))
-    found = imported("t", {"dc1": DC1}, [there], pattern).topology
+    found = import_topology("t", {"dc1": DC1}, [there], pattern).topology
     assert [topic.name for topic in found.topics] == names
-    assert sorted(wanted_of(there, pattern).configs) == names
+    assert sorted(import_request(there, pattern).configs) == names
 
 
 def test_what_is_left_out_is_said() -> None:

@@ -2,7 +2,7 @@
 
 from planner.model.diagnostic import ExitCode, Severity
 from planner.model.topology import Cluster
-from planner.observe.pins import same_cluster, wrong_clusters
+from planner.observe.observer import same_cluster, wrong_clusters
 
 PINNED = Cluster("dc1", "a:9092", id="AAA")
 FREE = Cluster("dc2", "b:9092")

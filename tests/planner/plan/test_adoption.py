@@ -5,7 +5,7 @@ from planner.model.change import Action, Change
 from planner.model.owned import RegistryEntry
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, Own
-from planner.plan.adoption import adoption
+from planner.plan.make import adoption
 
 ALIKE, OTHER, FAR = topic_address("dc1", "a"), topic_address("dc1", "b"), topic_address("dc2", "a")
 

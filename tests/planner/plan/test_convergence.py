@@ -15,7 +15,7 @@ from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.topology import Topic, Topology
 from planner.plan import make_plan
-from planner.plan.agreement.still_done import undone
+from planner.plan.agreement.still_done import no_longer_done
 from tests.fakes.simulated import simulate
 from tests.fakes.worlds import states, topologies
 from tests.planner.plan.jobs import dead
@@ -49,7 +49,7 @@ def test_a_plan_after_apply_is_empty(shop: Topology, seen: Observed) -> None:
     desired, again = planned(shop, after)
 
     assert left_to_do(again) == []
-    assert undone(plan.steps, {step.id for step in plan.steps}, after) == ()
+    assert no_longer_done(plan.steps, {step.id for step in plan.steps}, after) == ()
     drifted = [change for change in drift(desired, after) if change.action is not Action.NO_OP]
     assert drifted == []
 
@@ -71,7 +71,7 @@ def test_whatever_ran_before_and_died_since(
     desired, again = planned(shop, after)
 
     assert left_to_do(again) == []
-    assert undone(plan.steps, {step.id for step in plan.steps}, after) == ()
+    assert no_longer_done(plan.steps, {step.id for step in plan.steps}, after) == ()
     needed = {(job.spec.destination, job.job.name) for job in desired.jobs if job.spec and job.needed}
     ends = {name: after.clusters[name] for name in ("dc1", "dc2")}
     running = {(name, job.name) for name, one in ends.items() for job in one.jobs if job.live}  # type: ignore[union-attr]

@@ -96,11 +96,11 @@ def test_what_a_user_sees() -> None:
 
     shown = "\n".join(text(plan(shop(to("dc3")), lagging)))
 
-    assert "# flow.x must be replaced (moves from dc2 to dc3: it ends there, and begins here)" in shown
+    assert "# flow.x must be replaced (moves from dc2 to dc3: it ends at dc2 first)" in shown
     assert "~ to: dc2 -> dc3" in shown
     assert "! at dc2: leaves 12 records uncopied at the source" in shown
-    assert "! nothing of it is at dc3: it begins there by its start, earliest" in shown
-    assert "# job.main must be replaced (moves from dc2 to dc3: stopped there, then started here)" in shown
+    assert "! nothing of it is at dc3: it begins by its start, earliest" in shown
+    assert "# job.main must be replaced (moves from dc2 to dc3: stopped at dc2 first)" in shown
     assert "~ destination: dc2 -> dc3" in shown
 
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from planner.model.address import Address, Kind, topic_address
-from planner.model.applied import ApplyRecord, StepResult
 from planner.model.change import SENSITIVE, Action
 from planner.model.observed import (
     ConfigSource,
@@ -13,6 +12,7 @@ from planner.model.observed import (
     ObservedTopic,
     Unreachable,
 )
+from planner.model.outcome import ApplyRecord, StepResult
 from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,

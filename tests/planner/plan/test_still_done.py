@@ -13,7 +13,7 @@ from planner.model.plan import Plan
 from planner.model.step import CreateAcl, Own
 from planner.model.topology import AclRule, FlowState, OnRemove
 from planner.plan import make_plan
-from planner.plan.agreement.still_done import undone
+from planner.plan.agreement.still_done import no_longer_done
 from tests.fakes.simulated import simulate
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, live, observed, owned, topology, wanted
 from tests.planner.plan.jobs import applied, dead, plan
@@ -44,7 +44,7 @@ AFTER = simulate(made().steps, BEFORE)
 def said(now: Observed, done: frozenset[str] | None = None) -> list[str]:
     steps = made().steps
     ids = frozenset(step.id for step in steps) if done is None else done
-    return [f"{one.address} {one.summary}" for one in undone(steps, ids, now)]
+    return [f"{one.address} {one.summary}" for one in no_longer_done(steps, ids, now)]
 
 
 def with_topics(*changed: ObservedTopic, without: str = "") -> Observed:
@@ -116,7 +116,7 @@ RULE_MADE = CreateAcl("create", Address(Kind.ACL, "dc1", RULE.name), "dc1", RULE
 
 @pytest.mark.parametrize(("acls", "differences"), [([RULE], []), ([], ["was deleted since"]), (None, [])])
 def test_a_rule_that_was_made(acls: list[AclRule] | None, differences: list[str]) -> None:
-    found = undone([RULE_MADE], {"create"}, observed(cluster(acls=acls)))
+    found = no_longer_done([RULE_MADE], {"create"}, observed(cluster(acls=acls)))
 
     assert [one.summary for one in found] == differences
 
@@ -132,8 +132,8 @@ def test_what_a_rule_was_announced_as_tells_nothing_of_how_it_ended() -> None:
     )
     now = observed(cluster(acls=[RULE], owned=[entry]))
 
-    assert undone(steps, {"announce", "create"}, now) == ()
-    assert undone(steps, {"announce", "create", "own"}, now) == ()
+    assert no_longer_done(steps, {"announce", "create"}, now) == ()
+    assert no_longer_done(steps, {"announce", "create", "own"}, now) == ()
 
 
 X = flow("x")
@@ -150,7 +150,7 @@ X = flow("x")
 def test_a_job_that_changed_since(now: Observed, differences: list[str]) -> None:
     steps = plan(topology(X)).steps
 
-    found = {one.summary for one in undone(steps, {step.id for step in steps}, now)}
+    found = {one.summary for one in no_longer_done(steps, {step.id for step in steps}, now)}
 
     assert set(differences) <= found
     assert bool(found) is bool(differences)
@@ -165,6 +165,6 @@ def test_a_job_that_ended_its_flow_and_was_stopped() -> None:
     again = tuple(replace(job, live=True) for job in there.jobs)
 
     ids = {step.id for step in ended.steps}
-    assert undone(ended.steps, ids, after) == ()
-    found = undone(ended.steps, ids, Observed({**after.clusters, "dc2": replace(there, jobs=again)}))
+    assert no_longer_done(ended.steps, ids, after) == ()
+    found = no_longer_done(ended.steps, ids, Observed({**after.clusters, "dc2": replace(there, jobs=again)}))
     assert [one.summary for one in found] == ["runs again since"]

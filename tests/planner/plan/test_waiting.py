@@ -13,7 +13,7 @@ from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import WAITS, PlannedFlow
 from planner.model.topology import Cluster
 from planner.plan import with_diagnostics
-from planner.plan.waiting import warnings_of
+from planner.plan.consequences import warnings_of
 from planner.render.plan.words import summary_line
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join

@@ -52,4 +52,5 @@ def test_a_group_subscribes_to_what_all_flows_into_a_cluster_made_of_its_topics(
     assert [one.plain for one in subscription_lines(groups)] == [
         "  audit    at dc2: dc1.orders",
         "  billing  at dc2: dc1.orders,dc1.payments,dc1.refunds",
+        "They need isolation.level=read_committed: Kafka's default also shows copies that were aborted.",
     ]

@@ -13,8 +13,7 @@ from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.model.topology import Cluster, OnRemove, SecretRef, Setting
 from planner.plan import make_plan, with_diagnostics
-from planner.plan.digest import digest_of
-from planner.plan.plain import plain
+from planner.plan.serialize import digest_of, plain
 from planner.state import planfile
 from tests.fakes.states import (
     acl,

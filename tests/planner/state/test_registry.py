@@ -4,8 +4,8 @@ import pytest
 
 from planner.kafka import producer
 from planner.model.address import topic_address
-from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import Failure
+from planner.model.outcome import ApplyRecord, StepResult
 from planner.model.owned import RegistryEntry
 from planner.model.topology import Internal, OnRemove
 from planner.state import log

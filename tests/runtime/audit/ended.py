@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import GenerationKey
 from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import LedgerWriter, fence
 from runtime.ledger.orphans import OrphanMarks, leave_orphans
+from runtime.ledger.transaction_writer import TransactionWriter, fence
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Driver, Side
 
@@ -25,7 +25,7 @@ def end_flow(driver: Driver, flow: str) -> None:
             await ledger.refresh(flow)
             before = ledger.generation(flow)
             assert before is not None
-            writer = await LedgerWriter.open(destination, driver_transactional_id(driver.job))
+            writer = await TransactionWriter.open(destination, driver_transactional_id(driver.job))
             after = replace(before, number=before.number + 1, state="failed_over")
             await writer.commit({GenerationKey(flow): after})
             assert not await fence(destination, before.transactional_ids, within=PATIENCE_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.audit.read.clients_facts import ClientFacts, topics_seen
+from runtime.audit.read.clients_facts import ClientFacts, topic_views
 from runtime.audit.read.clients_members import GroupDescription, GroupMember
 from runtime.contract.views.clients_view import TopicClients
 from runtime.kafka.protocol.hanging import ActiveProducer
@@ -23,7 +23,7 @@ def seen(**changes: Any) -> TopicClients:
         "offsets": {"billing": {ORDERS[0]: 70, ORDERS[1]: 90}},
         **changes,
     }
-    (topic,) = topics_seen(ClientFacts(**facts))
+    (topic,) = topic_views(ClientFacts(**facts))
     return topic
 
 

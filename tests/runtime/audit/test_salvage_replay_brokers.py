@@ -19,7 +19,7 @@ from runtime.replay.request import (
     encode_part,
     encode_request,
 )
-from runtime.replay.task import run_task
+from runtime.replay.task import replay_partitions
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
@@ -139,7 +139,7 @@ def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> 
     )
 
     def one() -> ReplayedPartition:
-        (told,) = run_task(request, [encode_part(part)])
+        (told,) = replay_partitions(request, [encode_part(part)])
         return decode_replayed(told)
 
     with ThreadPoolExecutor(3) as threads:

@@ -19,7 +19,7 @@ from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, ProgressKey
 from runtime.contract.records.offset_map import Run
 from runtime.lab.lab import Lab
-from runtime.ledger.ledger_writer import LedgerWriter
+from runtime.ledger.transaction_writer import TransactionWriter
 from tests.commands import begin, repl
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Side
@@ -287,5 +287,5 @@ async def _ledger(world: World, topics: Sequence[str]) -> None:
             )
             done, _ = advance(begun, Advance(COUNT, 0, (Run(0, 0, COUNT),)), 1, AT)
             records[ProgressKey(PartitionKey("verify-forged", topic, 0))] = done
-        writer = await LedgerWriter.open(destination, "verify-forger")
+        writer = await TransactionWriter.open(destination, "verify-forger")
         await writer.commit(records)

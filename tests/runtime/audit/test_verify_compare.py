@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.audit.verify.compare import ComparedRecord, RecordComparer, RecordContent, condensed
-from runtime.audit.verify.name import named
+from runtime.audit.verify.differences import differences_of
 from runtime.contract.views.verify_view import Difference
 
 
@@ -33,18 +33,18 @@ def compare(
     others = set(foreign)
     there = [ComparedRecord(at, None if at in others else at, print_(one)) for at, one in destination]
     while not comparer.done:
-        if comparer.wants_here:
-            comparer.here(here[:3])
+        if comparer.wants_source:
+            comparer.add_source(here[:3])
             del here[:3]
         if not here:
-            comparer.here_ended()
-        if comparer.wants_there:
-            comparer.there(there[:2])
+            comparer.end_source()
+        if comparer.wants_destination:
+            comparer.add_destination(there[:2])
             del there[:2]
         if not there:
-            comparer.there_ended()
+            comparer.end_destination()
         comparer.advance()
-    return comparer, named(comparer.edits)
+    return comparer, differences_of(comparer.edits)
 
 
 def lined(text: str) -> list[tuple[int, str]]:
@@ -108,12 +108,12 @@ def test_after_enough_it_stops() -> None:
 
 def test_null_and_empty_differ() -> None:
     comparer = RecordComparer(0, compacted=False)
-    comparer.here([ComparedRecord(0, 0, RecordContent(1, None, b"", ()))])
-    comparer.there([ComparedRecord(0, 0, RecordContent(2, b"", None, ()))])
-    comparer.here_ended()
-    comparer.there_ended()
+    comparer.add_source([ComparedRecord(0, 0, RecordContent(1, None, b"", ()))])
+    comparer.add_destination([ComparedRecord(0, 0, RecordContent(2, b"", None, ()))])
+    comparer.end_source()
+    comparer.end_destination()
     comparer.advance()
-    (found,) = named(comparer.edits)
+    (found,) = differences_of(comparer.edits)
     assert found.fields == ["key", "value", "timestamp"]
     assert found.why == "key null → empty; value empty → null; timestamp 1 → 2"
 

@@ -54,7 +54,7 @@ def test_kept_back(mode: ProvenanceMode, native_only: bool, record: FetchedRecor
         native_only=native_only,
     )
     assert (
-        ProvenanceFilter(flow, "orders", ClusterTopic("id-2", "orders"), {7: BACK, 8: FAR}).keeps_back(record)
+        ProvenanceFilter(flow, "orders", ClusterTopic("id-2", "orders"), {7: BACK, 8: FAR}).drops(record)
         == kept_back
     )
 

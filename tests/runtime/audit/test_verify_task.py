@@ -49,13 +49,13 @@ def found(offset: int, value: bytes, producer: int = OWN) -> FetchedRecord:
 
 
 def compared(made: PieceComparison, here: list[FetchedRecord], there: list[FetchedRecord]) -> VerifiedPiece:
-    made.here(here)
-    made.there(there)
+    made.add_source(here)
+    made.add_destination(there)
     made.compare(made.replays(), {one.offset: one for one in here})
-    made.comparer.here_ended()
-    made.comparer.there_ended()
+    made.comparer.end_source()
+    made.comparer.end_destination()
     made.comparer.advance()
-    return made.seen("", passed=False)
+    return made.result("", passed=False)
 
 
 COPIED = [found(at, b"%d" % at) for at in (0, 1, 5, 6)]

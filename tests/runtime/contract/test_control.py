@@ -33,7 +33,7 @@ def test_commands(command):
 
 @pytest.mark.parametrize("word", [Assign("d", msgspec.Raw(b'{"version": 1}')), StopSlot("d")])
 def test_words(word):
-    assert control.decode_word(control.encode(word)) == word
+    assert control.decode_slot_message(control.encode(word)) == word
 
 
 @pytest.mark.parametrize("value", [b"", b"\x02{}", b"\x01{", b"\x01junk", b'\x01{"type": "dance"}'])

@@ -18,7 +18,15 @@ from runtime.contract.records.ledger import (
     Replayed,
 )
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, NotYetCopied, OffsetMap, Run
-from runtime.contract.records.orphans import BEYOND, NONE, OrphanedRange, Orphans, left, orphan, ranges
+from runtime.contract.records.orphans import (
+    BEYOND,
+    NONE,
+    OrphanedRange,
+    Orphans,
+    orphan,
+    ranges,
+    uncopied_ranges,
+)
 
 OF = PartitionKey("dc1-to-dc2", "orders", 3)
 TOPIC, OTHER = b"s" * 16, b"o" * 16
@@ -114,16 +122,18 @@ def test_an_orphaned_offset_is_that_of_the_next_copied_record_or_the_end_of_what
     ],
 )
 def test_what_is_left(orphans: Orphans, expected: list[tuple[int, int, str]]) -> None:
-    assert left(progress_at(10), orphans, None, TOPIC, 30) == [OrphanedRange(*one) for one in expected]
+    assert uncopied_ranges(progress_at(10), orphans, None, TOPIC, 30) == [
+        OrphanedRange(*one) for one in expected
+    ]
 
 
 def test_what_the_flow_gave_up_on_its_way_is_left_too() -> None:
     progress = progress_at(10, gaps=(Gap(2, 5, "lost", 1),))
-    assert left(progress, NONE, None, TOPIC, 10) == [OrphanedRange(2, 5, "lost")]
+    assert uncopied_ranges(progress, NONE, None, TOPIC, 10) == [OrphanedRange(2, 5, "lost")]
 
 
 def test_where_the_flow_never_came_all_is_left() -> None:
-    assert left(None, NONE, None, TOPIC, 4) == [OrphanedRange(0, 4, BEYOND)]
+    assert uncopied_ranges(None, NONE, None, TOPIC, 4) == [OrphanedRange(0, 4, BEYOND)]
 
 
 def test_what_was_copied_since_it_was_orphaned_is_not_left() -> None:
@@ -138,7 +148,7 @@ def test_what_was_copied_since_it_was_orphaned_is_not_left() -> None:
     )
     progress, _ = advance(again, Advance(6, 1, (Run(4, 50, 2),)), 2, 9)
     orphans = Orphans(((3, orphaned(12)),))
-    found = left(progress, orphans, OffsetMap([progress.open_span()]), TOPIC, 20)
+    found = uncopied_ranges(progress, orphans, OffsetMap([progress.open_span()]), TOPIC, 20)
     assert found == [
         OrphanedRange(3, 4, "orphaned"),
         OrphanedRange(6, 12, "orphaned"),
@@ -159,7 +169,11 @@ def test_each_offset_is_left_once_or_not_at_all(
         tuple((low, orphaned(behind)) for low, behind in marked),
         tuple((low, replayed(behind)) for low, behind in done),
     )
-    found = [at for one in left(progress_at(position), orphans, None, TOPIC, end) for at in range(*one[:2])]
+    found = [
+        at
+        for one in uncopied_ranges(progress_at(position), orphans, None, TOPIC, end)
+        for at in range(*one[:2])
+    ]
     expected = {at for low, behind in marked for at in range(low, behind)} | set(range(position, end))
     expected -= {at for low, behind in done for at in range(low, behind)}
     assert found == sorted(at for at in expected if at < end)

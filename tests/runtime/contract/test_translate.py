@@ -11,13 +11,13 @@ from runtime.contract.groups.translate import (
     Position,
     TranslatedOffset,
     UntranslatableOffset,
-    arriving,
-    at_last,
     by_time,
     clamped,
+    earliest_reachable_offset,
+    earliest_unread_offset,
+    final_position,
     merged,
     position,
-    unread,
 )
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, append, encode_runs
 
@@ -81,17 +81,17 @@ BROUGHT = OffsetMap([span(0, 12, 200, 210, Run(0, 200, 10))])
     ],
 )
 def test_the_first_record_of_another_origin_that_was_not_read(committed: int, expected: int) -> None:
-    assert unread(BROUGHT, committed) == expected
+    assert earliest_unread_offset(BROUGHT, committed) == expected
 
 
 def test_what_brought_nothing_yet_may_all_be_unread() -> None:
-    assert unread(None, 10**9) == 0
-    assert arriving(None, 10**9) == 0
+    assert earliest_unread_offset(None, 10**9) == 0
+    assert earliest_reachable_offset(None, 10**9) == 0
 
 
 @pytest.mark.parametrize(("source", "expected"), [(9, 100), (12, 103), (18, 106), (20, 106), (99, 106)])
 def test_where_a_record_is_or_can_still_arrive(source: int, expected: int) -> None:
-    assert arriving(COVERED, source) == expected
+    assert earliest_reachable_offset(COVERED, source) == expected
 
 
 def test_a_merge_takes_the_smallest_and_is_asked_again() -> None:
@@ -182,7 +182,7 @@ def test_in_a_merge_records_may_be_read_again_and_none_is_skipped(
     ours, theirs = made
     committed = data.draw(st.integers(0, len(ours)))
     out, back = _copied("a", ours, theirs), _copied("b", theirs, ours)
-    found = merged(position(out, committed), [unread(back, committed)])
+    found = merged(position(out, committed), [earliest_unread_offset(back, committed)])
     if isinstance(found, TranslatedOffset):
         assert set(theirs[: found.offset]) <= set(ours[:committed])
 
@@ -200,7 +200,7 @@ def test_in_a_merge_records_may_be_read_again_and_none_is_skipped(
     ],
 )
 def test_when_nothing_more_arrives(found: Position, shared: bool, floor: int | None, last: Position) -> None:
-    assert at_last(found, 40, shared=shared, floor=floor) == last
+    assert final_position(found, 40, shared=shared, floor=floor) == last
 
 
 @pytest.mark.parametrize(("found", "offset"), [(None, 30), (20, 20), (40, 30)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +13,13 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
 from runtime.driver.clusters import DriverClusters
+from runtime.driver.duties.committed_offsets import CommittedOffsetsReader
+from runtime.driver.duties.final_group_sync import FinalGroupSync
 from runtime.driver.duties.group_sync import GroupSync
-from runtime.driver.duties.groups_last import FinalGroupSync
-from runtime.driver.duties.groups_reader import CommittedOffsetsReader
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.leadership import Leadership
 from runtime.driver.writer import DriverWriter
+from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from tests.runtime.slot.world import Side
 
@@ -47,7 +48,7 @@ async def driving(
     flow: FlowSpec,
     others: Sequence[FlowSpec],
     job: str,
-    writing: type[DriverWriter] = DriverWriter,
+    writer_cluster: type[KafkaCluster] = KafkaCluster,
 ) -> AsyncIterator[tuple[JobSpec, FlowContext]]:
     """One life of a driver without slots; the next one of the same job fences it."""
     specs = {name: side.spec() for name, side in sides.items()}
@@ -59,11 +60,14 @@ async def driving(
         flows=[flow],
         routes=[_route(one) for one in (flow, *others)],
     )
-    clusters = DriverClusters(spec.job, specs, {})
+    clusters, open_writer = DriverClusters(spec.job, specs, {}), AsyncExitStack()
     try:
         destination = await clusters.cluster(flow.destination)
-        writer = await writing.begin(destination, spec.job)
-        pulse = Leadership(writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0))
+        at_writer = await open_writer.enter_async_context(await writer_cluster.open(destination.settings))
+        writer = await DriverWriter.open(at_writer, spec.job)
+        leadership = Leadership(
+            writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0)
+        )
         yield (
             spec,
             FlowContext(
@@ -76,12 +80,13 @@ async def driving(
                 destination=destination,
                 ledger=await Ledger.open(destination),
                 writer=writer,
-                pulse=pulse,
+                leadership=leadership,
                 changed=lambda: None,
                 holds=lambda _flow, _topics: False,
             ),
         )
     finally:
+        await open_writer.aclose()
         await clusters.close()
 
 

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.driver.slots.balance import LEAST, TOLERANCE, balance
+from runtime.driver.slots.balance import MIN_WEIGHT, TOLERANCE, balance
 
 weights = st.dictionaries(st.integers(0, 60), st.floats(0, 1e8), max_size=40)
 slots = st.integers(1, 6).map(range)
 
 
 def loads(found: dict[int, int], given: dict[int, float], count: range) -> list[float]:
-    return [sum(max(given[key], LEAST) for key, home in found.items() if home == slot) for slot in count]
+    return [sum(max(given[key], MIN_WEIGHT) for key, home in found.items() if home == slot) for slot in count]
 
 
 @given(weights, slots)
@@ -21,7 +21,7 @@ def test_everything_has_one_home_and_the_largest_gap_is_one_partition(given, cou
     if given:
         every = loads(found, given, count)
         mean = sum(every) / len(every)
-        assert max(every) - min(every) <= max(TOLERANCE * mean, max(*given.values(), LEAST)) * 1.001
+        assert max(every) - min(every) <= max(TOLERANCE * mean, max(*given.values(), MIN_WEIGHT)) * 1.001
 
 
 @given(weights, slots)

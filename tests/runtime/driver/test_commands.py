@@ -40,7 +40,7 @@ class Job:
 
     def tell(self, *commands: Command) -> None:
         for command in commands:
-            self.commands.take(command)
+            self.commands.accept(command)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         self._running = self._running or asyncio.create_task(self.commands.run())
@@ -61,7 +61,7 @@ def test_a_spec_that_cannot_be_taken_on_holds_up_no_other_command() -> None:
         assert (job.accepted, job.stopped) == ([loss], 1)
         assert job.commands.answers == {"loss": "", "stop": ""}
         job.outcome = None
-        await job.until(lambda: job.commands.heard == "edit")
+        await job.until(lambda: job.commands.last_id == "edit")
         assert (job.commands.answers["edit"], job.commands.trouble) == ("", "")
 
     asyncio.run(work())
@@ -76,7 +76,7 @@ def test_a_spec_gives_way_to_a_newer_one() -> None:
         job.outcome = None
         newer = replace(SPEC, metrics_port=None)
         job.tell(Reconfigure("newer", newer))
-        await job.until(lambda: job.commands.heard == "newer")
+        await job.until(lambda: job.commands.last_id == "newer")
         assert job.tried[-1] == newer
         assert "newer spec" in job.commands.answers["older"]
 
@@ -93,7 +93,7 @@ def test_a_refused_spec_is_answered_with_its_error_and_not_tried_again() -> None
         assert job.commands.trouble == str(job.outcome)
         job.outcome = None
         job.tell(Reconfigure("next", replace(SPEC, metrics_port=None)))
-        await job.until(lambda: job.commands.heard == "next")
+        await job.until(lambda: job.commands.last_id == "next")
         assert len(job.tried) == 2
 
     asyncio.run(work())

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec, TemplateRule
 from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.topics.discovery import DiscoveredTopics, MirrorTopic, discover, taken_by
+from runtime.driver.topics.discovery import DiscoveredTopics, MirrorTopic, discover, selected_topics
 
 SAME = {"a": "a", "b": "b"}
 
@@ -54,11 +54,11 @@ def test_names_do_not_grow_round_and_round_when_the_way_back_is_known():
         RouteSpec(name="back", source="dc2", destination="dc1", topics=EVERYTHING, rename=PREFIXED),
     ]
     topics = ["orders", "dc2.orders", "__repl.ledger"]
-    assert taken_by(there, router_of(job(there, *routes)), topics) == {"orders": "dc1.orders"}
+    assert selected_topics(there, router_of(job(there, *routes)), topics) == {"orders": "dc1.orders"}
 
 
 def test_topics_that_were_promoted_on_their_own_are_left():
     flow = FlowSpec(name="f", source="dc1", destination="dc2", topics=EVERYTHING, promoted=["pay.*"])
     router, topics = router_of(job(flow)), ["orders", "payments", "payroll"]
-    assert taken_by(flow, router, topics) == {"orders": "orders"}
-    assert taken_by(flow, router, topics, {"payroll"}) == {"orders": "orders", "payroll": "payroll"}
+    assert selected_topics(flow, router, topics) == {"orders": "orders"}
+    assert selected_topics(flow, router, topics, {"payroll"}) == {"orders": "orders", "payroll": "payroll"}

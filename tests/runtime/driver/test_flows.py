@@ -26,12 +26,12 @@ from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.slots.membership import Membership
 from runtime.driver.tasks import BackgroundTasks
-from runtime.driver.writer import DriverWriter
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.spec_clusters import UnknownCluster
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from tests.fakes.late_marks import LateMarks
+from tests.fakes.transactions import LateMarkers
 from tests.records import PATIENCE_S
 from tests.runtime.audit.ended import end_flow
 from tests.runtime.driver.groups_world import driving
@@ -59,7 +59,7 @@ class Life:
     async def edit(self, flow: FlowSpec) -> None:
         used = {name: self.spec.clusters[name] for name in (flow.source, flow.destination)}
         spec = replace(self.spec, flows=[flow], routes=[], clusters=used)
-        await self.flows.run_by(spec)
+        await self.flows.apply_spec(spec)
         await self.clusters.close_others(spec.clusters)
 
     async def until(self, holds: Callable[[DriverFlow], bool]) -> None:
@@ -98,14 +98,14 @@ async def life(
     sides: Mapping[str, Side],
     flow: FlowSpec,
     generations: Mapping[str, int] | None = None,
-    writing: type[DriverWriter] = DriverWriter,
+    writer_cluster: type[KafkaCluster] = KafkaCluster,
 ) -> AsyncIterator[Life]:
     """`generations`: as the job's last heartbeat named them."""
-    async with driving(sides, flow, (), "flows", writing) as (spec, shared):
+    async with driving(sides, flow, (), "flows", writer_cluster) as (spec, shared):
         tasks = BackgroundTasks()
         known = changed(shared, generations=generations or {})
         flows = FlowManager(known, Membership(range(1)), tasks, lambda _: None)
-        flows.begin(spec)
+        flows.start(spec)
         try:
             yield Life(spec, flows, shared.ledger, tasks, shared.clusters)
         finally:
@@ -211,7 +211,7 @@ def test_a_flow_begins_where_its_opposite_ended_however_late_its_generation_can_
     back = replace(there, name=fresh("back"), source="dc2", destination="dc1", reverse_of=there.name)
 
     async def scenario() -> None:
-        async with life(sides, back, writing=LateMarks) as driver:
+        async with life(sides, back, writer_cluster=LateMarkers) as driver:
             await driver.assigned(orders)
             assert await driver.positions() == {orders: 3}
             assert not (await driver.generation()).turning
@@ -230,7 +230,7 @@ def test_a_flow_that_starts_over_stays_its_driver_s_however_late_its_generation_
         async with life(sides, flow) as driver:
             await driver.assigned(orders)
             assert await driver.positions() == {orders: 3}
-        async with life(sides, replace(flow, restart_from=Earliest()), writing=LateMarks) as driver:
+        async with life(sides, replace(flow, restart_from=Earliest()), writer_cluster=LateMarkers) as driver:
             await driver.assigned(orders)
             assert await driver.positions() == {orders: 0}
             assert (await driver.generation()).number == driver.work.generation

@@ -15,7 +15,7 @@ from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
 from runtime.contract.views.groups_view import GroupOffsetsView
-from runtime.driver.duties.groups_book import GroupSyncCounts
+from runtime.driver.duties.group_sync_state import GroupSyncCounts
 from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
 from tests.runtime.slot.workload import LONG_AGO
 from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
@@ -58,9 +58,9 @@ def migrated(sides: dict[str, Side], fresh: Fresh) -> tuple[FlowSpec, tuple[str,
 def look(sides: dict[str, Side], flow: FlowSpec) -> GroupSyncCounts:
     async def once() -> GroupSyncCounts:
         async with syncing(sides, flow) as sync:
-            await sync.look()
+            await sync.sync_once()
             assert not sync.notes
-            return sync.numbers()
+            return sync.counts()
 
     return asyncio.run(once())
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.driver.duties.groups_last import FinalGroupSync
+from runtime.driver.duties.final_group_sync import FinalGroupSync
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
@@ -64,7 +64,7 @@ def coordinator(side: Side, group: str) -> int:
 
 async def known(sides: dict[str, Side], flow: FlowSpec) -> None:
     async with syncing(sides, flow) as sync:
-        await sync.look()
+        await sync.sync_once()
 
 
 async def last(sides: dict[str, Side], flow: FlowSpec, lab: Lab) -> None:

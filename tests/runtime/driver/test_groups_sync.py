@@ -22,9 +22,9 @@ from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
 from runtime.contract.views.groups_view import GroupOffsetsView
+from runtime.driver.duties.committed_offsets import CommittedOffsetsReader, CommittedOffsetsSnapshot
 from runtime.driver.duties.group_sync import GroupSync
-from runtime.driver.duties.groups_book import GroupSyncCounts
-from runtime.driver.duties.groups_reader import CommittedOffsetsReader, CommittedOffsetsSnapshot
+from runtime.driver.duties.group_sync_state import GroupSyncCounts
 from runtime.driver.writer import DriverFenced
 from tests.runtime.driver.groups_world import commit, committed, last_look, member, syncing
 from tests.runtime.slot.workload import mixed
@@ -59,9 +59,9 @@ def look(
     async def once() -> tuple[GroupSyncCounts, GroupSync]:
         async with syncing(sides, flow, *others) as sync:
             for _ in range(times):
-                await sync.look()
+                await sync.sync_once()
             assert not sync.notes
-            return sync.numbers(), sync
+            return sync.counts(), sync
 
     return asyncio.run(once())
 
@@ -106,14 +106,14 @@ def test_what_is_beyond_waits_until_it_is_copied(sides: dict[str, Side], fresh: 
 
     async def looked() -> list[GroupSyncCounts]:
         async with syncing(sides, flow) as sync:
-            await sync.look()
-            before = sync.numbers()
+            await sync.sync_once()
+            before = sync.counts()
             assert not committed(sides["dc2"], f"{topic}-g")
             await asyncio.to_thread(copied, sides, fresh, flow, 2)
-            await sync.look()
-            (picture,) = sync.pictures()
+            await sync.sync_once()
+            (picture,) = sync.snapshots()
             assert picture.latency_s is not None
-            return [before, sync.numbers()]
+            return [before, sync.counts()]
 
     before, after = asyncio.run(looked())
     assert (before.pending, before.translated) == (1, 0)
@@ -166,7 +166,7 @@ def test_a_connected_member_is_not_touched(sides: dict[str, Side], fresh: Fresh,
     try:
         numbers, sync = look(sides, flow, times=2)
         assert (numbers.refused, numbers.written) == (1, 0)
-        assert sync.pictures()[0].refused == 2
+        assert sync.snapshots()[0].refused == 2
         assert committed(sides["dc2"], group) == {there: 2}
     finally:
         connected.close()
@@ -273,9 +273,9 @@ def test_a_driver_that_was_replaced_writes_nothing(sides: dict[str, Side], fresh
     async def looked() -> None:
         async with syncing(sides, flow) as old, syncing(sides, flow) as new:
             with pytest.raises(DriverFenced):
-                await old.look()
+                await old.sync_once()
             assert committed(sides["dc2"], f"{topic}-g") == {}
-            await new.look()
+            await new.sync_once()
 
     asyncio.run(looked())
     assert committed(sides["dc2"], f"{topic}-g") == {(f"copy.{topic}", 0): 2}
@@ -425,10 +425,10 @@ def test_a_thousand_groups(sides: dict[str, Side], fresh: Fresh) -> None:
 
     async def looked() -> tuple[float, float, GroupSyncCounts]:
         async with syncing(sides, flow) as sync:
-            await sync.look()
-            first = sync.numbers()
-            await sync.look()
-            return first.look_s, sync.numbers().look_s, first
+            await sync.sync_once()
+            first = sync.counts()
+            await sync.sync_once()
+            return first.pass_s, sync.counts().pass_s, first
 
     began = time.monotonic()
     _commit_many(sides["dc1"], [f"{topic}-{one}" for one in range(1_000)], topic)

@@ -31,28 +31,28 @@ def numbers(assignment: Assignment | None) -> list[int]:
 
 def made(*wanted: int, slots: int = 2) -> Membership:
     membership = Membership(range(slots))
-    membership.want({"f": flow("f")}, {}, partitions(*wanted))
+    membership.set_wanted({"f": flow("f")}, {}, partitions(*wanted))
     return membership
 
 
 def test_partitions_are_shared_out_and_nothing_is_said_twice():
     membership = made(0, 1, 2, 3)
-    first, second = membership.next(0), membership.next(1)
+    first, second = membership.publish(0), membership.publish(1)
     assert sorted(numbers(first) + numbers(second)) == [0, 1, 2, 3]
-    assert membership.next(0) is None
-    assert membership.next(1) is None
+    assert membership.publish(0) is None
+    assert membership.publish(1) is None
 
 
 def test_topics_are_let_go_of_on_their_own():
     membership = Membership([0])
     other = AssignedPartition(flow="f", topic="u", partition=0, destination_topic="u")
-    membership.want({"f": flow("f")}, {}, {**partitions(0), other.key: other})
-    membership.next(0)
-    membership.want({"f": flow("f")}, {}, {other.key: other})
-    without = membership.next(0)
+    membership.set_wanted({"f": flow("f")}, {}, {**partitions(0), other.key: other})
+    membership.publish(0)
+    membership.set_wanted({"f": flow("f")}, {}, {other.key: other})
+    without = membership.publish(0)
     assert without is not None
     assert membership.holds("f", {"t"})
-    membership.confirmed(0, without.version)
+    membership.acknowledge(0, without.version)
     assert not membership.holds("f", {"t"})
     assert membership.holds("f", {"u"})
     assert membership.holds("f")
@@ -60,35 +60,35 @@ def test_topics_are_let_go_of_on_their_own():
 
 def test_a_partition_that_moves_is_nobodys_until_it_was_let_go():
     membership = made(0, 1)
-    assert numbers(membership.next(0)) == [0]
-    assert numbers(membership.next(1)) == [1]
-    membership.use([1])
-    without = membership.next(0)
+    assert numbers(membership.publish(0)) == [0]
+    assert numbers(membership.publish(1)) == [1]
+    membership.set_usable([1])
+    without = membership.publish(0)
     assert numbers(without) == []
     assert without is not None
-    assert membership.next(1) is None
-    assert not membership.confirmed(0, without.version - 1)
-    assert membership.next(1) is None
-    assert membership.confirmed(0, without.version)
-    assert numbers(membership.next(1)) == [0, 1]
+    assert membership.publish(1) is None
+    assert not membership.acknowledge(0, without.version - 1)
+    assert membership.publish(1) is None
+    assert membership.acknowledge(0, without.version)
+    assert numbers(membership.publish(1)) == [0, 1]
 
 
 def test_what_a_dead_slot_held_is_free_once_it_is_fenced():
     membership = made(0, 1)
-    membership.next(0)
-    membership.next(1)
-    membership.use([1])
-    membership.next(0)
+    membership.publish(0)
+    membership.publish(1)
+    membership.set_usable([1])
+    membership.publish(0)
     assert membership.releasing(0) == {"f"}
-    membership.fenced(0, {"f"})
-    assert numbers(membership.next(1)) == [0, 1]
+    membership.release_fenced(0, {"f"})
+    assert numbers(membership.publish(1)) == [0, 1]
 
 
 def test_a_new_flow_disturbs_only_the_slots_that_get_some_of_it():
     membership = made(0, 1)
-    before = [membership.next(slot) for slot in (0, 1)]
-    membership.want({"f": flow("f"), "g": flow("g")}, {}, {**partitions(0, 1), **partitions(0, of="g")})
-    after = [membership.next(slot) for slot in (0, 1)]
+    before = [membership.publish(slot) for slot in (0, 1)]
+    membership.set_wanted({"f": flow("f"), "g": flow("g")}, {}, {**partitions(0, 1), **partitions(0, of="g")})
+    after = [membership.publish(slot) for slot in (0, 1)]
     assert [one is None for one in after].count(True) == 1
     changed = next(one for one in after if one is not None)
     assert {one.flow for one in changed.partitions} == {"f", "g"}
@@ -97,21 +97,21 @@ def test_a_new_flow_disturbs_only_the_slots_that_get_some_of_it():
 
 def test_a_rate_is_shared_by_the_slots_that_copy_the_flow():
     membership = Membership(range(2))
-    membership.want({"f": flow("f")}, {"f": 1000}, partitions(0, 1))
-    given = membership.next(0)
+    membership.set_wanted({"f": flow("f")}, {"f": 1000}, partitions(0, 1))
+    given = membership.publish(0)
     assert given is not None
     assert given.flows["f"].rate_limit == 500
 
 
 def test_a_flow_that_goes_is_held_until_its_slot_let_go():
     membership = made(0, slots=1)
-    membership.next(0)
-    membership.want({}, {}, {})
-    given = membership.next(0)
+    membership.publish(0)
+    membership.set_wanted({}, {}, {})
+    given = membership.publish(0)
     assert given is not None
     assert given.flows == {}
     assert membership.holds("f")
-    membership.confirmed(0, given.version)
+    membership.acknowledge(0, given.version)
     assert not membership.holds("f")
 
 
@@ -126,21 +126,21 @@ class Slots(RuleBasedStateMachine):
 
     @rule(some=st.sets(st.integers(0, 7)))
     def want(self, some: set[int]) -> None:
-        self.membership.want({"f": flow("f")}, {}, partitions(*sorted(some)))
+        self.membership.set_wanted({"f": flow("f")}, {}, partitions(*sorted(some)))
 
     @rule(some=st.sets(st.sampled_from(SLOTS)))
     def use(self, some: set[int]) -> None:
-        self.membership.use(sorted(some))
+        self.membership.set_usable(sorted(some))
 
     @rule(weights=st.lists(st.floats(0, 1e7), min_size=8, max_size=8))
     def level(self, weights: list[float]) -> None:
-        self.membership.measured({key: weights[key.partition] for key in partitions(*range(8))})
-        self.membership.level()
+        self.membership.update_weights({key: weights[key.partition] for key in partitions(*range(8))})
+        self.membership.rebalance()
 
     @rule()
     def spread(self) -> None:
         for slot in SLOTS:
-            given = self.membership.next(slot)
+            given = self.membership.publish(slot)
             if given is not None and self.working[slot] is not None:
                 self.told[slot] = given
 
@@ -149,7 +149,7 @@ class Slots(RuleBasedStateMachine):
         given = self.told.pop(slot, None)
         if given is not None:
             self.working[slot] = given
-            self.membership.confirmed(slot, given.version)
+            self.membership.acknowledge(slot, given.version)
 
     @rule(slot=st.sampled_from(SLOTS))
     def die(self, slot: int) -> None:
@@ -159,7 +159,7 @@ class Slots(RuleBasedStateMachine):
     @rule(slot=st.sampled_from(SLOTS))
     def begin(self, slot: int) -> None:
         if self.working[slot] is None:
-            self.membership.fenced(slot, self.membership.releasing(slot))
+            self.membership.release_fenced(slot, self.membership.releasing(slot))
             self.working[slot] = self.membership.published(slot)
 
     @invariant()

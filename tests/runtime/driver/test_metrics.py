@@ -11,7 +11,7 @@ from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, replicas
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.metrics.picture import ClusterSnapshot, JobSnapshot
+from runtime.metrics.snapshot import ClusterSnapshot, JobSnapshot
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 SEEN = picture(flow(), slots=[running()], reports=[report(partition())])
@@ -47,7 +47,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 def test_it_serves_what_was_heard_and_ends_with_the_job():
     async def run() -> None:
         metrics = JobMetrics(lambda: spec(0), lambda: SEEN)
-        metrics.heard(report(partition(records=42)))
+        metrics.record_report(report(partition(records=42)))
         task = await serving(metrics)
         port = metrics.port
         text = await asyncio.to_thread(get, port, "/metrics")
@@ -98,11 +98,11 @@ def test_a_picture_that_fails_stops_nothing():
 def test_off_it_listens_nowhere_and_keeps_nothing():
     async def run() -> None:
         metrics = JobMetrics(lambda: spec(None), lambda: SEEN)
-        metrics.heard(report(partition()))
+        metrics.record_report(report(partition()))
         task = asyncio.create_task(metrics.run())
         await asyncio.sleep(0)
         assert metrics.port is None
-        assert not metrics.book.page().partitions
+        assert not metrics.slot_metrics.snapshot().partitions
         await ended(task)
 
     asyncio.run(run())

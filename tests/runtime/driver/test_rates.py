@@ -14,7 +14,7 @@ def status(count: int) -> list[PartitionStatus]:
 def rates(*reports: tuple[int, int]) -> PartitionRates:
     made = PartitionRates()
     for at_ms, count in reports:
-        made.take(at_ms, status(count))
+        made.update(at_ms, status(count))
     return made
 
 

@@ -6,16 +6,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from runtime.batch import Batch
 from runtime.contract.client import settings as client
 from runtime.driver.slots.channel import TopicTail, at, end_of, post
 from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.errors import Disconnected
 from runtime.lab.lab import Lab
-from runtime.ledger.ledger_writer import BATCH_BYTES
-from runtime.ledger.records import InternalRecord
+from runtime.ledger.records import BATCH_BYTES, InternalRecord
 from runtime.ledger.scan import InternalTopicScan
+from tests.fakes.transactions import HaltingProduce, LostAnswer
 from tests.records import create_topic
 
 pytestmark = pytest.mark.integration
@@ -34,13 +33,13 @@ def topic(lab: Lab, fresh: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def at_dc2(lab: Lab) -> Callable[[Callable[[KafkaCluster], Awaitable[None]]], None]:
+def at_dc2(lab: Lab) -> Callable[..., None]:
     """Runs a coroutine function with the wire's client of dc2."""
     found = lab.clusters["dc2"]
 
-    def run(work: Callable[[KafkaCluster], Awaitable[None]]) -> None:
+    def run(work: Callable[[KafkaCluster], Awaitable[None]], kind: type[KafkaCluster] = KafkaCluster) -> None:
         async def opened() -> None:
-            async with await KafkaCluster.open(client.wire_settings(found.bootstrap, {})) as cluster:
+            async with await kind.open(client.wire_settings(found.bootstrap, {})) as cluster:
                 await work(cluster)
 
         asyncio.run(opened())
@@ -63,14 +62,14 @@ async def told(cluster: KafkaCluster, topic: str, name: str) -> bool:
 def test_a_replaced_driver_is_fenced(at_dc2, topic, fresh):
     async def work(cluster: KafkaCluster) -> None:
         job = fresh("job")
-        old = await DriverWriter.begin(cluster, job)
-        await old.beat(at(topic), beat("old"))
-        new = await DriverWriter.begin(cluster, job)
+        old = await DriverWriter.open(cluster, job)
+        await old.commit_status(at(topic), beat("old"))
+        new = await DriverWriter.open(cluster, job)
         with pytest.raises(DriverFenced):
-            await old.beat(at(topic), beat("zombie"))
+            await old.commit_status(at(topic), beat("zombie"))
         with pytest.raises(DriverFenced):  # nor does trying again make it valid
-            await old.beat(at(topic), beat("zombie"))
-        await new.beat(at(topic), beat("new"))
+            await old.commit_status(at(topic), beat("zombie"))
+        await new.commit_status(at(topic), beat("new"))
         assert await told(cluster, topic, "new")
 
     at_dc2(work)
@@ -79,61 +78,51 @@ def test_a_replaced_driver_is_fenced(at_dc2, topic, fresh):
 def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, topic, fresh):
     """Simply initialising its id again would fence the one that replaced it."""
 
-    async def work(cluster: KafkaCluster) -> None:
+    async def work(cluster: LostAnswer) -> None:
         job = fresh("job")
-        old = await DriverWriter.begin(cluster, job)
-        await old.beat(at(topic), beat("old"))
-        old._broken = True  # as after an answer that was lost
-        new = await DriverWriter.begin(cluster, job)
+        old = await DriverWriter.open(cluster, job)
+        cluster.lose = 1
+        with pytest.raises(Disconnected):
+            await old.commit_status(at(topic), beat("old"))
+        new = await DriverWriter.open(cluster, job)
         with pytest.raises(DriverFenced):
-            await old.beat(at(topic), beat("zombie"))
-        await new.beat(at(topic), beat("new"))
+            await old.commit_status(at(topic), beat("zombie"))
+        await new.commit_status(at(topic), beat("new"))
         assert await told(cluster, topic, "new")
 
-    at_dc2(work)
+    at_dc2(work, LostAnswer)
 
 
 def test_a_driver_that_lost_an_answer_goes_on(at_dc2, topic, fresh):
-    async def work(cluster: KafkaCluster) -> None:
-        writer = await DriverWriter.begin(cluster, fresh("job"))
-        await writer.beat(at(topic), beat("one"))
-        writer._broken = True
-        await writer.beat(at(topic), beat("two"))
+    async def work(cluster: LostAnswer) -> None:
+        writer = await DriverWriter.open(cluster, fresh("job"))
+        cluster.lose = 1
+        with pytest.raises(Disconnected):
+            await writer.commit_status(at(topic), beat("one"))
+        await writer.commit_status(at(topic), beat("two"))
         assert await told(cluster, topic, "two")
 
-    at_dc2(work)
-
-
-class Halting(DriverWriter):
-    """Halts before the second batch of a transaction, once."""
-
-    sent = 0
-
-    async def _send_batch(self, at: TopicPartition, batch: Batch) -> None:
-        self.sent += 1
-        if self.sent == 2:
-            await asyncio.Event().wait()
-        await super()._send_batch(at, batch)
+    at_dc2(work, LostAnswer)
 
 
 def test_what_was_half_written_when_its_task_was_cancelled_is_never_committed(at_dc2, topic, fresh):
     """An edit of a flow cancels its task, whatever that is at."""
 
-    async def work(cluster: KafkaCluster) -> None:
-        writer = await Halting.begin(cluster, fresh("job"))
+    async def work(cluster: HaltingProduce) -> None:
+        writer = await DriverWriter.open(cluster, fresh("job"))
         large = [InternalRecord(name, bytes(BATCH_BYTES)) for name in (b"half", b"other half")]
-        writing = asyncio.create_task(writer.beat(at(topic), large))
-        while writer.sent < 2:
+        writing = asyncio.create_task(writer.commit_status(at(topic), large))
+        while cluster.sent < 2:
             await asyncio.sleep(0.02)
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
-        await writer.beat(at(topic), beat("next"))
+        await writer.commit_status(at(topic), beat("next"))
         assert await told(cluster, topic, "next")
         scan = InternalTopicScan(cluster, topic, 0)
         await scan.refresh()
         assert {key for key, _ in scan.fold.items()} == {b"beat"}
 
-    at_dc2(work)
+    at_dc2(work, HaltingProduce)
 
 
 def test_words_arrive_in_order_from_where_the_listener_begins(at_dc2, topic):

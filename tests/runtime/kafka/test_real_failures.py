@@ -16,8 +16,8 @@ from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries.partitions import list_offsets
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
-from runtime.ledger.ledger_writer import send
 from runtime.ledger.records import InternalRecord, build, plain
+from runtime.ledger.transaction_writer import send
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import create_topic, read

@@ -6,7 +6,7 @@ import pytest
 
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive
-from runtime.lab.kit.kit import Kit, quicken
+from runtime.lab.kit.kit import Kit, ensure_archive
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ class Training:
 def test_made_once_and_used_from_then_on(kit: Kit) -> None:
     assert f"-XX:SharedArchiveFile={kit.archive}" not in kit.command()
     training = Training()
-    quicken(kit, training)
-    quicken(kit, training)
+    ensure_archive(kit, training)
+    ensure_archive(kit, training)
     assert training.runs == 1
     assert f"-XX:SharedArchiveFile={kit.archive}" in kit.command()
 
@@ -42,26 +42,26 @@ def test_made_once_and_used_from_then_on(kit: Kit) -> None:
 @pytest.mark.parametrize("problem", [LabError("the broker died"), OSError("disk full")])
 def test_what_cannot_be_made_is_not_tried_again(kit: Kit, problem: Exception) -> None:
     training = Training(problem)
-    quicken(kit, training)
-    quicken(kit, training)
+    ensure_archive(kit, training)
+    ensure_archive(kit, training)
     assert training.runs == 1
     assert not kit.archive.exists()
 
 
 def test_an_interrupt_is_no_failure(kit: Kit) -> None:
     with pytest.raises(KeyboardInterrupt):
-        quicken(kit, lambda _scratch, _archive: (_ for _ in ()).throw(KeyboardInterrupt))
+        ensure_archive(kit, lambda _scratch, _archive: (_ for _ in ()).throw(KeyboardInterrupt))
     again = Training()
-    quicken(kit, again)
+    ensure_archive(kit, again)
     assert again.runs == 1
 
 
 def test_nobody_waits_for_somebody_else_who_makes_it(kit: Kit) -> None:
     training = Training()
     with exclusive(kit.archive.with_suffix(".lock"), "preparing Kafka"):
-        quicken(kit, training)
+        ensure_archive(kit, training)
     assert training.runs == 0
-    quicken(kit, training)
+    ensure_archive(kit, training)
     assert training.runs == 1
 
 

@@ -19,6 +19,6 @@ def test_only_what_was_said_since(tmp_path: Path):
     path = tmp_path / "job.log"
     path.write_bytes(b"old\n")
     start = path.stat().st_size
-    LogFile(path, own=False).say("new")
+    LogFile(path, own=False).write_line("new")
     assert [line.split(" ", 1)[1] for line in tail(path, 9, start)] == ["supervisor: new"]
     assert tail(tmp_path / "none", 9) == []

@@ -11,9 +11,9 @@ from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport,
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, SelectionSpec
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
-from runtime.metrics.picture import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot
 
 NOW_S = 1_800_000_000.0
 NOW_MS = int(NOW_S * 1000)

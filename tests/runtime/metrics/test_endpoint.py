@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
 from runtime.metrics.endpoint import MetricsEndpoint
+from runtime.metrics.slot_metrics import SlotMetrics
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 
@@ -22,7 +22,7 @@ def reasons() -> list[str]:
 @pytest.fixture
 def endpoint(reasons: list[str]) -> Iterator[MetricsEndpoint]:
     book, one = SlotMetrics(), report(partition())
-    book.take(one)
+    book.record_report(one)
     seen = picture(flow(), slots=[running()], reports=[one])
     made = MetricsEndpoint("127.0.0.1", 0, [JobCollector(lambda: seen, book)], lambda: reasons)
     yield made

@@ -7,9 +7,9 @@ import pytest
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import FAMILIES
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import GroupSnapshot
 from tests.runtime.metrics.given import (
     NOW_MS,
     NOW_S,
@@ -30,7 +30,7 @@ def told(*partitions: PartitionStatus, by_topic: bool = False, after_s: float = 
     """One flow of these partitions in one running slot."""
     book = SlotMetrics()
     one = report(*partitions)
-    book.take(one)
+    book.record_report(one)
     limit = len(partitions) - 1 if by_topic else len(partitions)
     seen = picture(flow(partitions=len(partitions)), slots=[running()], reports=[one], partitions=limit)
     return series(collected(seen, book, after_s=after_s))
@@ -85,7 +85,7 @@ def test_what_was_caught_up_a_moment_ago_can_not_be_further_behind():
     book = SlotMetrics()
     late = partition(state=COPYING, source_end=200, last_timestamp=1)
     for one in (report(partition(last_timestamp=1)), report(late, at_ms=NOW_MS + 3_000)):
-        book.take(one)
+        book.record_report(one)
     found = series(collected(picture(flow(), slots=[running()]), book, after_s=3))
     assert found['repl_partition_lag_seconds{flow="f",topic="t",partition="0"}'] == 3
 
@@ -102,14 +102,14 @@ def test_what_was_caught_up_a_moment_ago_can_not_be_further_behind():
 )
 def test_a_state_holds_while_the_slot_that_said_it_runs(slot, state: str):
     book, one = SlotMetrics(), report(partition(state=COPYING))
-    book.take(one)
+    book.record_report(one)
     found = series(collected(picture(flow(), slots=[slot], reports=[one]), book))
     assert found[f'repl_partition_state{{flow="f",topic="t",partition="0",state="{state}"}}'] == 1
 
 
 def test_what_needs_someone_does_so_without_a_slot():
     book = SlotMetrics()
-    book.take(report(partition(state=PartitionState.DIVERGED)))
+    book.record_report(report(partition(state=PartitionState.DIVERGED)))
     found = series(collected(picture(flow(), slots=[running(state="waiting")]), book))
     assert found['repl_flow_partitions{flow="f",state="diverged"}'] == 1
     assert found['repl_flow_incidents_total{flow="f",state="diverged"}'] == 1
@@ -118,7 +118,7 @@ def test_what_needs_someone_does_so_without_a_slot():
 
 def test_a_topic_that_was_promoted_on_its_own_has_its_state_and_no_lag():
     book = SlotMetrics()
-    book.take(report(partition()))
+    book.record_report(report(partition()))
     one = replace(flow(), promoted=[PartitionKey("f", "gone", 0)])
     found = series(collected(picture(one, slots=[running()]), book))
     assert found['repl_partition_state{flow="f",topic="gone",partition="0",state="promoted"}'] == 1
@@ -136,7 +136,7 @@ def test_latency_is_a_histogram_with_the_bounds_of_the_contract():
     counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
     counts[0], counts[2], counts[-1] = 5, 2, 1
     book = SlotMetrics()
-    book.take(report(flows=[FlowStats("f", latency_counts=counts, latency_sum_ms=200_000)]))
+    book.record_report(report(flows=[FlowStats("f", latency_counts=counts, latency_sum_ms=200_000)]))
     found = series(collected(picture(flow(), slots=[running()]), book))
     name = "repl_slot_record_latency_seconds"
     assert found[f'{name}_bucket{{slot="0",flow="f",le="0.002"}}'] == 5
@@ -148,7 +148,7 @@ def test_latency_is_a_histogram_with_the_bounds_of_the_contract():
 
 def test_the_job_its_slots_and_clusters():
     book, one = SlotMetrics(), report(partition(state=COPYING, source_end=140))
-    book.take(one)
+    book.record_report(one)
     slots = [running(attempts=3), running(1, state="unscheduled", attempts=0)]
     found = series(collected(picture(flow(rpo_ms=5_000), slots=slots, reports=[one]), book, after_s=2))
     assert found["repl_job_up"] == 1
@@ -209,7 +209,7 @@ def test_every_family_is_collected_and_stands_in_the_docs():
         SlotMetrics(),
         report(partition(last_timestamp=NOW_MS, last_commit_ms=NOW_MS), flows=[FlowStats("f")]),
     )
-    book.take(one)
+    book.record_report(one)
     group = GroupSnapshot("f", "app", latency_s=1.0)
     seen = picture(flow(rpo_ms=1, rate_limit=1), slots=[running()], reports=[one], groups=[group])
     metrics = collected(seen, book)

@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from runtime.contract.records.status import FlowStats
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import GroupSnapshot
 from tests.prometheus import promtool
 from tests.runtime.metrics.expressions import ALERTS, alerts
 from tests.runtime.metrics.given import NOW_MS, flow, partition, picture, report, running
@@ -34,7 +34,7 @@ def test_each_alert_fires_when_it_must_and_none_when_all_is_well(tmp_path: Path)
 def test_names_and_help_are_as_prometheus_wants_them():
     book = SlotMetrics()
     one = report(partition(last_timestamp=NOW_MS, last_commit_ms=NOW_MS), flows=[FlowStats("f")])
-    book.take(one)
+    book.record_report(one)
     groups = [GroupSnapshot("f", "app", latency_s=1.0)]
     seen = picture(flow(rpo_ms=1, rate_limit=1), slots=[running()], reports=[one], groups=groups)
     registry = CollectorRegistry()

@@ -17,8 +17,8 @@ from runtime.contract.records.provenance import origins
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.ledger.ledger_writer import LedgerWriter
 from runtime.ledger.maps import read_map, trim_map
+from runtime.ledger.transaction_writer import TransactionWriter
 from tests.records import PATIENCE_S, settled, wait_for
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import (
@@ -103,7 +103,7 @@ def test_a_long_map_is_sealed_into_segments_and_trimmed_behind_the_log_start(
         try:
             (before,) = (await read_map(cluster, flow.name)).values()
             sides["dc2"].forget(topic, before.spans[0].destination_end)
-            writer = await LedgerWriter.open(cluster, driver_transactional_id(driver.job))
+            writer = await TransactionWriter.open(cluster, driver_transactional_id(driver.job))
             count = await trim_map(cluster, writer, flow.name)
             (after,) = (await read_map(cluster, flow.name)).values()
             return before, count, after

@@ -13,8 +13,8 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
-from runtime.ledger.ledger_writer import LedgerWriter, send
 from runtime.ledger.records import InternalRecord, build, plain
+from runtime.ledger.transaction_writer import TransactionWriter, send
 from tests.runtime.slot.test_transaction import partition
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
@@ -85,7 +85,7 @@ async def _a_long_ledger(side: Side, flow: str, transactional_id: str) -> None:
     """Progress of another topic of the flow, again and again."""
     progress = partition().progress
     async with await side.open() as cluster:
-        writer = await LedgerWriter.open(cluster, transactional_id)
+        writer = await TransactionWriter.open(cluster, transactional_id)
         for _ in range(TIMES):
             keys = (PartitionKey(flow, LONG, number) for number in range(MANY))
             await writer.commit({ProgressKey(key): progress for key in keys})

@@ -45,8 +45,8 @@ from runtime.contract.spec.jobspec import (
 )
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import LedgerWriter, fence
 from runtime.ledger.start_positions import commit_first_positions, first_positions
+from runtime.ledger.transaction_writer import TransactionWriter, fence
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S, known_everywhere, passing, settled
 
@@ -254,7 +254,7 @@ class Driver:
         destination = await self.sides[self.destination].open()
         source = await self.sides[flow.source].open()
         try:
-            writer = await LedgerWriter.open(destination, driver_transactional_id(self.job))
+            writer = await TransactionWriter.open(destination, driver_transactional_id(self.job))
             ledger = await Ledger.open(destination)
             await ledger.refresh(flow.name)
             before = ledger.generation(flow.name)
@@ -299,7 +299,7 @@ class Driver:
         """Progress as another writer would leave it."""
         destination = await self.sides[self.destination].open()
         try:
-            writer = await LedgerWriter.open(destination, "another-writer")
+            writer = await TransactionWriter.open(destination, "another-writer")
             for key, progress in (await self.progress(flow)).items():
                 if key.partition == partition:
                     await writer.commit({ProgressKey(key): replace(progress, **changes)})

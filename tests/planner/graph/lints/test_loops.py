@@ -46,11 +46,11 @@ def test_a_loop_names_its_topics_or_what_they_would_be() -> None:
     off = [flow("dc1>dc2", provenance=Provenance.OFF), flow("dc2>dc1")]
     assert found(topology(*off), "loop-without-provenance") == [
         (
-            "flow.dc1-dc2: 2 topics (a, b) can come home over flow.dc1-dc2, flow.dc2-dc1, and provenance is"
+            "flow.dc1-dc2: 2 topics (a, b) can come back over flow.dc1-dc2, flow.dc2-dc1, and provenance is"
             " off: copied records would be copied back, without end"
         )
     ]
-    assert lint_offline(topology(*off))[0].summary.startswith("a topic that all of them take can come home")
+    assert lint_offline(topology(*off))[0].summary.startswith("a topic that all of them take can come back")
 
 
 def test_flows_that_do_not_run_close_no_loop() -> None:
@@ -79,7 +79,7 @@ def test_the_same_record_over_two_ways() -> None:
     diamond = [flow(ends, "a") for ends in ("z=dc1>dc2", "y=dc1>dc3", "x=dc2>dc4", "w=dc3>dc4")]
     of = topology(*diamond)
     assert [one.summary for one in lint_offline(of)] == [
-        "records of the topic a reach dc4 over flow.w and over flow.x: the same record would be there twice"
+        "records of the topic a reach dc4 over flow.w and over flow.x: the same record would be copied twice"
     ]
 
 
@@ -88,7 +88,7 @@ def test_two_ways_of_a_regex_are_found_before_any_topic_is_there() -> None:
     assert [one.summary for one in lint_offline(of)] == [
         (
             "records of a topic that both take reach dc4 over flow.dc2-dc4 and over flow.dc3-dc4: the same"
-            " record would be there twice"
+            " record would be copied twice"
         )
     ]
 

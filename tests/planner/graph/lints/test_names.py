@@ -35,7 +35,7 @@ def test_two_names_mapped_to_one() -> None:
         ),
         (
             (flow("x=dc1>dc3", "a"), flow("y=dc1>dc3", ("a", "b"))),
-            "flow.x: flow.x and flow.y both copy dc1/a to dc3/a: every record would be there twice",
+            "flow.x: flow.x and flow.y both copy dc1/a to dc3/a: every record would be copied twice",
         ),
     ],
 )

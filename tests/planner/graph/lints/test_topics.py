@@ -172,8 +172,8 @@ def test_shorter_retention_is_one_message_for_a_flow() -> None:
     )
     assert found(topology(flow("dc1>dc2")), "shorter-retention", over) == [
         (
-            "flow.dc1-dc2: dc2 keeps less than the source of 5 topics (a, b, c and 2 more): retention.ms 1d"
-            " there, 7d here (of a); older records are gone there first, and are not there after a failover"
+            "flow.dc1-dc2: dc2 keeps less than dc1 of 5 topics (a, b, c and 2 more): retention.ms is 1d at"
+            " dc2 and 7d at dc1 (of a); older records are missing after a failover"
         )
     ]
 
@@ -181,10 +181,10 @@ def test_shorter_retention_is_one_message_for_a_flow() -> None:
 @pytest.mark.parametrize(
     ("key", "source", "mirror", "shown"),
     [
-        ("retention_ms", "-1", "90000", "90s there, no limit here"),
-        ("retention_ms", "5001", "0", "0 there, 5001ms here"),
-        ("retention_bytes", "2000000000", "1500000", "1500KB there, 2GB here"),
-        ("retention_bytes", "7", "5", "5 bytes there, 7 bytes here"),
+        ("retention_ms", "-1", "90000", "90s at dc2 and no limit at dc1"),
+        ("retention_ms", "5001", "0", "0 at dc2 and 5001ms at dc1"),
+        ("retention_bytes", "2000000000", "1500000", "1500KB at dc2 and 2GB at dc1"),
+        ("retention_bytes", "7", "5", "5 bytes at dc2 and 7 bytes at dc1"),
     ],
 )
 def test_limits_are_readable(key: str, source: str, mirror: str, shown: str) -> None:

@@ -1,0 +1,179 @@
+"""Create topics, and see them everywhere before the next step may use them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicMetadata
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from planner.apply.context import ApplyContext
+from planner.apply.retry import REQUEST_SECONDS, send_with_retries
+from planner.apply.visibility import has_leaders, is_gone, wait_until_visible
+from planner.diff.values import readable, same_value
+from planner.kafka import explain, topic_id_text
+from planner.model.outcome import DONE, RequestResult, Result, failed
+from planner.model.step import CreateTopic, DeleteTopic, GrowPartitions
+
+_BROKERS_OWN = -1
+
+
+def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
+    """Creates the topics. One that exists as wanted is success: an earlier answer may have been lost."""
+    existed: set[str] = set()
+
+    def send(some: Sequence[CreateTopic]) -> Mapping[str, "Future[None]"]:
+        wanted = [
+            NewTopic(
+                step.topic,
+                num_partitions=step.partitions or _BROKERS_OWN,
+                replication_factor=step.replication or _BROKERS_OWN,
+                config=dict(step.config),
+            )
+            for step in some
+        ]
+        futures = context.client.create_topics(
+            wanted, operation_timeout=REQUEST_SECONDS, request_timeout=REQUEST_SECONDS
+        )
+        return {step.id: futures[step.topic] for step in some}
+
+    def classify_error(step: CreateTopic, failure: KafkaException) -> RequestResult:
+        if failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            existed.add(step.id)
+            return DONE  # until it is visible and was compared
+        return failed(explain(failure))
+
+    results = send_with_retries(steps, send, classify_error, context.guard)
+    there = [step for step in steps if results[step.id].result is Result.DONE]
+    expected = {step.topic: 1 if step.id in existed else step.partitions or 1 for step in there}
+    waiting = wait_until_visible(context, set(expected), has_leaders(expected))
+    for step in there:
+        if step.topic in waiting:
+            what = "it exists already" if step.id in existed else "created"
+            results[step.id] = failed(f"{what}, but not everywhere yet: {waiting[step.topic]}; apply again")
+    compared = [step for step in there if step.id in existed and step.topic not in waiting]
+    return results | (_as_wanted(context, compared) if compared else {})
+
+
+def _as_wanted(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
+    """Compares topics that exist already with what their steps would have created."""
+    resources = {step.id: ConfigResource(ResourceType.TOPIC, step.topic) for step in steps}
+    try:
+        known = context.client.list_topics(timeout=REQUEST_SECONDS).topics
+        answers = context.client.describe_configs(list(resources.values()), request_timeout=REQUEST_SECONDS)
+    except KafkaException as failure:
+        return {step.id: _not_compared(failure) for step in steps}
+    results: dict[str, RequestResult] = {}
+    for step in steps:
+        try:
+            entries: Mapping[str, ConfigEntry] = answers[resources[step.id]].result()
+        except KafkaException as failure:
+            results[step.id] = _not_compared(failure)
+            continue
+        different = list(differences(step, known.get(step.topic), entries))
+        results[step.id] = (
+            failed(f"it exists already, otherwise than planned: {'; '.join(different)}; plan again")
+            if different
+            else DONE
+        )
+    return results
+
+
+def _not_compared(failure: KafkaException) -> RequestResult:
+    return failed(f"it exists already, and could not be compared: {explain(failure)}; apply again")
+
+
+def differences(
+    step: CreateTopic, known: TopicMetadata | None, entries: Mapping[str, ConfigEntry]
+) -> Iterator[str]:
+    """Yields a sentence for each value in which a live topic is not as the step would have created it."""
+    partitions = known.partitions if known is not None else {}
+    if step.partitions is not None and len(partitions) != step.partitions:
+        yield f"it has {len(partitions)} partitions instead of {step.partitions}"
+    factors = sorted({len(one.replicas) for one in partitions.values()})
+    if step.replication is not None and factors != [step.replication]:
+        yield f"its replication is {' and '.join(map(str, factors))} instead of {step.replication}"
+    for key, value in sorted(step.config.items()):
+        entry = entries.get(key)
+        if entry is not None and (entry.is_sensitive or same_value(key, entry.value, value)):
+            continue
+        found = "not set" if entry is None or entry.value is None else readable(key, entry.value)
+        yield f"{key} is {found} instead of {readable(key, value)}"
+
+
+def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[str, RequestResult]:
+    def send(some: Sequence[GrowPartitions]) -> Mapping[str, "Future[None]"]:
+        futures = context.client.create_partitions(
+            [NewPartitions(step.topic, step.new) for step in some],
+            operation_timeout=REQUEST_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+        )
+        return {step.id: futures[step.topic] for step in some}
+
+    def classify_error(step: GrowPartitions, failure: KafkaException) -> RequestResult:
+        if failure.args[0].code() == KafkaError.INVALID_PARTITIONS and _partitions(context, step) == step.new:
+            return DONE
+        return failed(explain(failure))
+
+    results = send_with_retries(steps, send, classify_error, context.guard)
+    grown = [step for step in steps if results[step.id].result is Result.DONE]
+    waiting = wait_until_visible(
+        context, {step.topic for step in grown}, has_leaders({step.topic: step.new for step in grown})
+    )
+    for step in grown:
+        if step.topic in waiting:
+            results[step.id] = failed(f"grown, but not everywhere yet: {waiting[step.topic]}; apply again")
+    return results
+
+
+def _partitions(context: ApplyContext, step: GrowPartitions) -> int | None:
+    try:
+        return len(
+            context.client.list_topics(step.topic, timeout=REQUEST_SECONDS).topics[step.topic].partitions
+        )
+    except KafkaException:
+        return None
+
+
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+
+def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, RequestResult]:
+    def send(some: Sequence[DeleteTopic]) -> Mapping[str, "Future[None]"]:
+        futures = context.client.delete_topics(
+            [step.topic for step in some],
+            operation_timeout=REQUEST_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+        )
+        return {step.id: futures[step.topic] for step in some}
+
+    def classify_error(_step: DeleteTopic, failure: KafkaException) -> RequestResult:
+        return DONE if failure.args[0].code() in _UNKNOWN else failed(explain(failure))
+
+    results = _check_topic_ids(context, steps)
+    still = [step for step in steps if step.id not in results]
+    results.update(send_with_retries(still, send, classify_error, context.guard))
+    deleted = [step for step in still if results[step.id].result is Result.DONE]
+    waiting = wait_until_visible(context, {step.topic for step in deleted}, is_gone)
+    for step in deleted:
+        if step.topic in waiting:
+            results[step.id] = failed("deleted, but a broker still shows it; apply again")
+    return results
+
+
+def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, RequestResult]:
+    """What must not be deleted any more, or is gone already."""
+    topics = TopicCollection([step.topic for step in steps])
+    answers = context.client.describe_topics(topics, request_timeout=REQUEST_SECONDS)
+    results: dict[str, RequestResult] = {}
+    for step in steps:
+        try:
+            found = topic_id_text(answers[step.topic].result().topic_id)
+        except KafkaException as failure:
+            known_gone = failure.args[0].code() in _UNKNOWN
+            results[step.id] = DONE if known_gone else failed(explain(failure))
+        else:
+            if found != step.topic_id:
+                why = f"another topic stands under this name now: id {found}, planned {step.topic_id}"
+                results[step.id] = failed(f"{why}; plan again")
+    return results

@@ -1,0 +1,230 @@
+"""This module follows records back to the place where a client produced them, over the ledgers of every
+cluster.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from runtime.audit.ledger import (
+    AuditFailure,
+    ClusterAccess,
+    OpenLedger,
+    as_audit_failure,
+    ledger_of,
+    open_cluster,
+    producers_at,
+)
+from runtime.audit.read.record_origin import MirrorPartitionOrigin, Previous, RecordOrigins, RecordTrail
+from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
+from runtime.batch import BatchFailure
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.views.records_view import ProvenanceHopView, RecordView
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+
+OTHERS_WITHIN_S = 3.0  # the timeout of other clusters: they only add to the answer
+_FURTHEST = 32  # places on the path of one record
+_GONE = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCluster:
+    """Describes a cluster of the topology: how to reach it, and the flows into it with their sources'
+    names.
+    """
+
+    reach: ClusterAccess
+    flows: Mapping[str, str] = field(default_factory=dict)
+
+
+class ClusterLedger:
+    """Reads from one open cluster's ledger the facts about records there. `names`: of cluster ids, as far as
+    known.
+    """
+
+    def __init__(self, cluster: KafkaCluster, known: KnownCluster, names: Mapping[str, str]) -> None:
+        self.cluster = cluster
+        self.name = known.reach.name
+        self._by_flow: dict[str, str] = {}
+        self._by_owner: dict[str, str] = {}
+        given = {**names, cluster.cluster_id: self.name}
+        self.names = ChainMap(given, self._by_flow, self._by_owner)
+        self.readable = True
+        self._known = known
+        self._producers: Mapping[int, FlowProducer] = {}
+        self._opened: OpenLedger | None = None
+
+    async def open(self) -> None:
+        """Opens the ledger. Raises WireError, UnreadableRecord."""
+        self._producers = await producers_at(self.cluster)
+        self._opened = await ledger_of(self.cluster)
+        for owner in self._producers.values():
+            self._by_owner[owner.source_cluster_id] = owner.source
+
+    async def read(self, topic: str, found: Iterable[FetchedRecord]) -> RecordOrigins:
+        """Reads the facts about the records in `found`, after the records: the ledger then covers all
+        committed ones.
+        """
+        if self._opened is None:
+            return RecordOrigins(topic, {}, self._producers if self.readable else None, self.names)
+        ids = {one.producer_id for one in found}
+        mine = {owner.flow for one in ids if (owner := self._producers.get(one)) is not None}
+        written: dict[int, list[MirrorPartitionOrigin]] = {}
+        for flow in sorted({*self._known.flows, *mine}):
+            await self._opened.refresh(flow)
+            self._note(self._opened, flow, topic, written)
+        return RecordOrigins(topic, written, self._producers, self.names)
+
+    def _note(
+        self, opened: OpenLedger, flow: str, topic: str, written: dict[int, list[MirrorPartitionOrigin]]
+    ) -> None:
+        generation = opened.ledger.generation(flow)
+        if generation is None:
+            return
+        if flow in self._known.flows:
+            self._by_flow[generation.source_cluster_id] = self._known.flows[flow]
+        maps = opened.maps.all(flow)
+        for key, one in opened.ledger.all_progress(flow).items():
+            if one.destination_topic == topic:
+                place = generation.source_cluster_id, key.topic, key.partition
+                written.setdefault(key.partition, []).append(
+                    MirrorPartitionOrigin(flow, *place, maps[key], one.source_topic_id)
+                )
+
+
+class RecordTracer:
+    """Follows records of one cluster back over the others, as far as they answer; `notes` report the
+    failures.
+    """
+
+    def __init__(self, first: ClusterLedger, others: Mapping[str, KnownCluster], within_s: float) -> None:
+        self.notes: list[str] = []
+        self._first = first
+        self._others = others
+        self._within_s = min(within_s, OTHERS_WITHIN_S)
+        self._ledgers: dict[str, ClusterLedger | None] = {}  # by cluster id; None: it does not answer
+        self._stack = AsyncExitStack()
+
+    async def views(self, topic: str, found: Sequence[FetchedRecord]) -> list[RecordView]:
+        origins = await self._origins(self._first, topic, found)
+        at = self._first.cluster.cluster_id
+        trails = [RecordTrail(one, self._hop(at, topic, one), origins.origin_of(one)) for one in found]
+        async with self._stack:
+            for _ in range(_FURTHEST):
+                if not await self._further(trails):
+                    break
+        if restored := sum(trail.restored for trail in trails):
+            self.notes.append(
+                f"{restored} of these records were brought back to a cluster that had lost them: "
+                "where they were before that is not known any more"
+            )
+        return [trail.view() for trail in trails]
+
+    async def _origins(
+        self, ledgers: ClusterLedger, topic: str, found: Sequence[FetchedRecord]
+    ) -> RecordOrigins:
+        try:
+            await ledgers.open()
+            return await ledgers.read(topic, found)
+        except (WireError, UnreadableRecord) as error:
+            ledgers.readable = False
+            self.notes.append(
+                f"the ledger can't be read, so only headers tell where a record is from: {error}"
+            )
+            return RecordOrigins(topic, {}, None, ledgers.names)
+
+    async def _further(self, trails: Sequence[RecordTrail]) -> bool:
+        """Goes one place further back for the records whose origin is still open."""
+        places: dict[tuple[str, str, int, bytes | None], list[RecordTrail]] = {}
+        for trail in trails:
+            if trail.next_place is not None and self._worth_it(trail, trail.next_place):
+                hop, topic_id = trail.next_place
+                places.setdefault((hop.cluster_id, hop.topic, hop.partition or 0, topic_id), []).append(trail)
+        for (cluster_id, topic, partition, topic_id), waiting in places.items():
+            ledgers = await self._at(cluster_id, waiting[0].next_place)
+            if ledgers is None:
+                for trail in waiting:
+                    trail.add_place(None, None)
+                continue
+            await self._look(ledgers, TopicPartition(topic, partition), topic_id, waiting)
+        return bool(places)
+
+    def _worth_it(self, trail: RecordTrail, previous: Previous) -> bool:
+        """Returns whether the place must be read: without flows into a cluster, only headers can name further
+        places.
+        """
+        known = self._others.get(previous.hop.cluster or "")
+        return known is not None and (bool(known.flows) or trail.relies_on_headers)
+
+    async def _look(
+        self,
+        ledgers: ClusterLedger,
+        at: TopicPartition,
+        topic_id: bytes | None,
+        trails: Sequence[RecordTrail],
+    ) -> None:
+        wanted = [trail.next_place.hop.offset or 0 for trail in trails if trail.next_place is not None]
+        there: dict[int, FetchedRecord] = {}
+        origins = None
+        try:
+            there = await fetch_places(ledgers.cluster, at, topic_id, wanted)
+            origins = await ledgers.read(at.topic, there.values())
+        except BrokerError as error:
+            if error.code not in _GONE:  # the topic was recreated or deleted: the record no longer exists
+                self._note(ledgers.name, str(error))
+        except (WireError, BatchFailure, UnreadableRecord) as error:
+            self._note(ledgers.name, str(error))
+        for trail, offset in zip(trails, wanted, strict=True):
+            record = there.get(offset)
+            trail.add_place(
+                record, origins.origin_of(record) if origins is not None and record is not None else None
+            )
+
+    async def _at(self, cluster_id: str, previous: Previous | None) -> ClusterLedger | None:
+        name = previous.hop.cluster if previous is not None else None
+        if cluster_id == self._first.cluster.cluster_id:
+            return self._first if self._first.readable else None
+        if cluster_id not in self._ledgers:
+            known = self._others.get(name or "")
+            self._ledgers[cluster_id] = await self._opened(known, cluster_id) if known is not None else None
+        return self._ledgers[cluster_id]
+
+    async def _opened(self, known: KnownCluster, cluster_id: str) -> ClusterLedger | None:
+        name = known.reach.name
+        try:
+            cluster = await self._stack.enter_async_context(open_cluster(known.reach, self._within_s))
+            if cluster.cluster_id != cluster_id:
+                raise AuditFailure(name, f"cluster {cluster.cluster_id} answers, not {cluster_id}", "")
+            ledgers = ClusterLedger(cluster, known, self._first.names)
+            with as_audit_failure(name):
+                await ledgers.open()
+        except (AuditFailure, UnreadableRecord) as error:
+            self._note(name, error.why if isinstance(error, AuditFailure) else str(error))
+            return None
+        return ledgers
+
+    def _note(self, name: str, why: str) -> None:
+        note = f"{name} can't be asked where its records were before: {why}"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _hop(self, cluster_id: str, topic: str, record: FetchedRecord) -> ProvenanceHopView:
+        return ProvenanceHopView(
+            cluster_id=cluster_id,
+            cluster=self._first.name,
+            topic=topic,
+            partition=record.partition,
+            offset=record.offset,
+            copied_at_ms=None,
+        )

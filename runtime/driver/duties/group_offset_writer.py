@@ -1,0 +1,306 @@
+"""This module is the writing half of a group-sync pass: it decides, writes a checkpoint, and commits the
+offset.
+
+Offsets at the destination are read only for groups that may be written. The broker refuses a commit where a
+member is connected; groups that are listed with members are not tried. A checkpoint is written before its
+commit, so that a sync in the opposite direction recognises the offset as written by this product, whatever
+happens in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runtime.contract.groups.decisions import (
+    CommitDecision,
+    GroupOffsetState,
+    GroupPartition,
+    NoCommitDecision,
+    decide,
+)
+from runtime.contract.groups.translate import TranslatedOffset
+from runtime.contract.records import checkpoint
+from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
+from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.driver.duties.group_sync_state import GroupOffsetEntry, GroupSyncState
+from runtime.driver.leadership import Leadership
+from runtime.driver.slots.channel import post
+from runtime.groups.sides import GroupOffsetSides, PlacedOffset
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries.groups import (
+    NO_MEMBERS,
+    Committed,
+    Outcome,
+    commit_many,
+    committed_by,
+    list_groups,
+)
+from runtime.ledger.records import InternalRecord
+
+NOTE = "groups"
+ACTIVE = "a member of the group is connected at the destination"
+_ACTIVE_CODES = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOffsetCommit:
+    """This value is one offset to write. `said` is its checkpoint, and `last` is the checkpoint before."""
+
+    item: GroupPartition
+    place: PlacedOffset
+    write: CommitDecision
+    checkpoint: Checkpoint
+    last_checkpoint: Checkpoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationGroups:
+    """This value is the state of groups at the destination.
+
+    It names the groups with members, the offsets that the others have committed, and the groups whose state
+    is unknown, with the reason.
+    """
+
+    active: frozenset[str] = frozenset()
+    offsets: Mapping[str, Committed] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+class GroupOffsetWriter:
+    """A GroupOffsetWriter object writes the translated offsets of one pass to the destination."""
+
+    def __init__(
+        self,
+        flow: FlowSpec,
+        leadership: Leadership,
+        sides: GroupOffsetSides,
+        state: GroupSyncState,
+        offsets: Mapping[GroupPartition, CommittedOffset],
+        notes: dict[str, str],
+    ) -> None:
+        self._flow = flow
+        self._leadership = leadership
+        self._sides = sides
+        self._state = state
+        self._offsets = offsets
+        self._notes = notes
+
+    async def commit_offsets(self, placed: Mapping[GroupPartition, PlacedOffset]) -> list[GroupPartition]:
+        """Writes offsets and checkpoints, and returns the items that were written.
+
+        Raises WireError, DriverFenced.
+        """
+        if not placed:
+            return []
+        standing = await self._destination_groups(placed)
+        wanted: list[PendingOffsetCommit] = []
+        kept: dict[GroupPartition, Checkpoint] = {}
+        for item, place in placed.items():
+            decided = self._decide(item, place, standing)
+            if isinstance(decided, PendingOffsetCommit):
+                wanted.append(decided)
+            else:
+                kept[item] = decided
+        await self._post_unwritten(kept)
+        return await self._write(wanted) if wanted else []
+
+    async def _destination_groups(self, placed: Mapping[GroupPartition, PlacedOffset]) -> DestinationGroups:
+        """Reads the state of those groups at the destination that have a translated offset.
+
+        Raises WireError.
+        """
+        groups = {
+            item.group for item, place in placed.items() if isinstance(place.position, TranslatedOffset)
+        }
+        if not groups:
+            return DestinationGroups()
+        listed = (await list_groups(self._sides.destination)).groups
+        active = {group for group in groups if group in listed and listed[group].state not in NO_MEMBERS}
+        read = await committed_by(self._sides.destination, groups - active)
+        if read.failed:
+            group, why = next(iter(read.failed.items()))
+            self._notes[NOTE] = f"offsets of {group} can't be read at {self._flow.destination}: {why}"
+        return DestinationGroups(frozenset(active), read.offsets, read.failed)
+
+    def _decide(
+        self, item: GroupPartition, place: PlacedOffset, standing: DestinationGroups
+    ) -> PendingOffsetCommit | Checkpoint:
+        """Returns the offset to write, or the checkpoint of an offset that must not be written now."""
+        last = self._sides.last(item)
+        source = self._offsets[item].offset
+        if isinstance(place.position, TranslatedOffset) and item.group in standing.unknown:
+            # An offset must not be written while the group's state at the destination is unknown.
+            return _unwritten(
+                last, place, source, NoCommitDecision(State.PENDING, why=standing.unknown[item.group])
+            )
+        there = standing.offsets.get(item.group, {})
+        stands = there[place.at].offset if place.at in there else None
+        wrote = self._sides.wrote(item.group, place.at)
+        decision = decide(place.position, GroupOffsetState(source, stands, wrote, last), _now_ms())
+        if isinstance(decision, NoCommitDecision):
+            return _unwritten(last, place, source, decision)
+        if item.group in standing.active:
+            return _unwritten(last, place, source, _refusal(decision, ACTIVE))
+        now_ms = _now_ms()
+        said = Checkpoint(
+            source=source,
+            destination=decision.offset,
+            at_ms=now_ms,
+            state=State.TRANSLATED,
+            destination_topic=place.at.topic,
+            clamped=decision.clamped,
+            written=decision.offset,
+            written_source=source,
+            written_ms=now_ms,
+            before=stands if stands is not None and stands in wrote else -1,
+            by_time=_by_time(place),
+            floor=_floor(place),
+        )
+        return PendingOffsetCommit(item, place, decision, said, last)
+
+    async def _write(self, wanted: list[PendingOffsetCommit]) -> list[GroupPartition]:
+        """Writes the checkpoints, commits the offsets, and returns the items that were committed.
+
+        Raises WireError, DriverFenced.
+
+        A refused offset gets a further checkpoint.
+        """
+        await self._leadership.ensure()
+        await self._post({one.item: one.checkpoint for one in wanted})
+        by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        for one in wanted:
+            offset = CommittedOffset(one.write.offset, metadata=self._offsets[one.item].metadata)
+            by_group.setdefault(one.item.group, {})[one.place.at] = offset
+        await self._leadership.ensure()
+        outcomes = await commit_many(self._sides.destination, by_group)
+        refused: dict[GroupPartition, Checkpoint] = {}
+        done = []
+        for one in wanted:
+            code = self._error_code(outcomes[one.item.group], one)
+            if code is ErrorCode.NONE:
+                self._note_written(one)
+                done.append(one.item)
+            elif code is not None:
+                why = ACTIVE if code in _ACTIVE_CODES else code.name
+                source = self._offsets[one.item].offset
+                refused[one.item] = _unwritten(
+                    one.last_checkpoint, one.place, source, _refusal(one.write, why)
+                )
+        await self._post_and_note(refused)
+        return done
+
+    def _error_code(self, outcome: Outcome, one: PendingOffsetCommit) -> ErrorCode | None:
+        """Returns the error code of one commit, or None without a response, because the commit may have
+        happened.
+
+        The next pass finds out; until then the checkpoint stays as it was written.
+        """
+        where = f"{one.item.group} can't be written at {self._flow.destination}"
+        if isinstance(outcome, WireError):
+            self._notes[NOTE] = f"{where}: {outcome}"
+            self._entry(one.item).state = None
+            return None
+        code = outcome.get(one.place.at, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if code and code not in _ACTIVE_CODES:
+            self._notes[NOTE] = f"{where}: {code.name}"
+        return code
+
+    def _note_written(self, one: PendingOffsetCommit) -> None:
+        entry = self._entry(one.item)
+        entry.state = entry.posted_state = State.TRANSLATED
+        entry.posted_ms = one.checkpoint.at_ms
+        self._state.wrote(one.item, entry, clamped=one.write.clamped, now_s=_now_s())
+
+    async def _post_unwritten(self, kept: Mapping[GroupPartition, Checkpoint]) -> None:
+        """Writes checkpoints of offsets that are not committed: at once after a change of state, else at
+        the declared interval.
+        """
+        every_ms = self._flow.checkpoints_every_ms
+        due: dict[GroupPartition, Checkpoint] = {}
+        for item, one in kept.items():
+            entry = self._entry(item)
+            entry.state = one.state
+            new = entry.posted_state is not one.state or one.state is State.PENDING
+            if every_ms is not None and (new or one.at_ms - entry.posted_ms >= every_ms):
+                due[item] = one
+        await self._post_and_note(due)
+
+    async def _post_and_note(self, due: Mapping[GroupPartition, Checkpoint]) -> None:
+        """Writes checkpoints and keeps their state. Raises WireError, DriverFenced."""
+        if not due:
+            return
+        await self._leadership.ensure()
+        await self._post(due)
+        for item, one in due.items():
+            entry = self._entry(item)
+            entry.state = entry.posted_state = one.state
+            entry.posted_ms = one.at_ms
+
+    async def _post(self, said: Mapping[GroupPartition, Checkpoint]) -> None:
+        records = [
+            InternalRecord(
+                checkpoint.encode_key(CheckpointKey(self._flow.name, *item)), checkpoint.encode(one)
+            )
+            for item, one in said.items()
+        ]
+        await post(self._sides.destination, naming.CHECKPOINTS, records, purpose=NOTE)
+
+    def _entry(self, item: GroupPartition) -> GroupOffsetEntry:
+        return self._state.entry(item, self._offsets[item].offset, _now_s())
+
+
+def _refusal(write: CommitDecision, why: str) -> NoCommitDecision:
+    return NoCommitDecision(State.REFUSED, write.offset, write.clamped, why)
+
+
+def _unwritten(
+    last: Checkpoint | None, place: PlacedOffset, source: int, keep: NoCommitDecision
+) -> Checkpoint:
+    """Returns the checkpoint of an offset that is not written now; it keeps what was written before."""
+    return Checkpoint(
+        source=source,
+        destination=keep.destination,
+        at_ms=_now_ms(),
+        state=keep.state,
+        destination_topic=place.at.topic,
+        clamped=keep.clamped,
+        why=keep.why,
+        written=last.written if last is not None else -1,
+        written_source=last.written_source if last is not None else -1,
+        written_ms=last.written_ms if last is not None else 0,
+        before=last.before if last is not None else -1,
+        by_time=_by_time(place),
+        floor=_floor(place),
+    )
+
+
+def _by_time(place: PlacedOffset) -> bool:
+    return isinstance(place.position, TranslatedOffset) and place.position.by_time
+
+
+def _floor(place: PlacedOffset) -> int:
+    return place.floor if place.floor is not None else -1
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

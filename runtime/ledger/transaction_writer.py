@@ -1,0 +1,276 @@
+"""Commits batches and ledger records in transactions outside a slot, and fences older writers (R1, R3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Protocol
+
+from runtime.batch import Batch, StampedBatch, next_sequence, stamp
+from runtime.contract.records.ledger import (
+    GenerationKey,
+    LedgerKey,
+    LedgerValue,
+    OrphanedKey,
+    ProgressKey,
+    ReplayedKey,
+    SegmentKey,
+    encode_key,
+    encode_value,
+    partition_of,
+)
+from runtime.contract.spec import naming
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, TimedOut, WireError
+from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
+from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdResponse, ProducerIdentity
+from runtime.kafka.queries.partitions import coordinated
+from runtime.kafka.transactions import DEFAULT_S, add_partitions, end_transaction, init_producer_id
+from runtime.ledger.records import InternalRecord, batches_of
+
+NO_BATCHES: Mapping[TopicPartition, Sequence[Batch]] = MappingProxyType({})
+_PRODUCE_TIMEOUT_MS = 10_000
+_ANSWER_WITHIN_S = 15.0
+
+
+def _no_failpoint(_name: str) -> None:
+    """Does nothing, for every run that is not a test."""
+
+
+async def send(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    batch: StampedBatch,
+    transactional_id: str | None = None,
+    purpose: str = "produce",
+) -> int:
+    """Sends one batch to one partition once, and returns the acknowledged base offset. Raises WireError."""
+    topic = (await cluster.topics([at.topic]))[at.topic]
+    found = topic.partitions.get(at.partition)
+    if topic.error is not ErrorCode.NONE or found is None or found.leader < 0:
+        topic = (await cluster.topics([at.topic], fresh=True))[at.topic]
+        found = topic.partitions.get(at.partition)
+    if found is None or found.leader < 0:
+        raise BrokerError(topic.error or ErrorCode.LEADER_NOT_AVAILABLE, f"{at.topic}-{at.partition}")
+    part = ProducePartition(at.topic, at.partition, batch)
+    request = ProduceRequest(transactional_id, _PRODUCE_TIMEOUT_MS, [part])
+    try:
+        (answer,) = (await cluster.call(found.leader, request, purpose, _ANSWER_WITHIN_S)).partitions
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, f"{at.topic}-{at.partition}", answer.message)
+    except WireError:
+        cluster.doubt(at.topic)
+        raise
+    return answer.base_offset
+
+
+class LedgerWriter(Protocol):
+    """A LedgerWriter commits ledger records in one transaction; None is a tombstone. Raises WireError."""
+
+    async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None: ...
+
+
+class TransactionWriter:
+    """A TransactionWriter owns one transactional id and commits one transaction at a time under it.
+
+    A transaction adds its partitions, sends its batches, and ends. Opening the writer fences every older
+    holder of the id. After a transaction that failed or was cancelled, the next one first aborts what is open
+    and raises the epoch of the identity (fencing 1). The coordinator refuses that to all but the newest
+    holder (KIP-360), so a writer that was replaced never becomes valid again.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        transaction_timeout_ms: int,
+        failpoint: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._identity = identity
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._failpoint = failpoint
+        self._sequences: dict[TopicPartition, int] = {}
+        self._lock = asyncio.Lock()
+        self._unfinished = False
+
+    @classmethod
+    async def open(
+        cls,
+        cluster: KafkaCluster,
+        transactional_id: str,
+        transaction_timeout_ms: int = 30_000,
+        failpoint: Callable[[str], None] = _no_failpoint,
+    ) -> TransactionWriter:
+        """Initialises the transactional id and returns its writer. Raises WireError.
+
+        `failpoint` is called with the name of each step that a test may interrupt.
+        """
+        identity = await init_producer_id(cluster, transactional_id, transaction_timeout_ms)
+        return cls(cluster, transactional_id, identity, transaction_timeout_ms, failpoint)
+
+    @property
+    def producer_id(self) -> int:
+        """The producer id that writes the batches."""
+        return self._identity.producer_id
+
+    async def commit(
+        self,
+        records: Mapping[LedgerKey, LedgerValue | None],
+        batches: Mapping[TopicPartition, Sequence[Batch]] = NO_BATCHES,
+        *,
+        within: float = DEFAULT_S,
+    ) -> None:
+        """Commits batches and ledger records in one transaction: all of them, or none (R1).
+
+        A WireError leaves open whether the transaction was committed: only the ledger tells (fencing 5).
+        PRODUCER_FENCED and INVALID_PRODUCER_EPOCH mean that another process holds the id: a caller that gets
+        them must not act any more (R10).
+        """
+        async with self._lock:
+            await self._abort_unfinished()
+            ledger = await self._ledger_batches(records)
+            partitions = [at for at, some in batches.items() if some]
+            partitions += [at for at in ledger if at not in batches]
+            self._unfinished = True  # until the end is answered: the waiting task may be cancelled meanwhile
+            await add_partitions(self._cluster, self._transactional_id, self._identity, partitions, within)
+            await self._send(batches)
+            self._failpoint("before_ledger")
+            await self._send(ledger)
+            self._failpoint("after_ledger")
+            await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
+            self._failpoint("after_end")
+            self._unfinished = False
+
+    async def _send(self, batches: Mapping[TopicPartition, Sequence[Batch]]) -> None:
+        """Sends the batches in order, each with the next sequence number of its partition."""
+        for at, some in batches.items():
+            for batch in some:
+                sequence = self._sequences.get(at, 0)
+                stamped = stamp(batch, self._identity.producer_id, self._identity.epoch, sequence)
+                self._sequences[at] = next_sequence(sequence, batch.records)
+                await send(self._cluster, at, stamped, self._transactional_id)
+
+    async def _ledger_batches(
+        self, records: Mapping[LedgerKey, LedgerValue | None]
+    ) -> dict[TopicPartition, list[Batch]]:
+        """Returns the encoded records in batches, by the partition that each belongs to."""
+        if not records:
+            return {}
+        topics = await self._cluster.topics([naming.LEDGER, naming.OFFSET_MAP])
+        placed: dict[TopicPartition, list[InternalRecord]] = {}
+        for key, value in records.items():
+            topic, flow = _topic_and_flow(key)
+            at = TopicPartition(topic, partition_of(flow, len(topics[topic].partitions)))
+            encoded = encode_value(value) if value is not None else None
+            placed.setdefault(at, []).append(InternalRecord(encode_key(key), encoded))
+        return {at: batches_of(some) for at, some in placed.items()}
+
+    async def _abort_unfinished(self) -> None:
+        """Aborts the transaction that failed before, and begins its sequences anew on a new epoch."""
+        if not self._unfinished:
+            return
+        try:
+            await end_transaction(self._cluster, self._transactional_id, self._identity, commit=False)
+        except BrokerError as error:
+            if error.code is not ErrorCode.INVALID_TXN_STATE:  # there is no open transaction
+                raise
+        self._identity = await self._renewed_identity()
+        self._sequences.clear()
+        self._unfinished = False
+
+    async def _renewed_identity(self) -> ProducerIdentity:
+        """Returns the identity with the next epoch.
+
+        Raises WireError, and BrokerError when another process holds the id.
+        """
+        answer = await coordinated(
+            self._cluster,
+            CoordinatorKind.TRANSACTION,
+            self._transactional_id,
+            _RenewProducerIdRequest(self._transactional_id, self._transaction_timeout_ms, self._identity),
+            lambda response: response.error,
+            within=_ANSWER_WITHIN_S,
+            resend=True,
+            purpose=f"transaction {self._transactional_id}",
+        )
+        if answer.error:
+            raise BrokerError(answer.error, f"renewing {self._transactional_id}")
+        return answer.identity
+
+
+class _RenewProducerIdRequest:
+    """Requests InitProducerId with the holder's identity.
+
+    The coordinator refuses it to all but the newest holder (KIP-360).
+    """
+
+    API: ClassVar[Api] = Api.INIT_PRODUCER_ID
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
+    FLEXIBLE: ClassVar[int] = 2
+
+    def __init__(self, transactional_id: str, timeout_ms: int, identity: ProducerIdentity) -> None:
+        self._transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._identity = identity
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.compact_string(self._transactional_id)
+        writer.int32(self._timeout_ms)
+        writer.int64(self._identity.producer_id)
+        writer.int16(self._identity.epoch)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> InitProducerIdResponse:
+        throttle_ms = reader.int32()
+        error = ErrorCode(reader.int16())
+        return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))
+
+
+def _topic_and_flow(key: LedgerKey) -> tuple[str, str]:
+    """Returns the topic of a key, and the flow that decides its partition."""
+    match key:
+        case GenerationKey(flow):
+            return naming.LEDGER, flow
+        case ProgressKey(of) | OrphanedKey(of) | ReplayedKey(of):
+            return naming.LEDGER, of.flow
+        case SegmentKey(of):
+            return naming.OFFSET_MAP, of.flow
+
+
+async def fence(
+    cluster: KafkaCluster,
+    transactional_ids: Iterable[str],
+    within: float = 10.0,
+    transaction_timeout_ms: int = 30_000,
+) -> list[str]:
+    """Initialises every id, which aborts the open transactions of older slots and fences them (R3).
+
+    Returns the ids that are stuck: their transaction is decided, but a partition can't take the marker now.
+    Such an id must be fenced again later, and the partitions of its slot must not be assigned before.
+    Raises WireError.
+    """
+
+    async def one(transactional_id: str) -> str | None:
+        """Initialises one id; returns it where it is stuck."""
+        try:
+            await init_producer_id(cluster, transactional_id, transaction_timeout_ms, within=within)
+        except BrokerError as error:
+            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                raise
+            return transactional_id
+        except (TimedOut, ConnectionFailure):
+            return transactional_id
+        return None
+
+    stuck = await asyncio.gather(*(one(transactional_id) for transactional_id in transactional_ids))
+    return [transactional_id for transactional_id in stuck if transactional_id is not None]

@@ -1,0 +1,70 @@
+"""docs/cli.md, written from the commands themselves: python -m tests.docs.cli_page > docs/cli.md"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from planner.cli.app import COMMANDS, root
+
+INTRODUCTION = Path(__file__).with_name("cli_introduction.md")
+
+
+def page() -> str:
+    """Returns the whole page: the introduction, a table of all commands, and a section for each."""
+    context = click.Context(root, info_name="repl")
+    lines = [INTRODUCTION.read_text(encoding="utf-8").rstrip(), "", "| command | does |", "| --- | --- |"]
+    lines += [f"| [`repl {name}`](#repl-{name}) | {entry.help} |" for name, entry in COMMANDS.items()]
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        assert command is not None
+        lines += _section(command, click.Context(command, context, info_name=name), "##")
+    return "\n".join(lines) + "\n"
+
+
+def _section(command: click.Command, context: click.Context, level: str) -> Iterator[str]:
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield from ("", f"{level} {context.command_path}", "")
+    yield from ("```", f"{context.command_path} {usage}".rstrip(), "```", "")
+    yield from _paragraphs(command.help or "")
+    options = [row for one in command.get_params(context) if (row := _option(one, context)) is not None]
+    if options:
+        yield from ("", "| option | |", "| --- | --- |", *options)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _section(inner, click.Context(inner, context, info_name=name), f"{level}#")
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yields the help as click shows it: lines are joined, but not those of a paragraph marked with \\b."""
+    for number, paragraph in enumerate(re.split(r"\n[ \t]*\n", text.split("\f")[0].strip())):
+        if number:
+            yield ""
+        lines = [line.strip() for line in paragraph.splitlines()]
+        if lines[0] == "\b":
+            yield from ("```", *(line.rstrip() for line in paragraph.splitlines()[1:]), "```")
+        else:
+            yield _escaped(" ".join(lines))
+
+
+def _option(parameter: click.Parameter, context: click.Context) -> str | None:
+    record = parameter.get_help_record(context)
+    if record is None or not isinstance(parameter, click.Option) or "--help" in parameter.opts:
+        return None
+    names, text = record
+    return f"| `{names.replace('|', chr(92) + '|')}` | {_cell(text)} |"
+
+
+def _cell(text: str) -> str:
+    return _escaped(" ".join(text.split())).replace("|", "\\|")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("<", "&lt;").replace("*", "\\*")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

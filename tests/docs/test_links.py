@@ -1,0 +1,61 @@
+"""Every relative link of a page leads to a file that is there, and every anchor to a heading of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+_CODE = re.compile(r"^(```|~~~).*?^\1$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)|<img[^>]+src=\"([^\"]+)\"")
+
+
+def links(page: Path) -> list[str]:
+    """Returns the targets of a page's links and pictures, without those to other sites."""
+    text = re.sub(r"`[^`\n]*`", "", _CODE.sub("", page.read_text(encoding="utf-8")))
+    found = [one or two for one, two in _LINK.findall(text)]
+    return [one for one in found if not re.match(r"[a-z]+:", one)]
+
+
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    text = _CODE.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).strip().lower() for title in titles)
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent == ROOT / "docs"],
+    ids=lambda page: page.name,
+)
+def test_every_page_for_users_is_reached_from_the_readme(page: Path) -> None:
+    reached, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        one = waiting.pop()
+        if one not in reached and one.suffix == ".md":
+            reached.add(one)
+            waiting += [(one.parent / link.partition("#")[0]).resolve() for link in links(one)]
+    assert page in reached
+
+
+def test_anchors_are_made_as_on_github(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One\n## `repl read CLUSTER [TOPIC]`\n### 03:00, dc1 is gone\n```\n# not a title\n```\n"
+    )
+
+    assert anchors(page) == {"one", "repl-read-cluster-topic", "0300-dc1-is-gone"}

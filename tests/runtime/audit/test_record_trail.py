@@ -1,0 +1,310 @@
+"""Every record's birth is told, after any number of failovers, replays, failbacks and switches.
+
+A model of two clusters with one partition each: logs, producer ids and ledgers, moved by the same functions
+that drivers and slots use. Each record's value is unique, and its birth is written down when it is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.audit.read.record_origin import MirrorPartitionOrigin, RecordOrigins, RecordTrail
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.contract.records.advance import Advance, advance, first_progress
+from runtime.contract.records.failback import PartitionBounds, failback_start
+from runtime.contract.records.ledger import PartitionKey, Progress, Segment
+from runtime.contract.records.offset_map import OffsetMap, Run
+from runtime.contract.records.orphans import ORPHANED, orphan
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import HEADER, ClusterTopic, Origin, encode, origins
+from runtime.contract.spec.jobspec import TableRule, TemplateRule
+from runtime.contract.views.records_view import ProvenanceHopView, RecordView
+
+THERE, BACK = "dc1-to-dc2", "dc1-to-dc2-back"
+RENAME = TemplateRule(text="dc1.{topic}")
+NAMES = {"id-1": "dc1", "id-2": "dc2"}
+CLIENT = -1
+
+
+class Birth(NamedTuple):
+    cluster: str
+    topic: str
+    offset: int
+
+
+@dataclass
+class Cluster:
+    """`log` holds a record or, for the marker of a transaction, nothing at each offset."""
+
+    id: str
+    topic: str
+    topic_id: bytes
+    log: list[FetchedRecord | None] = field(default_factory=list)
+    producers: dict[int, FlowProducer] = field(default_factory=dict)
+
+    def append(self, value: bytes, producer: int, headers: tuple[tuple[str, bytes | None], ...] = ()) -> int:
+        offset = len(self.log)
+        self.log.append(FetchedRecord(0, offset, 1_000, None, value, headers, producer))
+        return offset
+
+    def records(self, low: int, end: int) -> list[FetchedRecord]:
+        return [one for one in self.log[low:end] if one is not None]
+
+
+@dataclass
+class Flow:
+    name: str
+    source: Cluster
+    destination: Cluster
+    progress: Progress | None = None
+    segments: list[Segment] = field(default_factory=list)
+
+    @property
+    def map(self) -> OffsetMap:
+        assert self.progress is not None
+        return OffsetMap([*(one.span() for one in self.segments), self.progress.open_span()])
+
+
+class Model:
+    def __init__(self, provenance: str) -> None:
+        self.provenance = provenance
+        self.dc1, self.dc2 = Cluster("id-1", "orders", b"1" * 16), Cluster("id-2", "dc1.orders", b"2" * 16)
+        self.there, self.back = Flow(THERE, self.dc1, self.dc2), Flow(BACK, self.dc2, self.dc1)
+        self.births: dict[bytes, Birth] = {}
+        self.replayed = 0  # source offsets of dc1 below this were replayed, or copied
+        self._ids = 0
+        self.there.progress = first_progress(
+            generation=1,
+            source_topic_id=self.dc1.topic_id,
+            destination_topic=self.dc2.topic,
+            destination_topic_id=self.dc2.topic_id,
+            position=0,
+            destination_end=0,
+            now_ms=0,
+        )
+
+    def write(self, at: Cluster, count: int, header: Origin | None = None) -> None:
+        """A client writes, and may keep a header of ours in what it writes."""
+        for _ in range(count):
+            value = b"%d" % len(self.births)
+            headers = ((HEADER, encode(header)),) if header is not None else ()
+            self.births[value] = Birth(at.id, at.topic, at.append(value, CLIENT, headers))
+
+    def copy(self, flow: Flow, most: int = 1_000_000) -> None:
+        """One transaction of the flow: as a slot would, with a marker behind its records."""
+        assert flow.progress is not None
+        end = min(flow.progress.position + most, len(flow.source.log))
+        producer = self._register(flow)
+        home = ClusterTopic(flow.destination.id, flow.destination.topic)
+        runs = []
+        for one in flow.source.records(flow.progress.position, end):
+            owner = flow.source.producers.get(one.producer_id)
+            looks = flow is self.back or self.provenance == "batch"
+            if looks and owner is not None and owner.home(flow.source.topic) == home:
+                continue  # it came from there, or is there already
+            if self.provenance == "headers" and any(hop.home == home for hop in origins(one.headers)):
+                continue
+            at = flow.destination.append(one.value or b"", producer, self._stamped(flow.source, one))
+            runs.append(Run(one.offset, at, 1))
+        if runs:
+            flow.destination.log.append(None)
+        flow.progress, sealed = advance(flow.progress, Advance(end, 0, tuple(_joined(runs))), 1, 0)
+        flow.segments += sealed
+
+    def replay(self) -> None:
+        """Salvage: what dc1 holds and never sent, by the ledger."""
+        low = self._orphan(self.there)
+        producer = self._next(self.dc2, TableRule(names={"orders": "dc1.orders"}), only="dc1.orders")
+        for one in self.dc1.records(max(low, self.replayed), len(self.dc1.log)):
+            if one.producer_id == CLIENT:
+                self.dc2.append(one.value or b"", producer, _with(one, self.dc1))
+        self.replayed = len(self.dc1.log)
+
+    def turn(self, ended: Flow, flow: Flow) -> None:
+        """The flow begins where its opposite ended."""
+        self._orphan(ended)
+        assert ended.progress is not None
+        here = PartitionBounds(
+            flow.source.topic_id,
+            0,
+            flow.destination.topic,
+            flow.destination.topic_id,
+            len(flow.destination.log),
+        )
+        begun = failback_start(flow.progress, ended.progress, ended.map, here, generation=1, now_ms=0)
+        flow.progress, flow.segments = begun.progress, list(begun.segments)
+
+    def read(self, cluster: Cluster, record: FetchedRecord) -> RecordView:
+        """`repl read`, followed over both clusters."""
+        trail = RecordTrail(record, _hop(cluster, record.offset), self._origins(cluster).origin_of(record))
+        while trail.next_place is not None:
+            hop = trail.next_place.hop
+            at = self.dc1 if hop.cluster_id == "id-1" else self.dc2
+            there = at.log[hop.offset or 0]
+            trail.add_place(there, self._origins(at).origin_of(there) if there is not None else None)
+        return trail.view()
+
+    def _orphan(self, flow: Flow) -> int:
+        assert flow.progress is not None
+        low = flow.progress.position
+        key = PartitionKey(flow.name, flow.source.topic, 0)
+        marked = orphan(key, flow.progress, len(flow.source.log), ORPHANED, generation=1, now_ms=0)
+        flow.progress = next((one for one in marked.values() if isinstance(one, Progress)), flow.progress)
+        return low
+
+    def _stamped(self, source: Cluster, one: FetchedRecord) -> tuple[tuple[str, bytes | None], ...]:
+        return _with(one, source) if self.provenance == "headers" else one.headers
+
+    def _register(self, flow: Flow) -> int:
+        source = NAMES[flow.source.id]
+        undoes = "dc1" if flow is self.back else None
+        self._ids += 1
+        flow.destination.producers[self._ids] = FlowProducer(
+            flow.name, source, flow.source.id, RENAME, undoes=undoes
+        )
+        return self._ids
+
+    def _next(self, at: Cluster, rename: TableRule, only: str) -> int:
+        self._ids += 1
+        at.producers[self._ids] = FlowProducer(THERE, "dc1", "id-1", rename, only=only)
+        return self._ids
+
+    def _origins(self, at: Cluster) -> RecordOrigins:
+        into = (one for one in (self.there, self.back) if one.destination is at and one.progress is not None)
+        written = [
+            MirrorPartitionOrigin(one.name, one.source.id, one.source.topic, 0, one.map, one.source.topic_id)
+            for one in into
+        ]
+        return RecordOrigins(at.topic, {0: written}, at.producers, NAMES)
+
+
+def _with(one: FetchedRecord, source: Cluster) -> tuple[tuple[str, bytes | None], ...]:
+    return (*one.headers, (HEADER, encode(Origin(source.id, source.topic, 0, one.offset, 9))))
+
+
+def _joined(runs: list[Run]) -> list[Run]:
+    found: list[Run] = []
+    for one in runs:
+        if found and (found[-1].source_end, found[-1].destination_end) == one[:2]:
+            found[-1] = found[-1]._replace(records=found[-1].records + 1)
+        else:
+            found.append(one)
+    return found
+
+
+def _hop(at: Cluster, offset: int) -> ProvenanceHopView:
+    place = (at.id, NAMES[at.id], at.topic)
+    return ProvenanceHopView(
+        cluster_id=place[0], cluster=place[1], topic=place[2], partition=0, offset=offset, copied_at_ms=None
+    )
+
+
+counts = st.integers(0, 4)
+rounds = st.lists(
+    st.fixed_dictionaries(
+        {
+            "copied": counts,
+            "behind": counts,
+            "at dc2": counts,
+            "forgotten": counts,
+            "replay": st.booleans(),
+            "after": counts,
+            "home": counts,
+        }
+    ),
+    min_size=1,
+    max_size=4,
+)
+forged = st.sampled_from(
+    [None, Origin("id-1", "orders", 0, 1, 7), Origin("id-9", "far", 3, 5, 7), Origin("id-2", "x", 0, 0, 7)]
+)
+
+
+def lived(model: Model, told: list[dict[str, int]], header: Origin | None) -> None:
+    for one in told:
+        model.write(model.dc1, one["copied"], header)
+        model.copy(model.there)
+        model.write(model.dc1, one["behind"])  # then dc1 is lost, and the flow fails over
+        model.write(model.dc2, one["at dc2"], header)
+        model.write(model.dc1, one["forgotten"])
+        if one["replay"]:
+            model.replay()
+        model.write(model.dc2, one["after"])
+        model.turn(model.there, model.back)
+        model.copy(model.back, 3)
+        model.write(model.dc2, one["home"])
+        model.copy(model.back)
+        check(model)
+        model.turn(model.back, model.there)
+        model.replayed = len(model.dc1.log)
+        check(model)
+
+
+def check(model: Model) -> None:
+    for cluster in (model.dc1, model.dc2):
+        for record in cluster.records(0, len(cluster.log)):
+            seen, birth = model.read(cluster, record), model.births[record.value or b""]
+            if (birth.cluster, birth.offset) == (cluster.id, record.offset):
+                assert (seen.provenance, seen.flow, seen.hops) == ("native", None, []), (birth, seen)
+            else:
+                first = seen.hops[0]
+                assert (first.cluster_id, first.topic, first.offset) == birth, seen
+                assert seen.flow == (THERE if cluster is model.dc2 else BACK)
+
+
+@pytest.mark.parametrize("provenance", ["batch", "headers", "off"])
+@settings(deadline=None, max_examples=60)
+@given(rounds, forged)
+def test_every_birth_is_told(provenance: str, told: list[dict[str, int]], header: Origin | None) -> None:
+    model = Model(provenance)
+    lived(model, told, header)
+    model.write(model.dc1, 3)
+    model.copy(model.there)
+    check(model)
+
+
+def test_a_record_from_further_away_is_followed_over_the_cluster_between() -> None:
+    """dc0 → dc1 → dc2 by batch: the map at dc2 names dc1, and the one at dc1 names dc0."""
+    far = FlowProducer("dc0-to-dc1", "dc0", "id-0", TemplateRule(text="{topic}"))
+    model = Model("batch")
+    model.dc1.producers[500] = far
+    model.dc1.append(b"far", 500)
+    model.copy(model.there)
+    (copied,) = model.dc2.records(0, 9)
+    run = first_progress(
+        generation=1,
+        source_topic_id=b"0" * 16,
+        destination_topic="orders",
+        destination_topic_id=b"1" * 16,
+        position=70,
+        destination_end=0,
+        now_ms=0,
+    )
+    run, _ = advance(run, Advance(71, 0, (Run(70, 0, 1),)), 1, 0)
+    at_dc1 = RecordOrigins(
+        "orders",
+        {0: [MirrorPartitionOrigin("dc0-to-dc1", "id-0", "orders", 0, OffsetMap([run.open_span()]))]},
+        model.dc1.producers,
+        NAMES,
+    )
+    trail = RecordTrail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
+    (there,) = model.dc1.records(0, 1)
+    trail.add_place(there, at_dc1.origin_of(there))
+    trail.add_place(None, None)  # dc0 holds it no more
+    assert [(one.cluster_id, one.offset) for one in trail.view().hops] == [("id-0", 70), ("id-1", 0)]
+
+
+def test_other_content_at_the_place_proves_nothing() -> None:
+    model = Model("headers")
+    model.write(model.dc1, 1)
+    model.copy(model.there)
+    (copied,) = model.dc2.records(0, 9)
+    trail = RecordTrail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
+    other = FetchedRecord(0, 0, 0, None, b"other", (), CLIENT)
+    trail.add_place(other, RecordOrigins("orders", {}, {}, NAMES).origin_of(other))
+    assert [one.offset for one in trail.view().hops] == [0]

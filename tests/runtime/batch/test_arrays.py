@@ -1,0 +1,119 @@
+"""What numpy does for many records at once is what the loops of `splice` do one by one."""
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.batch import Batch, Merge, Record, RewriteSpec, prepare, walk
+from runtime.batch.arrays.add_header import add_header
+from runtime.batch.arrays.merge import merge_bodies, offset_runs, worth_merging
+from runtime.batch.splice import Raw, extend, join, scan
+from runtime.batch.varint import MalformedBytes
+from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, record
+
+content = st.none() | st.binary(max_size=300) | st.just(b"x" * 9000)
+headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=2)
+times = st.integers(START - 10**6, START + 10**9)
+HEADER = b"\x0c__repl\x20" + bytes(range(8))  # the constant part ends before the offset
+
+
+@st.composite
+def small_batches(draw: st.DrawFn) -> list[Batch]:
+    """Whole batches of a few records each, with gaps between some of them."""
+    offset, parts = draw(st.integers(0, 2**40)), b""
+    for _ in range(draw(st.integers(1, 12))):
+        count = draw(st.integers(1, 9))
+        inside = [
+            Record(offset + at, draw(times), draw(content), draw(content), tuple(draw(headers)))
+            for at in range(count)
+        ]
+        parts += batch_bytes(inside)
+        offset += count + draw(st.sampled_from([0, 0, 1, 500]))
+    return [one for one in walk(parts, HERE).sets if isinstance(one, Batch)]
+
+
+def one_by_one(batches: list[Batch], bodies: list[bytes]) -> tuple[bytes, int, int]:
+    found: list[Raw] = []
+    for batch, body in zip(batches, bodies, strict=True):
+        scan(body, batch.records, batch.base_offset, batch.base_timestamp, found)
+    return join(found)
+
+
+def merged(batches: list[Batch], bodies: list[bytes]):
+    counts, times = [one.records for one in batches], [one.base_timestamp for one in batches]
+    return merge_bodies(bodies, counts, times)
+
+
+@settings(max_examples=150, deadline=None)
+@given(small_batches())
+def test_merged_batches_are_those_that_are_joined_record_by_record(batches: list[Batch]):
+    bodies = [bytes(one.body) for one in batches]
+    assert merged(batches, bodies) == one_by_one(batches, bodies)
+    runs = offset_runs([one.base_offset for one in batches], [one.records for one in batches])
+    mapped = [run.source + at for run in runs for at in range(run.records)]
+    assert mapped == [one.base_offset + at for one in batches for at in range(one.records)]
+    assert [run.delta for run in runs] == list(itertools.accumulate([0, *(run.records for run in runs[:-1])]))
+    assert all(a.source + a.records != b.source for a, b in itertools.pairwise(runs))
+
+
+@settings(max_examples=300, deadline=None)
+@given(small_batches(), st.data())
+def test_bytes_that_were_changed_are_merged_only_where_one_by_one_gives_the_same(
+    batches: list[Batch], data: st.DataObject
+):
+    bodies = [bytes(one.body) for one in batches]
+    which = data.draw(st.integers(0, len(bodies) - 1))
+    bodies[which] = changed(bodies[which], data)
+    result = merged(batches, bodies)
+    assert result is None or result == one_by_one(batches, bodies)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(times, content, content), min_size=1, max_size=60), st.integers(0, 2**50), st.data()
+)
+def test_a_header_is_added_as_it_is_record_by_record(contents, first: int, data: st.DataObject):
+    records = [Record(first + at, time, key, value, ()) for at, (time, key, value) in enumerate(contents)]
+    body = bytes(walked(batch_bytes(records)).body)
+    expected = extend(body, len(records), first, HEADER, never)
+    assert add_header(body, len(records), first, HEADER) == expected
+    body = changed(body, data)
+    try:
+        result = add_header(body, len(records), first, HEADER)
+    except (MalformedBytes, IndexError):
+        return
+    assert result is None or result == extend(body, len(records), first, HEADER, never)
+
+
+def test_a_record_with_headers_is_left_to_the_loop():
+    records = [record(at, headers=(("a", b"\x00"),) if at == 7 else ()) for at in range(40)]
+    body = bytes(walked(batch_bytes(records)).body)
+    assert add_header(body, 40, 0, HEADER) is None
+
+
+def test_many_small_batches_go_out_as_one_with_their_map():
+    data = b"".join(batch_bytes([record(at + i) for i in range(3)]) for at in range(0, 1800, 3) if at != 900)
+    batches = [one for one in walk(data, HERE).sets if isinstance(one, Batch)]
+    assert worth_merging([one.records for one in batches])
+    prepared = prepare(batches, RewriteSpec(HERE, 1 << 20, merge=Merge()), START)
+    assert [one.segments for one in prepared.outgoing] == [((0, 0, 900), (900, 903, 897))]
+    assert [one.offset for one in arrived(prepared)] == [at for at in range(1800) if not 900 <= at < 903]
+
+
+def never(tail: bytes, at: int) -> bool:
+    return False
+
+
+def walked(data: bytes) -> Batch:
+    (batch,) = walk(data, HERE).sets
+    assert isinstance(batch, Batch)
+    return batch
+
+
+def changed(body: bytes, data: st.DataObject) -> bytes:
+    """One byte is another, or the end is missing."""
+    at = data.draw(st.integers(0, len(body) - 1))
+    if data.draw(st.booleans()):
+        return body[:at]
+    return body[:at] + bytes([data.draw(st.integers(0, 255))]) + body[at + 1 :]

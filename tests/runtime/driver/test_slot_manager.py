@@ -1,0 +1,25 @@
+"""What the fleet makes of the reports of its slots."""
+
+from runtime.contract.records.job_status import SlotReport
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.status import PartitionStatus, SlotStatus
+from runtime.driver.slots.manager import partitions_in_loss
+
+
+def report(slot: int, *states: State) -> SlotReport:
+    partitions = [
+        PartitionStatus("f", "t", slot * 100 + number, state, since_ms=0)
+        for number, state in enumerate(states)
+    ]
+    return SlotReport("driver", 1, SlotStatus(slot=slot, at_ms=0, assignment=1, partitions=partitions))
+
+
+def test_only_what_is_lost_can_be_accepted():
+    others = [one for one in State if one not in (State.DATA_LOSS, State.RECREATED, State.DIVERGED)]
+
+    found = partitions_in_loss(
+        [report(0, State.DATA_LOSS, *others), report(1, State.DIVERGED, State.RECREATED)]
+    )
+
+    assert found == [PartitionKey("f", "t", number) for number in (0, 100, 101)]

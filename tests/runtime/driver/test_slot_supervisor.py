@@ -1,0 +1,129 @@
+"""A slot is submitted again after every kind of end, with the reason in its view."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from runtime.contract.spec.assignment import AssignedFlow
+from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
+from runtime.driver.application import in_thread, reason
+from runtime.driver.slots.channel import at
+from runtime.driver.slots.membership import Membership
+from runtime.driver.slots.supervisor import SlotSupervisor
+from runtime.driver.task import SlotResult, SlotStartRequest
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
+from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from tests.runtime.slot.world import assigned, flow_spec
+
+LOST = """An error occurred while calling o53.collect.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0: worker died
+\tat org.apache.spark.scheduler.DAGScheduler"""
+ABORTED = "org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0: worker died"
+BAD_MASTER = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: Could not parse Master URL: 'lokal'
+\tat org.apache.spark.SparkContext$"""
+
+
+class Destination:
+    """Says where the control topic ends."""
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+        return {name: TopicMetadata(name, b"c" * 16, ErrorCode.NONE, False, {0: LEADER}) for name in names}
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        assert isinstance(request, ListOffsetsRequest)
+        return ListOffsetsResponse(0, {at("__repl.control"): ListedOffset(0, -1, 5)})
+
+
+FLOW = AssignedFlow(flow_spec("flow"), 1)
+LEADER = Partition(0, 1, 5, (1,), (1,))
+
+
+class Spark:
+    """Its first task ends as `first` does; the next ones run on."""
+
+    def __init__(self, first: Callable[[], SlotResult]) -> None:
+        self._first = first
+        self.groups: list[str] = []
+        self.again = asyncio.Event()
+
+    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotResult]:
+        self.groups.append(group)
+        if len(self.groups) == 1:
+            return in_thread(group, self._first)
+        self.again.set()
+        return asyncio.get_running_loop().create_future()
+
+
+class FreshLeadership:
+    async def ensure(self) -> None: ...
+
+
+def raises(error: BaseException) -> Callable[[], SlotResult]:
+    def work() -> SlotResult:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("first", "why", "traced"),
+    [
+        (raises(ZeroDivisionError("a mistake")), "failed: ZeroDivisionError: a mistake", True),
+        (raises(SystemExit(3)), "failed: SystemExit: 3", True),
+        (raises(Py4JError(LOST)), f"failed: {ABORTED}", False),
+        (lambda: SlotResult("fenced", "47"), "fenced: 47", False),
+    ],
+    ids=["unforeseen", "exit", "spark", "an end"],
+)
+def test_however_a_task_ends_the_slot_is_submitted_again(
+    first: Callable[[], SlotResult], why: str, traced: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> None:
+        spark = Spark(first)
+        context = SimpleNamespace(
+            job="job",
+            driver="driver",
+            destination="dc2",
+            settings=CopySettings(),
+            reached={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
+            cluster=Destination(),
+            application=spark,
+            membership=Membership(range(1)),
+            leadership=FreshLeadership(),
+            changed=lambda: None,
+        )
+        context.membership.set_wanted(
+            {"flow": FLOW}, {}, {one.key: one for one in assigned("flow", "orders")}
+        )
+        assert context.membership.publish(0) is not None
+        supervisor = SlotSupervisor(0, context)  # type: ignore[arg-type]
+        running = asyncio.create_task(supervisor.run())
+        await asyncio.wait_for(spark.again.wait(), 20)
+        await asyncio.sleep(0)
+        view = supervisor.view()
+        assert (view.state, view.attempts, view.why) == ("submitted", 2, why)
+        assert spark.groups == ["slot 0 attempt 1", "slot 0 attempt 2"]
+        running.cancel()
+
+    asyncio.run(work())
+    assert ("Traceback" in capsys.readouterr().err) is traced
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (Py4JError(BAD_MASTER), "org.apache.spark.SparkException: Could not parse Master URL: 'lokal'"),
+        (OSError("no spark-submit"), "no spark-submit"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_of_a_java_stack_trace_one_line_says_what_happened(error: Exception, line: str) -> None:
+    assert reason(error) == line
