@@ -110,6 +110,31 @@ class LiveJob:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerFeature:
+    """A feature that came with a version of Kafka, and what a flow does without it.
+
+    `as_source` and `as_destination` are empty where a flow from or to the cluster does not use it. Without a
+    `required` feature the flow cannot run; `for_groups`: only flows that sync consumer groups use it.
+    """
+
+    name: str
+    since: str
+    as_source: str = ""
+    as_destination: str = ""
+    required: bool = False
+    for_groups: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LackingFeature:
+    """A feature that a broker lacks; `why` names the API with the versions offered and needed."""
+
+    feature: BrokerFeature
+    broker: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedCluster:
     """`acls` is None where there is no authorizer; `hidden` are topics we may know of but not describe.
 
@@ -117,7 +142,8 @@ class ObservedCluster:
     "topic.<name>" for a topic whose configs we may not see (it is `hidden` then, though it is listed).
     `defaults` are the cluster's own values, under the topic's names for them. `features` are the
     FEATURE_… that every broker has. `group_topics` and `sizes` (bytes by topic) are read only when a plan
-    needs them, and None until then. `jobs` are those that ever told of themselves here,
+    needs them, and None until then. `lacking` names one broker for each feature that any of them lacks.
+    `jobs` are those that ever told of themselves here,
     `generations` what the ledger knows of flows that nobody owns now, or that have a way home.
     """
 
@@ -133,6 +159,7 @@ class ObservedCluster:
     hidden: frozenset[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    lacking: tuple[LackingFeature, ...] = ()
     owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None

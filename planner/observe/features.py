@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from planner.model.diagnostic import Diagnostic, error
 from planner.model.observed import (
@@ -10,11 +11,92 @@ from planner.model.observed import (
     FEATURE_RECORDS_V2,
     FEATURE_TOPIC_IDS,
     FEATURE_TRANSACTIONS,
+    BrokerFeature,
+    LackingFeature,
+)
+from runtime.kafka.protocol.fetch import FetchRequest
+from runtime.kafka.protocol.groups import OffsetCommitRequest, OffsetFetchRequest
+from runtime.kafka.protocol.hanging import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from runtime.kafka.protocol.many_groups import ListGroupsRequest
+from runtime.kafka.protocol.metadata import MetadataRequest
+from runtime.kafka.protocol.offsets import EpochEndsRequest, ListOffsetsRequest
+from runtime.kafka.protocol.produce import ProduceRequest
+from runtime.kafka.protocol.request import Api, Request
+from runtime.kafka.protocol.transactions import (
+    AddPartitionsRequest,
+    EndTransactionRequest,
+    FindCoordinatorRequest,
+    FindCoordinatorsRequest,
+    InitProducerIdRequest,
 )
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TRANSACTION = 22, 24, 26
 INCREMENTAL_ALTER_CONFIGS, ALTER_REASSIGNMENTS = 44, 45
+
+
+class ApiVersion(NamedTuple):
+    """The lowest version of an API that a feature needs."""
+
+    api: Api
+    lowest: int
+
+
+# What a flow does with a cluster, by the requests of the client that copies. A newer release may lack a
+# feature again, when it drops the versions that this client speaks.
+BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, ...]] = {
+    BrokerFeature(
+        "copy from",
+        "2.4",
+        as_source="no flow can read from it",
+        as_destination="no job can read its own records there",
+        required=True,
+    ): (MetadataRequest, FetchRequest, ListOffsetsRequest, EpochEndsRequest),
+    BrokerFeature(
+        "copy to, exactly once",
+        "2.5",
+        as_destination="no flow can write to it in transactions",
+        required=True,
+    ): (
+        FindCoordinatorRequest,
+        ApiVersion(Api.INIT_PRODUCER_ID, 3),
+        InitProducerIdRequest,
+        AddPartitionsRequest,
+        ProduceRequest,
+        EndTransactionRequest,
+    ),
+    BrokerFeature(
+        "consumer groups",
+        "2.4",
+        as_source="its consumer groups cannot be read",
+        as_destination="consumer groups cannot be written there",
+        required=True,
+        for_groups=True,
+    ): (FindCoordinatorRequest, ListGroupsRequest, OffsetFetchRequest, OffsetCommitRequest),
+    BrokerFeature(
+        "topic ids",
+        "2.8",
+        as_source="a recreated topic is recognised by its leader epoch and its end alone",
+        as_destination="a recreated mirror is recognised by its leader epoch and its end alone",
+    ): (ApiVersion(Api.METADATA, 10),),
+    BrokerFeature(
+        "names of open transactions",
+        "3.0",
+        as_source="a transaction that holds back a partition is seen, and its transactional id is not named",
+    ): (DescribeProducersRequest, ListTransactionsRequest, DescribeTransactionsRequest),
+    BrokerFeature("truncation told by each fetch", "2.7"): (ApiVersion(Api.FETCH, 12),),
+    BrokerFeature("fetch by topic id", "3.1"): (ApiVersion(Api.FETCH, 13),),
+    BrokerFeature("many groups in one request", "3.0"): (
+        ApiVersion(Api.OFFSET_FETCH, 8),
+        FindCoordinatorsRequest,
+    ),
+    BrokerFeature("states of groups", "2.6"): (ApiVersion(Api.LIST_GROUPS, 4),),
+    BrokerFeature("reassignment of replicas", "2.4"): (ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),),
+}
 
 Versions = Mapping[int, tuple[int, int]]
 
@@ -35,6 +117,38 @@ class BrokerVersions:
 
     broker: str  # "2 (10.0.0.2:9092)"
     versions: Versions
+
+
+def lacking(brokers: Iterable[BrokerVersions]) -> tuple[LackingFeature, ...]:
+    """Returns the features that a broker lacks, each with the first such broker."""
+    listed = list(brokers)
+    found = []
+    for feature, needs in BROKER_FEATURES.items():
+        for one in listed:
+            why = next((why for need in needs if (why := _why_lacking(one.versions, need))), "")
+            if why:
+                found.append(LackingFeature(feature, one.broker, why))
+                break
+    return tuple(found)
+
+
+def _why_lacking(versions: Versions, need: type[Request[Any]] | ApiVersion) -> str:
+    match need:
+        case ApiVersion(api, lowest):
+            highest = None
+        case _:
+            api, (lowest, highest) = need.API, need.VERSIONS
+    offered = versions.get(api)
+    if offered is None:
+        return f"{_name(api)} is not offered"
+    if offered[1] >= lowest and (highest is None or offered[0] <= highest):
+        return ""
+    needed = f"{lowest} or higher" if highest is None else f"{lowest} to {highest}"
+    return f"{_name(api)} is offered in versions {offered[0]} to {offered[1]}, needed is {needed}"
+
+
+def _name(api: Api) -> str:
+    return "".join(word.capitalize() for word in api.name.split("_"))
 
 
 def features_of(versions: Versions) -> frozenset[str]:
