@@ -98,6 +98,22 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
     BrokerFeature("reassignment of replicas", "2.4"): (ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),),
 }
 
+# The newest first: a version of an API that came with a release of Kafka.
+_RELEASES = (
+    ("4.1", Api.PRODUCE, 13),
+    ("4.0", Api.PRODUCE, 12),
+    ("3.9", Api.FETCH, 17),
+    ("3.7", Api.FETCH, 16),
+    ("3.5", Api.FETCH, 15),
+    ("3.1", Api.FETCH, 13),
+    ("3.0", Api.LIST_TRANSACTIONS, 0),
+    ("2.8", Api.DESCRIBE_PRODUCERS, 0),
+    ("2.7", Api.FETCH, 12),
+    ("2.6", Api.LIST_GROUPS, 4),
+    ("2.5", Api.INIT_PRODUCER_ID, 3),
+    ("2.4", Api.METADATA, 9),
+)
+
 Versions = Mapping[int, tuple[int, int]]
 
 # feature → the API keys it needs, each with the version that brought it
@@ -130,6 +146,12 @@ def lacking(brokers: Iterable[BrokerVersions]) -> tuple[LackingFeature, ...]:
                 found.append(LackingFeature(feature, one.broker, why))
                 break
     return tuple(found)
+
+
+def release_of(versions: Versions) -> str:
+    """Returns the release of Kafka whose requests a broker offers; other products offer a mixture."""
+    offered = (release for release, api, version in _RELEASES if versions.get(api, (0, -1))[1] >= version)
+    return next(offered, "older than 2.4")
 
 
 def _why_lacking(versions: Versions, need: type[Request[Any]] | ApiVersion) -> str:

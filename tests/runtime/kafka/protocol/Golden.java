@@ -225,6 +225,17 @@ public class Golden {
                 new OffsetFetchResponseData.OffsetFetchResponseTopics().setName("orders").setPartitions(List.of(
                     new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(2).setCommittedOffset(55).setCommittedLeaderEpoch(4).setMetadata("m"))))),
             new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("h").setErrorCode((short) 16))), 8);
+        print("DescribeQuorumRequest", new DescribeQuorumRequestData().setTopics(List.of(
+            new DescribeQuorumRequestData.TopicData().setTopicName("__cluster_metadata").setPartitions(List.of(
+                new DescribeQuorumRequestData.PartitionData().setPartitionIndex(0))))), 1);
+        print("DescribeQuorumResponse", new DescribeQuorumResponseData().setTopics(List.of(
+            new DescribeQuorumResponseData.TopicData().setTopicName("__cluster_metadata").setPartitions(List.of(
+                new DescribeQuorumResponseData.PartitionData().setPartitionIndex(0).setLeaderId(2).setLeaderEpoch(7).setHighWatermark(50)
+                    .setCurrentVoters(List.of(
+                        new DescribeQuorumResponseData.ReplicaState().setReplicaId(1).setLogEndOffset(49).setLastFetchTimestamp(90).setLastCaughtUpTimestamp(80),
+                        new DescribeQuorumResponseData.ReplicaState().setReplicaId(2).setLogEndOffset(50).setLastFetchTimestamp(100).setLastCaughtUpTimestamp(100)))
+                    .setObservers(List.of(
+                        new DescribeQuorumResponseData.ReplicaState().setReplicaId(3).setLogEndOffset(48).setLastFetchTimestamp(70).setLastCaughtUpTimestamp(60))))))), 1);
         print("ListGroupsRequest", new ListGroupsRequestData(), 0, 1, 2, 3, 4, 5);
         print("OldListGroupsResponse", new ListGroupsResponseData().setGroups(List.of(
             new ListGroupsResponseData.ListedGroup().setGroupId("g").setProtocolType("consumer"))), 0, 1, 2, 3);

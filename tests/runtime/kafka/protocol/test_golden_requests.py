@@ -35,6 +35,7 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
+from runtime.kafka.protocol.quorum import DescribeQuorumRequest
 from runtime.kafka.protocol.reassignments import AlterReassignmentsRequest
 from runtime.kafka.protocol.request import Api, Request, frame
 from runtime.kafka.protocol.transactions import (
@@ -115,6 +116,7 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("FetchManyRequest.one", FetchManyRequest(["g"])),
     ("FetchManyRequest", FetchManyRequest(["g", "h"])),
     ("ListGroupsRequest", ListGroupsRequest()),
+    ("DescribeQuorumRequest", DescribeQuorumRequest()),
     ("DescribeConfigsRequest.keys", configs_of(TOPIC, ["orders", "päy"], ["retention.ms", "flush.ms"])),
     ("DescribeConfigsRequest.all", configs_of(BROKER, ["1"], None)),
     ("DescribeAclsRequest", DescribeAclsRequest()),

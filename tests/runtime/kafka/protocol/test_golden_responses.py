@@ -82,6 +82,7 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.quorum import DescribeQuorumRequest, DescribeQuorumResponse, QuorumReplica
 from runtime.kafka.protocol.reassignments import (
     AlterReassignmentsRequest,
     AlterReassignmentsResponse,
@@ -135,6 +136,11 @@ CASES: list[tuple[str, Request[Any], object]] = [
             1,
             (TopicMetadata("orders", NO_TOPIC_ID, OK, True, {0: Partition(0, 2, -1, (1, 2), (2,))}),),
         ),
+    ),
+    (
+        "DescribeQuorumResponse",
+        DescribeQuorumRequest(),
+        DescribeQuorumResponse(OK, 2, (QuorumReplica(1, 80), QuorumReplica(2, 100))),
     ),
     (
         "OldListGroupsResponse",
