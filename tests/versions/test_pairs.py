@@ -54,7 +54,16 @@ class Pair:
     def note(self) -> None:
         NOTES.parent.mkdir(exist_ok=True)
         source, destination = self.versions
-        line = {"source": source, "destination": destination, "passed": self.passed}
+        features = {
+            version: json.loads(self.repl(f"doctor {cluster}", "--json"))["features"]
+            for cluster, version in zip(("dc1", "dc2"), self.versions, strict=True)
+        }
+        line = {
+            "source": source,
+            "destination": destination,
+            "passed": self.passed,
+            "features": features,
+        }
         with NOTES.open("a") as notes:
             notes.write(json.dumps(line) + "\n")
 
