@@ -1,4 +1,4 @@
-"""Brokers of older versions: what the client does with those of Kafka 4 works there too, in older requests."""
+"""Brokers of older versions: what the client does with those of Kafka 4 works there, in older requests."""
 
 from __future__ import annotations
 
