@@ -32,6 +32,7 @@ class ClusterEndpoint:
 
 
 _TOKEN_WITHIN_S = 30.0
+_NO_TOPIC_ID = "A" * 22  # sixteen bytes of zero
 
 # librdkafka writes its log lines to a terminal unless somebody takes them.
 _DISCARDING_LOGGER = logging.getLogger("repl.librdkafka")
@@ -112,5 +113,6 @@ def consumer(endpoint: ClusterEndpoint) -> Consumer:
 
 
 def topic_id_text(topic_id: object) -> str:
-    """As Kafka's own tools write it; librdkafka uses the other base64 alphabet."""
-    return str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")
+    """As Kafka's own tools write it; librdkafka uses the other base64 alphabet. Empty before Kafka 2.8."""
+    text = str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")
+    return "" if text == _NO_TOPIC_ID else text

@@ -44,5 +44,9 @@ class RegistryEntry:
         return {key.removeprefix(BEFORE): value for key, value in self.spec.items() if key.startswith(BEFORE)}
 
     def is_another(self, topic_id: str) -> bool:
-        """Whether the topic that has the name now is not the one that was applied."""
-        return self.spec.get(ID, topic_id) != topic_id
+        """Whether the topic that has the name now is not the one that was applied.
+
+        Without an id of both, nothing tells: Kafka before 2.8 gives topics none.
+        """
+        applied = self.spec.get(ID, "")
+        return bool(applied and topic_id) and applied != topic_id

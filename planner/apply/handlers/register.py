@@ -82,7 +82,7 @@ def _read_topic_ids(
 def _with_apply_facts(context: ApplyContext, entry: RegistryEntry, ids: Mapping[str, str]) -> RegistryEntry:
     """What is known only now: by which plan, when, and the id of a topic that was created just before."""
     found = ids.get(entry.address.name) if entry.address.kind is Kind.TOPIC else None
-    spec = entry.spec if found is None else {**entry.spec, ID: found}
+    spec = {**entry.spec, ID: found} if found else entry.spec
     return replace(entry, spec=spec, plan=context.plan_digest, at_ms=context.now_ms())
 
 
