@@ -18,8 +18,7 @@ from planner.observe.features import BROKER_FEATURES, BrokerVersions, lacking, r
 from planner.observe.listing import identify
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
-from runtime.kafka.protocol.metadata import AnyMetadataRequest
-from runtime.kafka.protocol.quorum import DescribeQuorumRequest
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest
 
 _ROUND_TRIPS = 5  # the shortest counts: the others waited for something else
 _NO_CLOCK = "this version tells no time: DescribeQuorum came with Kafka 3.3, in KRaft mode"

@@ -1,4 +1,4 @@
-"""Metadata v9 to v12: brokers, topics by name or id, leaders with their epochs; for the planner, from v1."""
+"""Metadata v9 to v12, for the planner from v1: brokers, topics, leaders with epochs. And DescribeQuorum."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import ClassVar
 from runtime.contract.topic_ids import NO_TOPIC_ID, name_id
 from runtime.kafka.brokers import MAX_BROKERS, check_address
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, reader_of, writer_of
+from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.request import Api, Buffer
 
 NO_LEADER = -1
 NO_EPOCH = -1
+_METADATA_TOPIC = "__cluster_metadata"
 
 # The versions that brought, or have, some of the fields.
 _TOPIC_IDS = 10
@@ -166,3 +167,66 @@ def _partition(reader: Reader, version: int) -> Partition:
         reader.int32s()  # offline replicas
     reader.skip_tags()
     return Partition(index, leader, epoch, replicas, in_sync, error)
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A replica of the metadata log; of the leader itself, `caught_up_ms` is its present time."""
+
+    node: int
+    caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumResponse:
+    throttle_ms: ClassVar[int] = 0
+
+    error: ErrorCode
+    leader: int
+    voters: tuple[QuorumReplica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumRequest:
+    """Any broker passes it on to the active controller. Kafka 3.3 and newer, in KRaft mode."""
+
+    API: ClassVar[Api] = Api.DESCRIBE_QUORUM
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    FLEXIBLE: ClassVar[int] = 0
+
+    def body(self, version: int) -> Sequence[Buffer]:
+        writer = Writer()
+        writer.count(1)
+        writer.compact_string(_METADATA_TOPIC)
+        writer.count(1)
+        writer.int32(0)
+        for _ in range(3):
+            writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> DescribeQuorumResponse:
+        error = ErrorCode(reader.int16())
+        leader = -1
+        voters: list[QuorumReplica] = []
+        for _ in range(reader.count()):
+            reader.compact_string()
+            for _ in range(reader.count()):
+                reader.int32()
+                error = ErrorCode(reader.int16()) or error
+                leader = reader.int32()
+                reader.int32()
+                reader.int64()
+                voters = reader.array(lambda: _quorum_replica(reader))
+                reader.array(lambda: _quorum_replica(reader))  # observers
+                reader.skip_tags()
+            reader.skip_tags()
+        return DescribeQuorumResponse(error, leader, tuple(voters))
+
+
+def _quorum_replica(reader: Reader) -> QuorumReplica:
+    node = reader.int32()
+    reader.int64()
+    reader.int64()
+    replica = QuorumReplica(node, reader.int64())
+    reader.skip_tags()
+    return replica

@@ -25,7 +25,7 @@ from runtime.kafka.protocol.hanging import (
 )
 from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
 from runtime.kafka.protocol.many_groups import FetchManyRequest, ListGroupsRequest
-from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataRequest
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest, MetadataRequest
 from runtime.kafka.protocol.offsets import (
     LATEST,
     EpochEndsRequest,
@@ -35,7 +35,6 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
-from runtime.kafka.protocol.quorum import DescribeQuorumRequest
 from runtime.kafka.protocol.reassignments import AlterReassignmentsRequest
 from runtime.kafka.protocol.request import Api, Request, frame
 from runtime.kafka.protocol.transactions import (

@@ -68,9 +68,12 @@ from runtime.kafka.protocol.many_groups import (
 from runtime.kafka.protocol.metadata import (
     AnyMetadataRequest,
     Broker,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
     MetadataRequest,
     MetadataResponse,
     Partition,
+    QuorumReplica,
     TopicMetadata,
 )
 from runtime.kafka.protocol.offsets import (
@@ -82,7 +85,6 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.quorum import DescribeQuorumRequest, DescribeQuorumResponse, QuorumReplica
 from runtime.kafka.protocol.reassignments import (
     AlterReassignmentsRequest,
     AlterReassignmentsResponse,
