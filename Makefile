@@ -58,7 +58,7 @@ prometheus: $(READY)
 
 DEMO := plans/examples/replicator-demo.yaml
 DEMO_LOAD := dc1:topic1 dc2:topic1 dc1:topic2 dc1:_schemas
-ON_DEMO := --path $(DEMO)
+ON_DEMO := $(DEMO)
 
 demo: setup ## two real Kafka clusters on this machine that replicate to each other, within minutes
 	@$(BIN)/repl lab up
@@ -72,10 +72,10 @@ demo: setup ## two real Kafka clusters on this machine that replicate to each ot
 	@$(BIN)/repl lab load $(DEMO_LOAD) --seconds 10 2>build/demo-load.log & loading=$$!; \
 	  sleep 5; echo; echo '$$ repl status $(DEMO)      # while records are written on both sides'; \
 	  $(BIN)/repl status $(DEMO); wait $$loading; cat build/demo-load.log
-	@echo; echo '$$ repl read dc2 topic1 --limit 4 $(ON_DEMO)      # each record tells where it was written'
-	@$(BIN)/repl read dc2 topic1 --limit 4 $(ON_DEMO)
-	@echo; echo '$$ repl read dc2 topic2.replica --limit 2 $(ON_DEMO)'
-	@$(BIN)/repl read dc2 topic2.replica --limit 2 $(ON_DEMO)
+	@echo; echo '$$ repl read dc2 topic1 $(ON_DEMO) --limit 4      # each record tells where it was written'
+	@$(BIN)/repl read dc2 topic1 $(ON_DEMO) --limit 4
+	@echo; echo '$$ repl read dc2 topic2.replica $(ON_DEMO) --limit 2'
+	@$(BIN)/repl read dc2 topic2.replica $(ON_DEMO) --limit 2
 	@echo; echo '$$ repl plan $(DEMO)'
 	@$(BIN)/repl plan $(DEMO)
 	@echo; echo 'Watch it:                   $(BIN)/repl lab load $(DEMO_LOAD) & $(BIN)/repl status $(DEMO) --watch'
@@ -86,13 +86,13 @@ demo: setup ## two real Kafka clusters on this machine that replicate to each ot
 
 # The topology that it edits is a copy; the jobs are those of the demo.
 FAILOVER := build/failover.yaml
-ON_FAILOVER := --path $(FAILOVER) --auto-approve
+ON_FAILOVER := $(FAILOVER) --auto-approve
 demo-failover: export REPL_HOME := $(CURDIR)/$(dir $(DEMO)).repl
 show = echo; echo '$$ repl $(1)'; $(BIN)/repl $(1)
 read_on = echo; echo '$$ kafka-console-consumer at $(1): billing reads $(3) records of $(2), the last of them:'; \
   $(BIN)/repl lab tool $(1) ConsoleConsumer --topic $(2) --group billing --from-beginning --max-messages $(3) --timeout-ms 30000 2>/dev/null | tail -1
 
-demo-failover: setup ## the demo continued: dc1 is lost, consumers go on at dc2, and everything comes home
+demo-failover: setup ## the demo continued: dc1 is lost, consumers go on at dc2, and everything is copied back
 	@$(BIN)/repl plan $(DEMO) --detailed-exitcode >/dev/null 2>&1 || $(MAKE) --no-print-directory demo
 	@mkdir -p build && cp $(DEMO) $(FAILOVER)
 	@$(call read_on,dc1,topic2,100)
@@ -101,12 +101,12 @@ demo-failover: setup ## the demo continued: dc1 is lost, consumers go on at dc2,
 	@$(call show,failover dc1 $(ON_FAILOVER))
 	@$(call read_on,dc2,topic2.replica,50)
 	@echo; echo '# Its producers go on at dc2.'; $(call show,lab load dc2:topic1 dc2:topic2.replica --seconds 4)
-	@echo; echo '# dc1 is back, and a forgotten producer writes there for a second: nobody copies that any more.'
+	@echo; echo '# dc1 is back, and a forgotten producer writes there for a second: that is no longer copied.'
 	@$(call show,lab start dc1)
 	@$(call show,lab load dc1:topic2 --seconds 1)
-	@$(call show,salvage dc1-to-dc2-topic2 --path $(FAILOVER))
+	@$(call show,salvage dc1-to-dc2-topic2 $(FAILOVER))
 	@$(call show,failback dc1 $(ON_FAILOVER))
-	@echo; echo '# The producers at dc2 stop. What came home, and the flows as they were:'
+	@echo; echo '# The producers at dc2 stop. What was copied back, and the original flows:'
 	@$(call show,failback dc1 --switch $(ON_FAILOVER))
 	@$(call read_on,dc1,topic2,50)
 	@$(call show,status $(FAILOVER))

@@ -20,7 +20,7 @@ Feature: Some topics of a flow move, the others stay
     When somebody applies the topology as it was before
     Then the exit code is 3
     And the message says "its topics payments were promoted, and can't become active"
-    And the message says "over a promoted way back (repl failback) or with a new restart_from"
+    And the message says "over a promoted reverse flow (repl failback) or with a new restart_from"
 
   Scenario: Refunds move while one of their consumers is connected at dc2 already
     Given orders, payments and refunds are copied from dc1 to dc2
@@ -41,7 +41,7 @@ Feature: Some topics of a flow move, the others stay
     And 120 records are written to orders at dc1
     And billing read 50 of orders at dc1
     And the place of billing in orders is known at dc2
-    When somebody runs repl failover dc1 and presses Ctrl-C once the job is told
+    When somebody runs repl failover dc1 and presses Ctrl-C once the job is updated
     Then the exit code is 130
     When somebody runs repl failover dc1
     Then the exit code is 0

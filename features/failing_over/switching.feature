@@ -13,7 +13,7 @@ Feature: A datacenter is left on purpose
     And billing reads exactly the other 110 at dc2
     When somebody runs repl pause there
     Then the exit code is 3
-    And the message says "from promoted a flow becomes active, over a promoted way back"
+    And the message says "from promoted a flow becomes active, over a promoted reverse flow"
     When somebody applies the topology as it was before
     Then the exit code is 3
     And the message says "was promoted, and can't become active"

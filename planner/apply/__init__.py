@@ -1,4 +1,7 @@
-"""Edge: executes a plan's steps, journalled, under a lease. The plan decided, this only does."""
+"""Edge: executes a plan's steps under a lease and writes the journal. It decides nothing.
+
+Each kind of step has its handler in `handlers`.
+"""
 
 from planner.apply.executor import execute
 from planner.model.outcome import ApplySummary, Result, StepOutcome, StepsEnded, StepsSent

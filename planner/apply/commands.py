@@ -1,4 +1,4 @@
-"""What a running job is told through its control topic, and whether it heard."""
+"""Commands to a running job: sends them through its control topic and waits for the answer."""
 
 import time
 import uuid
@@ -21,15 +21,17 @@ _WRITE_S = 30.0
 
 
 def new_id() -> str:
+    """Returns a new id, by which the job's answer names the command."""
     return uuid.uuid4().hex
 
 
 def send_command(endpoint: ClusterEndpoint, job: str, command: Command) -> None:
+    """Writes a command to the control topic and returns when all in-sync replicas have it."""
     append(producer(endpoint), CONTROL, [(control.command_key(job), control.encode(command))], _WRITE_S)
 
 
 def not_acknowledged(status: JobStatus | None, command: Command) -> str:
-    """What is missing until the job has carried it out; "" when nothing is."""
+    """Returns what is missing until the job has carried out the command; "" if nothing is."""
     if status is not None and (error := status.answers.get(command.id)):
         return f"it refused what it was told: {error}"
     if status is not None and (command.id in status.answers or status.heard == command.id):
@@ -40,8 +42,9 @@ def not_acknowledged(status: JobStatus | None, command: Command) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoppedPartitions:
-    """The partitions of a flow that stand still until somebody acts. `problem`: what kept those over lost
-    records from going on.
+    """The partitions of a flow that have stopped and need a decision.
+
+    `problem` says why those that stopped over lost records did not continue.
     """
 
     over_loss: tuple[PartitionStatus, ...]
@@ -49,14 +52,15 @@ class StoppedPartitions:
     problem: str = ""
 
 
-Approve = Callable[[Sequence[PartitionStatus]], None]  # raises where it is not approved
+Approve = Callable[[Sequence[PartitionStatus]], None]  # raises an exception if the user does not approve
 
 
 def accept_loss(
     endpoint: ClusterEndpoint, job: str, flow: str, approve: Approve, reported_s: float = REPORTED_S
 ) -> StoppedPartitions:
-    """Those over lost records go on. A flow that was only now resumed first has to find again what stopped
-    it.
+    """Resumes the partitions that stopped over lost records, after `approve` agreed.
+
+    A flow that was resumed just before first has to detect the loss again, for at most `reported_s`.
     """
     deadline = time.monotonic() + reported_s
     with JobWatch(endpoint) as watch:
@@ -75,6 +79,7 @@ def accept_loss(
 
 
 def stopped_partitions(table: JobStatusTable, job: str, flow: str) -> StoppedPartitions:
+    """Returns the flow's partitions that need a decision, as the status topic reports them."""
     stopped = [one for one in table.partitions(job) if one.flow == flow and one.state.needs_someone]
     stopped.sort(key=lambda one: (one.topic, one.partition))
     return StoppedPartitions(

@@ -1,4 +1,4 @@
-"""What a handler may use at one cluster: its clients, its registry, its guard."""
+"""What a handler uses at one cluster: clients, registry, guard, timeouts, and launchers of jobs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 
 
 class LaunchFailed(Exception):
-    """A job could not be started, told or stopped; `log` are the last lines of its own log."""
+    """A job could not be started, updated or stopped. `log` holds the last lines of its own log."""
 
     def __init__(self, what: str, way_out: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(what)
@@ -25,26 +25,26 @@ class LaunchFailed(Exception):
 
 
 class JobLauncher(Protocol):
-    """Every method may raise LaunchFailed."""
+    """Starts and stops jobs. Every method may raise LaunchFailed."""
 
     def launch(self, spec: JobSpec) -> str:
-        """Starts it, detached; where it runs, in a person's words."""
+        """Starts the job in the background and returns where it runs, for the user."""
         ...
 
     def update(self, spec: JobSpec) -> None:
-        """The spec that the next start goes by; the running job is not touched."""
+        """Stores the spec for the next start. The running job is not changed."""
         ...
 
     def runs(self, job: str) -> bool | None:
-        """Whether its processes, or its application at the master, are there; None: that can't be told."""
+        """Returns whether the job's processes or its application exist; None if that is unknown."""
         ...
 
     def stop(self, job: str, grace_s: float) -> None:
-        """Asks, waits, then kills. Gone already is success."""
+        """Asks the job to stop, waits, then kills it. A job that is gone already is a success."""
         ...
 
     def tail(self, job: str) -> Sequence[str]:
-        """The last lines of its log."""
+        """Returns the last lines of the job's log."""
         ...
 
 
@@ -52,28 +52,30 @@ Launchers = Callable[[LaunchSpec], JobLauncher]
 
 
 def no_launchers(launch: LaunchSpec) -> JobLauncher:
-    """Where no job is ever started."""
+    """Refuses every launch, for applies that start no job."""
     raise LaunchFailed(f"nothing here can start a job with launcher {launch.launcher}")
 
 
 class OwnershipRegistry(Protocol):
+    """Writes the registry entries of one cluster."""
+
     def write(self, own: Sequence[RegistryEntry] = ..., disown: Sequence[Address] = ...) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class JobTimeouts:
-    """For how many seconds what a job does is waited for."""
+    """Timeouts in seconds for what a job does during an apply."""
 
-    copying_s: float = 120.0  # until one that was launched really copies
-    acknowledged_s: float = 60.0  # until one does what it was told
-    stopped_s: float = 45.0  # until one that was asked to stop has stopped
-    kill_after_s: float = 20.0  # until one that its launcher asked to stop is killed
-    silent_s: float = 15.0  # until one that was told something and says nothing counts as dead
+    copying_s: float = 120.0  # until a launched job copies
+    acknowledged_s: float = 60.0  # until a job has carried out a command
+    stopped_s: float = 45.0  # until a job that was asked to stop has stopped
+    kill_after_s: float = 20.0  # until a job that its launcher asked to stop is killed
+    silent_s: float = 15.0  # until a job without a heartbeat counts as dead
     heartbeat_s: float = 4.0  # a heartbeat comes every second
 
 
 def ignore_waits(_step: Step, _what: str) -> None:
-    """Says nothing of what a step waits for."""
+    """Ignores what a step waits for."""
 
 
 @dataclass(slots=True)
@@ -86,9 +88,9 @@ class ApplyContext:
     plan_digest: str
     now_ms: Callable[[], int]
     launchers: Launchers = no_launchers
-    wait: bool = True  # until launched jobs really copy
+    wait: bool = True  # whether to wait until launched jobs copy
     timeouts: JobTimeouts = field(default_factory=JobTimeouts)
-    on_wait: Callable[[Step, str], None] = ignore_waits  # told what a long step waits for
+    on_wait: Callable[[Step, str], None] = ignore_waits  # called with what a long step waits for
     client: AdminClient = field(init=False)
     _by_broker: dict[int, AdminClient] = field(default_factory=dict)
 
@@ -96,7 +98,7 @@ class ApplyContext:
         self.client = admin(self.endpoint)
 
     def each_broker(self) -> dict[int, AdminClient]:
-        """A client for every broker that lives now, which asks that broker and no other."""
+        """Returns a client for every live broker. Each client asks its own broker only."""
         brokers: dict[Any, Any] = self.client.list_topics(timeout=10).brokers
         for broker_id, broker in brokers.items():
             if broker_id not in self._by_broker:

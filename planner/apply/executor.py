@@ -1,4 +1,4 @@
-"""Carry out a plan's steps: what can go now goes, batched, in parallel over and within clusters."""
+"""Executes a plan's steps: in batches, in parallel within and across clusters, each after its needs."""
 
 import queue
 import time
@@ -26,22 +26,23 @@ from planner.model.outcome import (
 )
 from planner.model.step import Step
 
-# Enough that one batch's propagation is awaited while the next is created; the controller works in order.
+# One batch is created while the propagation of another is awaited; the controller works in order.
 BATCHES_AT_ONCE = 4
 
 Observer = Callable[[Event], None]
 
-# Keeps the traceback of an exception that no handler expects; returns where it stands.
+# Saves the traceback of an unexpected exception and returns where it was saved.
 Report = Callable[[BaseException], str]
 
 
 class Interruption:
-    """The user's Ctrl-C as a value: set by whoever hears the signal, seen by every guard."""
+    """The user's Ctrl-C as a value. The signal handler sets it, and every guard reads it."""
 
     def __init__(self) -> None:
         self.happened = False
 
     def reason(self) -> str | None:
+        """Returns why nothing more is sent; None before the interruption."""
         return "interrupted" if self.happened else None
 
 
@@ -122,7 +123,7 @@ class _Execution:
             self._write_journal(cluster, skipped)
 
     def _write_journal(self, cluster: str, ended: Sequence[StepOutcome]) -> None:
-        # A journal that cannot be written fails the batches too; nothing that is skipped here was sent.
+        # A journal that cannot be written fails the batches too; no skipped step was sent.
         with suppress(KafkaException, TimeoutError):
             self._notify(StepsEnded(cluster, tuple(ended)))
 
@@ -136,7 +137,7 @@ class _Execution:
 
 
 def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[StepOutcome]:
-    """One batch in its thread."""
+    """Runs one batch in its thread and writes the journal before and after it."""
     cluster = context.endpoint.cluster
     began = time.monotonic()
     ended: list[StepOutcome] = []
@@ -158,6 +159,7 @@ def _first_line(wrong: BaseException) -> str:
 
 
 def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
+    """Returns the result of each step of the batch, by its id."""
     kind = type(batch[0])
     handler = HANDLERS.get(kind)
     if handler is None:

@@ -1,4 +1,4 @@
-"""A job, watched through the status topic of its destination: does it really do what it was told?"""
+"""Watches jobs through the status topic of their destination: whether they do what they were told."""
 
 import time
 from collections import Counter
@@ -19,7 +19,7 @@ _CATCH_UP_S = 2.0
 
 
 class JobWatch:
-    """What all jobs of a destination say, as it comes in."""
+    """The status of all jobs of a destination, kept up to date."""
 
     def __init__(self, endpoint: ClusterEndpoint) -> None:
         self.table = JobStatusTable()
@@ -35,12 +35,16 @@ class JobWatch:
         self._reader.__exit__(kind, value, trace)
 
     def job(self, name: str) -> JobStatus | None:
+        """Returns what the job last reported; None if it never did."""
         return self.table.jobs.get(name)
 
     def wait_until(
         self, awaited: Callable[[], str], seconds: float, give_up: Callable[[], str | None]
     ) -> str:
-        """Until nothing is awaited any more: then "". Else what still is, or why it is not waited for."""
+        """Waits until `awaited` returns "", and returns "" then.
+
+        Returns what is still missing after `seconds`, or the reason that `give_up` returns.
+        """
         deadline = time.monotonic() + seconds
         while what := awaited():
             if (why := give_up()) is not None:
@@ -51,11 +55,11 @@ class JobWatch:
         return ""
 
     def read_news(self) -> None:
-        """Waits a moment for news."""
+        """Reads new status records, for at most a moment."""
         self.table.update(self._reader.read_more(_POLL_S))
 
     def has_heartbeat(self, name: str, seconds: float) -> bool:
-        """Whether a heartbeat comes within some time: whatever its clock says, then it lives."""
+        """Returns whether a new heartbeat arrives within some time. The job's clock does not matter."""
         self._catch_up()
         before = self.job(name)
         deadline = time.monotonic() + seconds
@@ -67,7 +71,7 @@ class JobWatch:
         return False
 
     def _catch_up(self) -> None:
-        """What was said before now: a heartbeat among it is no sign of life."""
+        """Reads what was written before now: a heartbeat in it does not show that the job lives."""
         deadline = time.monotonic() + _CATCH_UP_S
         while news := self._reader.read_more(_POLL_S):
             self.table.update(news)
@@ -76,7 +80,11 @@ class JobWatch:
 
 
 def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
-    """Until its generation is written, nobody can copy it any more, and its groups are where they go on."""
+    """Returns what is missing until the flow has ended; "" if nothing is.
+
+    The end counts once its generation is in the ledger: then no job can copy the flow any more, and the
+    offsets of its groups are final.
+    """
     if view is not None and view.state == flow.state and view.ended:
         return ""
     why = view.why if view is not None and view.why else "the job is at it"
@@ -84,9 +92,9 @@ def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
 
 
 def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable, driver_before: str) -> str:
-    """What is missing until the job runs by this spec and every active flow of it copies; "" when nothing is.
+    """Returns what is missing until the job runs this spec and copies every active flow; "" if nothing is.
 
-    `topics`: of how many the plan knew, by flow. A driver that was there before is not awaited.
+    `topics`: how many topics the plan knew, by flow. A driver that ran before does not count.
     """
     status = table.jobs.get(spec.job)
     if status is None or status.driver == driver_before:

@@ -1,4 +1,7 @@
-"""One batch of requests, tried again where that can help, until a deadline; never a policy's refusal."""
+"""Sends a batch of requests, and sends again what failed for a moment, until a deadline.
+
+A request that a policy refuses is never repeated.
+"""
 
 import random
 import time
@@ -23,25 +26,26 @@ _LONGEST_PAUSE = 5.0
 
 @dataclass(slots=True)
 class RequestGuard:
-    """Asked before every request. A text is why nothing more may be sent to this cluster."""
+    """Is asked before every request. `stop_reason` returns why nothing more may be sent to this cluster."""
 
     stop_reason: Callable[[], str | None]
     requests: int = 0
 
     def before_request(self) -> str | None:
+        """Counts the request and returns the reason not to send it."""
         self.requests += 1
         return self.stop_reason()
 
 
-# A request for all the steps at once; a future for each, by the step's id.
+# Sends one request for all the steps and returns a future for each, by the step's id.
 Sender = Callable[[Sequence[S]], Mapping[str, "Future[Any]"]]
 
-# A final error, judged: the cluster may be as wanted all the same (an earlier answer was lost, for example).
+# Classifies a final error: the cluster may be as wanted, since an earlier answer was lost, for example.
 ErrorClassifier = Callable[[S, KafkaException], RequestResult]
 
 
 def error_is_final(_step: Step, failure: KafkaException) -> RequestResult:
-    """The judge of requests that are idempotent by themselves: an error is an error."""
+    """Fails the step: for requests that are idempotent by themselves."""
     return failed(explain(failure))
 
 
@@ -52,7 +56,10 @@ def send_with_retries(
     guard: RequestGuard,
     within: float = DEADLINE_SECONDS,
 ) -> dict[str, RequestResult]:
-    """Send; send again, with growing pauses, what failed for the moment. A verdict for every step's id."""
+    """Sends the batch and repeats what failed for a moment, with growing pauses.
+
+    Returns a result for every step's id.
+    """
     deadline = time.monotonic() + within
     results: dict[str, RequestResult] = {}
     left = list(steps)
@@ -83,6 +90,7 @@ def send_with_retries(
 
 
 def _send_once(steps: Sequence[S], send: Sender[S]) -> list[tuple[S, BaseException | None]]:
+    """Sends one request and returns the exception of each step, or None."""
     try:
         futures = send(steps)
     except (KafkaException, TimeoutError) as failure:

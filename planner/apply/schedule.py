@@ -1,4 +1,4 @@
-"""Pure: which steps can go now, and in what batches. Order comes from `needs` alone."""
+"""Pure: which steps can start now, and in which batches. The order comes from `needs` alone."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ MAX_PARTITIONS = 5_000
 
 
 class Schedule:
-    """The state of an apply's steps: waiting, on their way, over."""
+    """The state of an apply's steps: waiting, ready, or handed out."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps: Mapping[str, Step] = {step.id: step for step in steps}
@@ -25,13 +25,13 @@ class Schedule:
         self._waiting = {step.id for step in steps if self._open[step.id]}
 
     def next_batches(self) -> list[list[Step]]:
-        """What can go now, in batches of one cluster and one kind; each step is handed out once."""
+        """Returns the steps that can start now, in batches of one cluster and one kind, each step once."""
         taken = [self._steps[step_id] for step_id in self._ready]
         self._ready = []
         return batches(taken)
 
     def finish(self, outcomes: Iterable[StepOutcome]) -> list[StepOutcome]:
-        """Note what ended; returns the steps that can no longer go, with the reason."""
+        """Records ended steps and returns the steps that are skipped because of them, with the reason."""
         skipped: list[StepOutcome] = []
         for outcome in outcomes:
             if outcome.result is Result.DONE:
@@ -61,12 +61,13 @@ class Schedule:
         return skipped
 
     def not_started(self) -> list[Step]:
-        """What was never handed out."""
+        """Returns the steps that were never handed out."""
         left = self._waiting | set(self._ready)
         return [step for step_id, step in self._steps.items() if step_id in left]
 
 
 def batches(steps: Iterable[Step]) -> list[list[Step]]:
+    """Groups steps by cluster and kind, and splits large groups."""
     grouped: dict[tuple[str, type[Step]], list[Step]] = defaultdict(list)
     for step in steps:
         grouped[(step.cluster, type(step))].append(step)

@@ -1,4 +1,4 @@
-"""A broker answers "created" before every broker knows the topic: ask each one until it does."""
+"""Waits until every broker shows a topic: a broker answers "created" before all brokers know the topic."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -16,7 +16,7 @@ VisibilityCheck = Callable[[str, TopicMetadata | None], bool]
 
 
 def has_leaders(partitions: Mapping[str, int]) -> VisibilityCheck:
-    """The topic is there with all its partitions, and each of them has a leader."""
+    """Returns a check that a topic has all its partitions and that each of them has a leader."""
 
     def is_visible(name: str, topic: TopicMetadata | None) -> bool:
         if topic is None or topic.error is not None:
@@ -30,14 +30,18 @@ def has_leaders(partitions: Mapping[str, int]) -> VisibilityCheck:
 
 
 def is_gone(_name: str, topic: TopicMetadata | None) -> bool:
+    """Returns whether the broker no longer shows the topic."""
     return topic is None or topic.error is not None
 
 
 def wait_until_visible(
     context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
 ) -> dict[str, str]:
-    """Wait until every live broker sees every topic so; by topic, who does not even at the deadline, which
-    moves on with every topic that appears: a cluster with much to do is not given up."""
+    """Waits until every live broker passes the check for every topic.
+
+    Returns the topics that did not pass by the deadline, each with a reason. The deadline moves on with every
+    topic that passes: a busy cluster is not given up.
+    """
     deadline = time.monotonic() + PROPAGATION_SECONDS
     pause = FIRST_PAUSE
     left = len(topics)
@@ -55,6 +59,7 @@ def wait_until_visible(
 def _invisible_topics(
     context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
 ) -> dict[str, str]:
+    """Returns the topics that a broker does not show as wanted, each with a reason."""
     try:
         brokers = context.each_broker()
     except KafkaException:
@@ -63,7 +68,7 @@ def _invisible_topics(
     for broker_id, client in brokers.items():
         known = _metadata(client)
         if known is None:
-            continue  # a broker that is down will read the metadata log when it comes back
+            continue  # a broker that is down reads the metadata log when it starts again
         for name in topics:
             if not is_visible(name, known.get(name)):
                 waiting[name] = f"broker {broker_id} does not show it yet"

@@ -101,6 +101,10 @@ def _switch(topology: Topology, cluster: str, how: FlowCommandOptions, seconds: 
         states |= {one.back.name: FlowState.PROMOTED, one.flow.name: FlowState.ACTIVE}
     code = apply_with_states(states, how)
     if code == ExitCode.DONE:
+        from planner.cli.rehearsing import show_subscriptions
+
+        backs = [one.back for one in coming if one.back is not None]
+        show_subscriptions(topology, backs, how.timeout, as_json=how.as_json)
         click.echo(f"Next: start the consumers at {cluster}, then the producers", err=True)
     return code
 

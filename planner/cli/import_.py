@@ -56,7 +56,7 @@ class ImportResult(NamedTuple):
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Register what is as declared (in FILE, else at --path) as the topology's own.",
+    help="Register what is as declared (in FILE, else in PATH) as the topology's own.",
 )
 @auto_approve_option
 @lock_timeout_option
@@ -81,12 +81,12 @@ def command(
     """Write what live clusters hold as a topology, so that planning it changes nothing.
 
     Only what is set explicitly is written; what most topics share goes to the defaults. CLUSTER is one of the
-    topology at --path, which says how to connect, or any name with --bootstrap. Clusters that hold the same
+    topology PATH, which says how to connect, or any name with --bootstrap. Clusters that hold the same
     are written once. With --mm2 an existing MirrorMaker 2 configuration becomes flows, no cluster is asked,
     and every key that has no counterpart is listed. Secrets are never written, only references to them.
 
-    With --adopt nothing at the clusters changes but who owns what: with -o by the topology just written,
-    without it by the one at --path, whose registry was lost, say. It asks first, as an apply does.
+    With --adopt the registry of the clusters changes, and nothing else: what is there as declared is owned by
+    the topology that -o writes, or, without -o, by the topology PATH. It asks first, as an apply does.
     """
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise Failure(error(f"{name!r} is no name for a topology", "use letters, digits, dots, _ and -"))
@@ -104,7 +104,7 @@ def command(
             return code
     elif bootstrap or pattern or name:
         raise Failure(
-            error("--adopt needs a topology to adopt for", "write one with -o FILE, or name one with --path")
+            error("--adopt needs a topology to adopt for", "write one with -o FILE, or name it as PATH")
         )
     from planner.cli import adopting
 

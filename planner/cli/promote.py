@@ -19,6 +19,7 @@ from planner.cli.promote_topics import promote_topics
 from planner.cli.promote_wait import SILENT_MS, drained
 from planner.cli.validate import checked
 from planner.cli.verify import PatternParam
+from planner.model.diagnostic import ExitCode
 from planner.model.topology import FlowState
 
 _STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
@@ -52,8 +53,9 @@ def command(
 
     Stop the producers at the source first. Waits until the lag is 0, then writes state: promoted into the
     topology, plans, asks and applies; the job itself copies what came in meanwhile before it ends the flow.
-    Exit code 1 where records are left at the timeout: the flow goes on copying. With --topics it is the
-    topics whose whole names match RE at the source, and they are written under promoted.
+    Exit code 1 where records are left at the timeout: the flow goes on copying. Last it prints which topics
+    the consumers of each group subscribe to at the destination. With --topics it is the topics whose whole
+    names match RE at the source, and they are written under promoted.
     """
     topology = checked(path, var_files).topology
     known = flow_of(topology, flow)
@@ -64,4 +66,9 @@ def command(
         raise wrong_state(known, "promoted")
     if known.state is FlowState.ACTIVE:
         asyncio.run(drained(topology, known, timeout / 1000))
-    return apply_with_state(flow, FlowState.PROMOTED, how)
+    code = apply_with_state(flow, FlowState.PROMOTED, how)
+    if code == ExitCode.DONE:
+        from planner.cli.rehearsing import show_subscriptions
+
+        show_subscriptions(topology, [known], how.timeout, as_json=as_json)
+    return code

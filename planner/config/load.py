@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.config.bounds import MOST_MISTAKES, refuse_more_flows, refuse_more_mistakes, refuse_more_pairs
-from planner.config.build import topology_of
 from planner.config.files import MAX_BYTES, read_text, topology_files
+from planner.config.language.build import topology_of
+from planner.config.language.defaults import parts_of
 from planner.config.language.fields import ParsedRecord, missing
 from planner.config.language.reader import ShapeReader
-from planner.config.language.root import TOPOLOGY
 from planner.config.merge import merged
-from planner.config.parts import parts_of
 from planner.config.validation import check
 from planner.config.validation_more import check_for_anything, check_more
 from planner.config.variables import Variables
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, kind_of
 from planner.config.yaml_tree.parse import documents
 from planner.model.diagnostic import Diagnostic, Failure, Severity, SourceLocation, error
+from planner.model.keys import record_of
 from planner.model.topology import API_VERSION, Topology
 
 Edited = Texts[Path, str]
@@ -121,7 +121,7 @@ class _Loading:
         self._fail()
 
     def topology(self, roots: list[Mapping], var_files: Sequence[Path]) -> Topology:
-        root, found = merged(TOPOLOGY, roots)
+        root, found = merged(record_of(Topology), roots)
         try:
             variables = self._variables(root, var_files)
             without_vars = tuple((key, value) for key, value in root.pairs if key.text != "vars")
@@ -129,7 +129,7 @@ class _Loading:
             assert isinstance(rendered, Mapping)
             refuse_more_flows(rendered)
             reader = ShapeReader()
-            fields = reader.read(TOPOLOGY, rendered, "topology")
+            fields = reader.read(record_of(Topology), rendered, "topology")
         except Failure as too_much:
             raise Failure([*self.diagnostics[:MOST_MISTAKES], *too_much.diagnostics]) from None
         assert isinstance(fields, ParsedRecord)

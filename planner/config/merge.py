@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence as Many
 
-from planner.config.language import shapes
-from planner.config.language.shapes import RecordShape, Shape
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence
+from planner.model import shapes
 from planner.model.diagnostic import Diagnostic, error
+from planner.model.shapes import RecordShape, Shape
 
 
 def merged(record: RecordShape, roots: Many[Mapping]) -> tuple[Mapping, list[Diagnostic]]:

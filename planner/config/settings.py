@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from planner.config.hints import prose, shown
 from planner.config.language import scalars
-from planner.config.language.shapes import SettingsShape
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence, kind_of
 from planner.diff.values import BOOLEANS, NUMBERS
+from planner.model.shapes import SettingsShape
 from planner.model.topology import SecretRef, Setting, looks_secret
 from runtime.contract.client.keys import CREDENTIALS, refusal
 from runtime.contract.client.secret_words import secret_settings

@@ -4,10 +4,10 @@ import os
 import re
 from collections.abc import Iterable
 
-from planner.config.build_flow import rename_of
 from planner.config.hints import did_you_mean, prose
+from planner.config.language.build import rename_of
+from planner.config.language.defaults import TopologyParts
 from planner.config.language.fields import INVALID, NamedReference, ParsedRecord
-from planner.config.parts import TopologyParts
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import SecretRef, looks_secret
 from runtime.contract.client.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
@@ -158,5 +158,5 @@ def _reverse(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
     there = [end.text if (end := other.get(key)) else None for key in ("from", "to")]
     back = [end.text if (end := flow.get(key)) else None for key in ("to", "from")]
     if None not in there + back and there != back:
-        what = f'the flow is no way back of "{reference.text}", which goes from {there[0]} to {there[1]}'
+        what = f'the flow does not reverse "{reference.text}", which goes from {there[0]} to {there[1]}'
         yield error(what, f"write from: {there[1]} and to: {there[0]}", source=reference.source)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from planner.config.build import RESOURCES, acls_of, requirement
 from planner.config.hints import did_you_mean, prose
 from planner.config.language import scalars
+from planner.config.language.build import built, requirement
+from planner.config.language.defaults import TopologyParts
 from planner.config.language.fields import NamedReference, ParsedRecord
-from planner.config.parts import TopologyParts
 from planner.config.settings import WORDS
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
-from planner.model.topology import AclRule
+from planner.model.topology import RESOURCES, AclRule
 
 # What each launcher's master begins with.
 MASTERS = {"local": "local", "standalone": "spark://", "yarn": "yarn", "kubernetes": "k8s://"}
@@ -45,7 +45,7 @@ def _acls(parts: TopologyParts) -> Iterable[Diagnostic]:
         if not {"cluster", "principal", "host", "prefixed", "whole_cluster"} <= acl.values.keys():
             continue
         odd: set[tuple[str, str]] = set()
-        for one in acls_of(acl):
+        for one in built(acl).acls():
             rule = one.rule
             known = OPERATIONS[rule.resource_type]
             if rule.operation != "ALL" and rule.operation not in known:

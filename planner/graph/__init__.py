@@ -1,4 +1,7 @@
-"""Pure: Topology + what the sources hold → Desired; what must be read for that; lints."""
+"""Pure: expands a topology over the live topics into the desired state of the clusters.
+
+It also says what must be read for that, and checks the result (lints). It holds no Kafka client and no YAML.
+"""
 
 from planner.graph.expansion import expand, lint_offline
 from planner.graph.read_requests import ClusterReadRequest, ReadRequest, read_request_of

@@ -1,9 +1,9 @@
-"""The ACLs that the clusters should hold: declared, mirrored with their topics, or protecting mirrors.
+"""The ACLs that the clusters should hold: declared rules, mirrored rules, and rules that protect mirrors.
 
-Of the source's rules only those on topics are mirrored. ALLOW WRITE never is: who may write at the source has
-no business in the mirror. ALLOW ALL becomes READ and DESCRIBE. A prefix stays one where the flow takes every
-topic under it and the rename can say it; elsewhere each topic gets a rule of its own. A rule on every topic
-(`*`) is not mirrored, for it would open, or close, the destination's own topics too.
+Only rules on topics are mirrored. ALLOW WRITE is never mirrored: writers at the source need no access to the
+mirror. ALLOW ALL becomes READ and DESCRIBE. A prefixed rule stays prefixed if the flow takes every topic
+under the prefix and the rename keeps a common prefix. Otherwise each topic gets a rule of its own. A rule on
+every topic (`*`) is not mirrored: it would also apply to the destination's own topics.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,11 +30,14 @@ EVERY = "*"
 
 @dataclass(frozen=True, slots=True)
 class DesiredAcls:
+    """The desired rules, and what was found while they were made."""
+
     desired: tuple[DesiredAcl, ...]
     diagnostics: tuple[Diagnostic, ...]
 
 
 def acls_of(graph: ReplicationGraph, observed: Observed) -> DesiredAcls:
+    """Returns the desired ACLs of all clusters, with warnings about rules that can't be mirrored."""
     wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in graph.topology.acls}
     diagnostics: list[Diagnostic] = []
     edges = graph.live.by_flow()
@@ -49,7 +52,7 @@ def acls_of(graph: ReplicationGraph, observed: Observed) -> DesiredAcls:
 
 
 def acls_known(flow: Flow, observed: Observed) -> bool:
-    """Whether all that the flow's ACLs depend on could be read."""
+    """Returns whether everything that the flow's ACLs depend on could be read."""
     needed = set()
     if flow.acls_sync:
         needed.add(flow.source_cluster)
@@ -66,7 +69,10 @@ def _mirrored(
     observed: Observed,
     diagnostics: list[Diagnostic],
 ) -> list[DesiredAcl]:
-    """Along chains in one plan. A rule that a flow made is no source: it would outlive its own."""
+    """Mirrors rules along chains of flows in one plan.
+
+    A rule that a flow made is never mirrored again: it would outlive the rule that it was made from.
+    """
     mirrors = [_Mirror(flow, edges.get(flow.name, ()), graph) for flow in flows]
     ends = {end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)}
     rules = {cluster: _own_rules(cluster, graph, observed) for cluster in ends}
@@ -77,7 +83,7 @@ def _mirrored(
         for mirror in mirrors:
             there = rules[mirror.flow.destination_cluster]
             for acl in [one for rule in sorted(rules[mirror.flow.source_cluster]) for one in mirror.of(rule)]:
-                if acl.rule not in there:  # one that is there of its own stays nobody's
+                if acl.rule not in there:  # a rule that exists without a flow stays unowned
                     there.add(acl.rule)
                     found[acl.rule] = acl
                     fresh = True
@@ -87,7 +93,7 @@ def _mirrored(
 
 
 def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[AclRule]:
-    """The cluster's rules, live and declared, less those that a flow has made there."""
+    """Returns the cluster's live and declared rules, without those that a flow made there."""
     cluster = observed.reachable(name)
     live: set[AclRule] = set()
     if cluster is not None:
@@ -101,6 +107,7 @@ def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[Ac
 
 
 def _operations(rule: AclRule) -> Iterable[str]:
+    """Returns the operations that a mirrored rule has; nothing for ALLOW WRITE."""
     if rule.permission == "DENY":
         return (rule.operation,)
     if rule.operation == "ALL":
@@ -109,7 +116,7 @@ def _operations(rule: AclRule) -> Iterable[str]:
 
 
 class _Mirror:
-    """What a flow makes of the rules at its source."""
+    """Mirrors the rules at the source of one flow."""
 
     def __init__(self, flow: Flow, edges: Sequence[CopyEdge], graph: ReplicationGraph) -> None:
         self.flow = flow
@@ -121,11 +128,12 @@ class _Mirror:
         self._split: set[str] = set()
 
     def _promoted(self, topic: str, graph: ReplicationGraph) -> bool:
-        """On its own: it was the flow's, and its readers go on reading under the same rules."""
+        """Returns whether the topic was promoted on its own: its readers keep their mirrored rules."""
         name = self.flow.name
         return graph.copied.is_promoted(name, topic) and graph.router.name_there(name, topic) is not None
 
     def of(self, rule: AclRule) -> Iterator[DesiredAcl]:
+        """Yields the destination's rules that follow from one rule at the source."""
         operations = tuple(_operations(rule))
         if rule.resource_type != "TOPIC" or not operations or is_internal(rule.resource):
             return
@@ -139,7 +147,7 @@ class _Mirror:
                 yield DesiredAcl(replace(there, operation=operation), origin, self.flow.source)
 
     def _resources(self, rule: AclRule) -> list[tuple[str, str, Literal["LITERAL", "PREFIXED"]]]:
-        """Source name, name at the destination, pattern."""
+        """Returns the source name, the destination name and the pattern of each mirrored resource."""
         if rule.pattern == "LITERAL":
             there = self._names.get(rule.resource)
             return [(rule.resource, there, "LITERAL")] if there is not None else []
@@ -155,6 +163,7 @@ class _Mirror:
         return [(topic, self._names[topic], "LITERAL") for topic in taken]
 
     def about(self) -> Iterator[Diagnostic]:
+        """Yields a warning for each kind of rule that could not be mirrored as it is."""
         flow = self.flow
         if self._everywhere:
             yield flow_diagnostic(
@@ -177,7 +186,7 @@ class _Mirror:
 
 
 def destination_prefix(way: CompiledRoute, prefix: str) -> str | None:
-    """The prefix that covers exactly the renamed topics; None where none does, or it can't be told."""
+    """Returns the prefix that covers exactly the renamed topics; None if there is none or it is unknown."""
     rename = way.route.rename
     if way.route.undoes is not None:
         return prefix if rename == SAME_NAME else None
@@ -195,7 +204,10 @@ def destination_prefix(way: CompiledRoute, prefix: str) -> str | None:
 
 
 def _through_match(pattern: str, to: str, prefix: str) -> str | None:
-    """`a-(.*)` → `b-\\1` moves the prefix `a-x` to `b-x`. Other shapes are not looked into."""
+    r"""Renames a prefix by a regex: `a-(.*)` → `b-\1` turns the prefix `a-x` into `b-x`.
+
+    Other shapes of regex return None.
+    """
     shape = rename_match.shape(pattern, to)
     groups = [piece for piece in shape.old if isinstance(piece, int)]
     open_end = pattern.removesuffix("$").endswith(("(.*)", "(.+)"))
@@ -207,7 +219,10 @@ def _through_match(pattern: str, to: str, prefix: str) -> str | None:
 
 
 def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
-    """Who may read a mirror may go on reading it. What kept writers off goes: it is theirs now."""
+    """Yields the rules on promoted mirrors that stay: readers keep their access.
+
+    A DENY WRITE rule is not among them. It goes, since the topic's writers are at the destination now.
+    """
     for _, flow in sorted(graph.topology.flows.items()):
         there = observed.reachable(flow.destination_cluster)
         if there is None or (graph.copied.is_running(flow.name) and not flow.promoted):

@@ -1,4 +1,9 @@
-"""Which settings a mirror topic takes from its source, and which it gives back."""
+"""Settings of mirror topics: mirrored from the source, given back, or lifted for a failback.
+
+A failback mirrors no settings: the topics that it copies into keep their own. Only a limit that would refuse
+a record, or change its timestamp, is lifted. The registry remembers the value before, and it is restored when
+the failback has ended.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -10,13 +15,16 @@ from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings, supp
 
 @dataclass(frozen=True, slots=True)
 class PlannedTopicSettings:
-    """A topic's settings once the plan is done: what is set on it, over what it inherits."""
+    """A topic's settings after the plan: `explicit` ones over `inherited` ones over the
+    cluster's `defaults`.
+    """
 
     explicit: Mapping[str, str]
     inherited: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def effective(self, key: str) -> str | None:
+        """Returns the value that applies to the topic; None if it is unknown."""
         for values in (self.explicit, self.inherited, self.defaults):
             if key in values:
                 return values[key]
@@ -24,7 +32,7 @@ class PlannedTopicSettings:
 
 
 def settings_of(live: ObservedTopic | None, cluster: ObservedCluster | None) -> PlannedTopicSettings:
-    """As they are now. A topic that is not there yet will inherit all that the cluster has."""
+    """Returns the settings as they are now. A topic that does not exist will inherit all of the cluster's."""
     defaults = cluster.defaults if cluster is not None else {}
     if live is None:
         return PlannedTopicSettings({}, defaults, defaults)
@@ -37,7 +45,7 @@ def settings_of(live: ObservedTopic | None, cluster: ObservedCluster | None) -> 
 
 
 class ConfigRule:
-    """The `configs` of a flow: the rule that its job goes by too."""
+    """The `configs` of a flow. The flow's job follows the same rule."""
 
     def __init__(self, configs: Configs, provenance: Provenance) -> None:
         self.sync = configs.sync
@@ -46,14 +54,20 @@ class ConfigRule:
         )
 
     def mirrored(self, source: PlannedTopicSettings) -> dict[str, str]:
-        """What the flow sets on the mirror of a topic with these settings, less what every mirror has."""
+        """Returns what the flow sets on the mirror of a topic with these settings.
+
+        The settings that every mirror has (BOUNDS) are not among them.
+        """
         every = self.sync is ConfigSync.ALL
         inherited = source.inherited if every else {**source.defaults, **source.inherited}
         wanted = self._rule.wanted(TopicSettings(source.explicit, inherited))
         return {key: value for key, value in wanted.items() if key not in BOUNDS}
 
     def taken_back(self, explicit: Mapping[str, str], wanted: Mapping[str, str]) -> frozenset[str]:
-        """What is set on the mirror and no longer at the source. A declared value is not asked about here."""
+        """Returns the settings of the mirror that its source no longer has.
+
+        The caller handles declared settings.
+        """
         if self.sync is ConfigSync.OFF:
             return frozenset()
         return frozenset(key for key in explicit if key not in wanted and self._rule.follows(key))
@@ -81,10 +95,12 @@ def limits_to_lift(
 def values_to_restore(
     now: PlannedTopicSettings, keys: Collection[str], before: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns what to restore of each lifted limit: "" where the topic has no value of its own."""
+    """Returns the value to restore for each lifted limit: "" if the topic had no value of its own."""
     return {key: before.get(key, now.explicit.get(key, "")) for key in keys}
 
 
 def own_values(before: Mapping[str, str]) -> dict[str, str]:
-    """Returns the values that the topic had itself; the other limits go back to the cluster's own value."""
+    """Returns the values that were set on the topic itself. The other limits go back to the
+    cluster's value.
+    """
     return {key: value for key, value in before.items() if value}

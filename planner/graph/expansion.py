@@ -1,4 +1,6 @@
-"""Topology × what the clusters hold → what they should hold. Pure; the order of the YAML means nothing."""
+"""Expands a topology over what the clusters hold into the desired state. The order of the YAML
+has no effect.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -24,9 +26,10 @@ _CURRENT_FOLDER = PurePath()
 
 
 def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_FOLDER) -> Desired:
-    """All of it, with every lint. What hangs on a cluster that could not be read is in `unknown`.
+    """Returns the desired state of all clusters, with every lint.
 
-    `folder` is where relative paths of the topology begin.
+    Whatever depends on a cluster that could not be read is in `unknown`. Relative paths of the topology start
+    at `folder`.
     """
     live = {name: one for name in observed.clusters if (one := observed.reachable(name)) is not None}
     graph = replication_graph_of(
@@ -61,9 +64,10 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
 
 
 def topics_to_delete(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
-    """Topics that this plan deletes, because they were declared with on_remove: delete and no longer are.
+    """Returns the topics that this plan deletes: declared before with `on_remove: delete`, and no longer
+    declared.
 
-    Nothing is made out of them; one that a flow makes is wanted all the same.
+    No mirror is made of them. A topic that a flow makes stays desired all the same.
     """
     declared = {topic.name for topic in topology.topics if topic.cluster == cluster.name}
     return frozenset(
@@ -80,7 +84,7 @@ def topics_to_delete(topology: Topology, cluster: ObservedCluster) -> frozenset[
 
 
 def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
-    """What can be known without any cluster: that of the topology's own words."""
+    """Returns what can be checked without any cluster, from the topology alone."""
     graph = replication_graph_of(topology, {}, offline=True)
     nothing = Observed({})
     edges = graph.every_edge
@@ -136,8 +140,9 @@ def _unfiltered(topology: Topology) -> frozenset[str]:
 def _with_kept_acls(
     acls: Sequence[DesiredAcl], graph: ReplicationGraph, observed: Observed
 ) -> tuple[DesiredAcl, ...]:
-    """What was mirrored before is held, not taken away, where the source's rules could not be read, and of
-    what was promoted or failed over.
+    """Adds mirrored rules that stay although they can't be derived now.
+
+    These are the rules of flows whose source ACLs could not be read, and of promoted or failed-over topics.
     """
     wanted = {acl.rule: acl for acl in acls}
     for kept in kept_acls(graph, observed):
@@ -155,6 +160,7 @@ def _with_kept_acls(
 
 
 def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
+    """Returns why each object can't be known, by address."""
     unknown: dict[str, str] = {}
     readable = {flow.name for flow in graph.flows}
     for flow in graph.topology.flows.values():
@@ -179,7 +185,7 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
 
 
 def _in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Errors first, then by place; each once."""
+    """Returns the diagnostics without duplicates: errors first, then by address."""
     rank = {"error": 0, "warning": 1, "note": 2}
     return tuple(
         sorted(

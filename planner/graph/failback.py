@@ -1,4 +1,4 @@
-"""Which flows are to come home to a cluster, and by which way. Pure."""
+"""Which flows have to fail back to a cluster, and by which reverse flow. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -11,9 +11,10 @@ from runtime.contract.spec.selection import NamePatterns
 
 @dataclass(frozen=True, slots=True)
 class Failback:
-    """A flow that ended, and its way home where it is declared. `exclude`: what other flows bring home
-    already, by its names at the flow's destination; `carried` where that is all of it. `job` is the one that
-    copies into the cluster already, where that is not the one called like it.
+    """A flow that ended, and its reverse flow (`back`) if one is declared.
+
+    `exclude`: topics that other flows copy back already, by their names at the flow's destination; `covered`
+    if these are all topics. `job`: the job that already copies into the cluster, if it has another name.
     """
 
     flow: Flow
@@ -28,7 +29,10 @@ class Failback:
 
 
 def pending_failbacks(topology: Topology, cluster: str) -> list[Failback]:
-    """Of the flows out of a cluster that ended. What came home over a promoted way back is no news."""
+    """Returns the flows out of a cluster that ended and have not failed back.
+
+    A flow that came back over a promoted reverse flow is not among them.
+    """
     jobs = {flow.job for flow in topology.flows.values() if flow.destination_cluster == cluster}
     job = min(jobs) if jobs and cluster not in jobs else ""
     return [
@@ -41,7 +45,10 @@ def pending_failbacks(topology: Topology, cluster: str) -> list[Failback]:
 
 
 def resumed_failbacks(topology: Topology, cluster: str) -> list[Failback]:
-    """Flows out of a cluster that run again over their way back: a switch that may have been cut."""
+    """Returns the flows out of a cluster that run again beside their reverse flow.
+
+    Such a pair may be left over from a switch that was interrupted.
+    """
     return [
         Failback(flow, back)
         for _, flow in sorted(topology.flows.items())
@@ -55,8 +62,11 @@ def resumed_failbacks(topology: Topology, cluster: str) -> list[Failback]:
 def without_covered(
     one: Failback, topology: Topology, source_topics: Iterable[str], destination_topics: Iterable[str]
 ) -> Failback:
-    """`here` and `there` are the topics at both sides of the flow. Two flows must not bring home the same:
-    what others do is left to them, with what they will find tomorrow where their rules can be said.
+    """Returns the failback without the topics that other flows copy back already.
+
+    `source_topics` and `destination_topics` are the topics at both sides of the flow. Two flows must not copy
+    the same topic back. Where the other flows' patterns can be excluded as they are, topics that appear later
+    are excluded too.
     """
     router = router_of(topology)
     way = router.ways[one.flow.name]

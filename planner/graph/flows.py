@@ -1,4 +1,4 @@
-"""The flows with what they take now."""
+"""The desired flows: what each of them takes now, and by which provenance filter."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,6 +19,7 @@ def flows_of(
     native_only: frozenset[str],
     loops: Sequence[ReplicationLoop],
 ) -> tuple[DesiredFlow, ...]:
+    """Returns every flow with the topics that it selects now."""
     edges = graph.live.by_flow()
     into = graph.live.incoming()
     looping = {node for one in loops for node in one.nodes}
@@ -48,8 +49,10 @@ def flows_of(
 
 
 def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Provenance:
-    """A flow that copies native records alone must know the others, and a way home what was salvaged from
-    there: what a batch tells is enough for that.
+    """Returns the provenance filter that the job uses.
+
+    A flow that copies only native records must recognise the other records. A reverse flow must recognise
+    records that came from its destination. Batch provenance is enough for both.
     """
     knows = flow.name in native_only or flow.reverse_of is not None
     return Provenance.BATCH if chosen is Provenance.OFF and knows else chosen
@@ -58,7 +61,7 @@ def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Prov
 def _reason(
     flow: Flow, chosen: Provenance, native_only: frozenset[str], loops: Sequence[ReplicationLoop]
 ) -> str:
-    """Returns why `auto` came to this filter; nothing where the topology names one."""
+    """Returns why `auto` chose this filter; "" if the topology names one."""
     if flow.provenance is not Provenance.AUTO:
         return ""
     source, destination = flow.source_cluster, flow.destination_cluster
@@ -78,11 +81,15 @@ def _reason(
 
 
 def _is_shared(edge: CopyEdge, looping: set[TopicNode], into: Mapping[TopicNode, list[CopyEdge]]) -> bool:
+    """Returns whether other flows or clients write the destination topic by design."""
     return edge.destination in looping or len(into[edge.destination]) > 1
 
 
 def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> tuple[str, ...]:
-    """By their names at the source: of what is there, else of the mirrors that the flow made."""
+    """Returns the promoted topics of a flow, by their names at the source.
+
+    If the source can't be read, the mirrors that the flow made tell them.
+    """
     if not flow.promoted:
         return ()
     if flow.source_cluster in graph.names:

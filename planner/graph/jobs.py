@@ -1,4 +1,4 @@
-"""The jobs that the flows name, each with the spec that it is to run by. Secrets stay references."""
+"""The jobs that flows name, each with its job spec. Secrets stay references."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -45,9 +45,9 @@ from runtime.contract.spec.selection import SelectionRules
 def jobs_of(
     topology: Topology, observed: Observed, flows: Sequence[DesiredFlow], folder: PurePath
 ) -> tuple[DesiredJob, ...]:
-    """Only those that a flow names; one that nobody wrote down has the defaults.
+    """Returns every job that a flow names. A job that is not declared has the defaults.
 
-    `folder` is where the paths in the topology's places begin: a job has another working folder.
+    `folder` is where relative paths in the topology start: a job runs in another working folder.
     """
     named: dict[str, list[DesiredFlow]] = {}
     for flow in sorted(flows, key=lambda one: one.flow.name):
@@ -72,6 +72,9 @@ def _spec(
     router: Router,
     folder: PurePath,
 ) -> JobSpec | None:
+    """Returns the job spec; None if the job's flows have several destinations, which is an
+    error elsewhere.
+    """
     destination = flows[0].flow.destination_cluster
     names = sorted({destination, *(one.flow.source_cluster for one in flows)})
     if any(one.flow.destination_cluster != destination for one in flows):
@@ -99,16 +102,17 @@ def _spec(
 
 
 def _running(job: str, destination: str, observed: Observed) -> JobSpec | None:
+    """Returns the spec by which the job runs now."""
     cluster = observed.reachable(destination)
     live = cluster.job(job) if cluster is not None else None
     return live.spec if live is not None else None
 
 
 def _launch(job: Job) -> LaunchSpec:
-    """A secret among the settings goes no further than this; the plan refuses it."""
+    """Returns how the job is launched. A secret among its settings is masked, and the plan refuses it."""
     secrets = frozenset(secret_settings(job.conf))
     return LaunchSpec(
-        launcher=job.launcher,  # type: ignore[arg-type]  # the language allows no other word
+        launcher=job.launcher,
         master=job.master,
         memory=job.memory,
         conf={key: SENSITIVE if key in secrets else value for key, value in sorted(job.conf.items())},
@@ -117,7 +121,10 @@ def _launch(job: Job) -> LaunchSpec:
 
 
 def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folder: PurePath) -> ClusterSpec:
-    """Pinned to the cluster that was seen; to the one seen before where it does not answer now."""
+    """Returns how the job reaches a cluster, pinned to the cluster id that was seen.
+
+    If the cluster does not answer, the id is the declared one or the one in the running job's spec.
+    """
     live = observed.reachable(cluster.name)
     known = before.clusters.get(cluster.name) if before is not None else None
     found = live.id if live is not None else cluster.id or (known.id if known is not None else None)
@@ -129,7 +136,7 @@ def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folde
 
 
 def _setting(key: str, value: str | SecretRef, cluster: Cluster, folder: PurePath) -> Setting:
-    """A secret that is written out goes no further than this; the plan refuses it."""
+    """Returns a client setting. A secret that is written out is masked, and the plan refuses it."""
     match value:
         case str():
             return SENSITIVE if looks_secret(key) else value
@@ -147,7 +154,7 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> F
     known = next((one for one in before.flows if one.name == flow.name), None) if before is not None else None
     found: DesiredFlow | FlowSpec = desired
     if not desired.selection_known and known is not None:
-        found = known  # the source does not answer: what followed from its topics stays as it was
+        found = known  # the source does not answer: values that depend on its topics stay as they were
     route = route_of(flow, topology)
     return FlowSpec(
         name=flow.name,
@@ -247,7 +254,9 @@ def _route(flow: Flow, route: Route) -> RouteSpec:
 def _declared(
     destination: str, flows: Iterable[DesiredFlow], topology: Topology, router: Router
 ) -> dict[str, list[str]]:
-    """The settings that are the topology's own, of topics that one of the flows may fill."""
+    """Returns the settings that the topology declares, by topic, for topics that one of the
+    flows may fill.
+    """
     own: list[Flow] = [one.flow for one in flows]
     found: dict[str, list[str]] = {}
     for topic in topology.topics:

@@ -1,4 +1,4 @@
-"""Topics that more than one copy ends in: a collision, one record over two ways, or a merge that is meant."""
+"""Topics that more than one copy ends in: a collision, one record over two paths, or an intended merge."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from planner.graph.topic_graph import CopyEdge, TopicNode
 
 @dataclass(frozen=True, slots=True)
 class TopicMerge:
-    """Two copies that end in one topic."""
+    """Two copies that end in the same topic."""
 
     node: TopicNode
     one: CopyEdge
@@ -23,17 +23,19 @@ class TopicMerge:
 
 @dataclass(frozen=True, slots=True)
 class TopicMerges:
-    """`collisions`: different records under one name. `two_ways`: the same record, twice."""
+    """`collisions`: different records under one name. `duplicate_paths`: the same record twice."""
 
     collisions: tuple[TopicMerge, ...]
     duplicate_paths: tuple[TopicMerge, ...]
-    native_only: frozenset[str]  # flows that leave to the direct flows what those bring
+    native_only: frozenset[str]  # flows that copy no record which a direct flow brings
 
 
 def merges_of(
     edges: Sequence[CopyEdge], loops: Sequence[ReplicationLoop], unfiltered: frozenset[str]
 ) -> TopicMerges:
-    """`unfiltered` flows cannot tell a native record from a copied one: their provenance is off by wish."""
+    """Returns the merges of all topics. `unfiltered` flows have provenance off, so they can't
+    filter copies.
+    """
     into: dict[TopicNode, list[CopyEdge]] = {}
     for edge in edges:
         into.setdefault(edge.destination, []).append(edge)
@@ -58,7 +60,7 @@ def merges_of(
 
 
 def _in_one_loop(place: Mapping[TopicNode, int], *nodes: TopicNode) -> bool:
-    """Whether all of them come round to each other: one topic, held at several clusters."""
+    """Returns whether all topics are in the same loop: one topic that several clusters hold."""
     loops = {place.get(node) for node in nodes}
     return len(loops) == 1 and None not in loops
 
@@ -66,7 +68,7 @@ def _in_one_loop(place: Mapping[TopicNode, int], *nodes: TopicNode) -> bool:
 def _ancestors(
     node: TopicNode, without: TopicNode, into: Mapping[TopicNode, Sequence[CopyEdge]]
 ) -> frozenset[TopicNode]:
-    """The node itself, and all that reaches it on ways that avoid `without`."""
+    """Returns the topic itself and every topic that reaches it on a path that avoids `without`."""
     seen = {node}
     waiting = [node]
     while waiting:
@@ -80,10 +82,10 @@ def _ancestors(
 def _native_only(
     edges: Sequence[CopyEdge], into: Mapping[TopicNode, Sequence[CopyEdge]], twice: Sequence[TopicMerge]
 ) -> frozenset[str]:
-    """Flows into a topic that a record reaches over two ways, where a direct flow brings every record.
+    """Returns the flows that may copy only records produced at their own source.
 
-    Such a flow may copy only what was born at its source. It may not if any topic of it has to pass on
-    records that no direct flow brings.
+    Such a flow writes a topic that a record reaches over two paths, where a direct flow brings every record.
+    It is not such a flow if one of its topics has to pass on records that no direct flow brings.
     """
     suspects = {name for merge in twice for name in merge.flows}
     passing_on = set()

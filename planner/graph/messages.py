@@ -1,4 +1,4 @@
-"""How a diagnostic speaks of many things at once: one message for a flow, not one for each of its topics."""
+"""Texts of diagnostics that name many things at once: one message for a flow, not one for each topic."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -12,18 +12,18 @@ SHOWN = 3
 
 
 def few(names: Sequence[object], most: int = SHOWN) -> str:
-    """`a, b, c and 211 more`."""
+    """Returns `a, b, c and 211 more`."""
     more = len(names) - most
     return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def listed(names: Iterable[str]) -> str:
-    """The same, each once and in order."""
+    """Returns the names sorted and without duplicates: `a, b, c and 211 more`."""
     return few(sorted(set(names)))
 
 
 def counted(names: Iterable[str], what: str = "topic") -> str:
-    """`the topic a`, or `214 topics (a, b, c and 211 more)`."""
+    """Returns `the topic a`, or `214 topics (a, b, c and 211 more)`."""
     known = sorted(set(names))
     return f"the {what} {known[0]}" if len(known) == 1 else f"{len(known)} {what}s ({listed(known)})"
 
@@ -33,7 +33,7 @@ _SIZES = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3), (" bytes", 1))
 
 
 def readable(key: str, value: int) -> str:
-    """`7d` for 604800000 of a key in milliseconds; -1 is without limit."""
+    """Returns `7d` for 604800000 of a key in milliseconds; -1 is `no limit`."""
     if value < 0:
         return "no limit"
     units = _DURATIONS if key.endswith(".ms") else _SIZES
@@ -41,14 +41,14 @@ def readable(key: str, value: int) -> str:
 
 
 def nearest(text: str, names: Iterable[str]) -> str | None:
-    """The live name that was perhaps meant by a name or a regex."""
+    """Returns the live name that a name or a regex was perhaps meant to be."""
     plain = text.replace("\\", "").replace(".*", "").replace(".+", "")
     found = get_close_matches(plain, sorted(names), n=1, cutoff=0.6)
     return found[0] if found else None
 
 
 class DiagnosticBuilder(Protocol):
-    """`error`, `warning` or `note`."""
+    """One of `error`, `warning` and `note`."""
 
     def __call__(
         self,
@@ -64,4 +64,5 @@ class DiagnosticBuilder(Protocol):
 def flow_diagnostic(
     build: DiagnosticBuilder, flow: Flow, summary: str, way_out: str, code: str
 ) -> Diagnostic:
+    """Builds a diagnostic at the flow's address and place in the file."""
     return build(summary, way_out, address=str(flow_address(flow.name)), source=flow.source, code=code)

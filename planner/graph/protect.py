@@ -1,10 +1,13 @@
-"""`protect: acl`: the rules that keep foreign writers off a flow's mirror topics.
+"""`protect: acl`: ACL rules that keep foreign writers off a flow's mirror topics.
 
-Kafka has no rule for "nobody but the job": a DENY beats every ALLOW, so a DENY for User:* would stop the job
-as well. What can be done is to deny each principal that an ALLOW lets write, the job's own apart. So a rule
-comes with the ALLOW that makes it necessary, and goes when that goes or the flow is promoted. Where no rule
-allows a principal, none is added: it is either shut out anyway, or let in because the brokers allow everyone
-whom no rule speaks of, and then the first rule on a topic would shut out its readers and the job too.
+Kafka has no rule that allows only the job: a DENY beats every ALLOW, so a DENY for User:* would stop the job
+too. Therefore each principal that an ALLOW rule lets write is denied, except the job's own. A rule is added
+together with the ALLOW that makes it necessary. It is removed when that ALLOW is removed or the flow is
+promoted.
+
+No rule is added where no ALLOW rule names a principal. Either nothing can write there anyway, or the brokers
+allow everything without a rule. In the second case the first rule on a topic would shut out its readers and
+the job.
 """
 
 from collections import defaultdict
@@ -29,6 +32,7 @@ def protection(
     observed: Observed,
     diagnostics: list[Diagnostic],
 ) -> Iterator[DesiredAcl]:
+    """Yields the rules that deny foreign principals to write the flow's mirror topics."""
     cluster = observed.reachable(flow.destination_cluster)
     if cluster is None or cluster.acls is None:
         return
@@ -40,7 +44,7 @@ def protection(
     everyone: set[str] = set()
     for edge in edges:
         if edge.destination in shared:
-            continue  # both sides write it: nobody is foreign there
+            continue  # both sides write it: no writer is foreign there
         name = edge.destination.topic
         for principal in writers.of(name):
             if principal == EVERYONE:
@@ -55,7 +59,7 @@ def protection(
 
 
 class _Writers:
-    """Whom the ALLOW rules let write, by topic."""
+    """The principals that ALLOW rules let write, by topic."""
 
     def __init__(self, rules: Sequence[AclRule]) -> None:
         self._literal: defaultdict[str, set[str]] = defaultdict(set)
@@ -71,6 +75,7 @@ class _Writers:
                 )
 
     def of(self, topic: str) -> list[str]:
+        """Returns the principals that may write a topic, sorted."""
         found = self._literal.get(topic, set()) | self._literal.get("*", set())
         for prefix, principals in self._prefixed.items():
             if topic.startswith(prefix):
@@ -79,7 +84,7 @@ class _Writers:
 
 
 def job_principal(cluster: Cluster) -> str | None:
-    """As whom the job writes, as far as the topology tells: the SASL user it logs in with."""
+    """Returns the principal of the job: the SASL user in the topology; None if it is unknown."""
     user = cluster.client.get("sasl.username")
     protocol = cluster.client.get("security.protocol")
     sasl = isinstance(protocol, str) and protocol.upper().startswith("SASL")

@@ -1,8 +1,9 @@
-"""Where names can come home, and what keeps the records apart there: the provenance of each flow.
+"""Where records can loop, and the provenance filter of each flow that prevents it.
 
-`auto` is chosen once for each connected component of same-name flows: `off` where names cannot cycle, `batch`
-where all that comes round goes between two clusters, `headers` where a loop is longer. It is chosen by what
-the flows may take, not only by what exists: a topic that appears tomorrow must not find the filter off.
+`auto` is resolved once for each connected component of flows that keep names: `off` where no loop is
+possible, `batch` where every loop is between two clusters, `headers` where a loop is longer. It depends on
+what the flows may take, not only on the topics that exist: a topic that appears tomorrow must not find the
+filter off.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,20 +21,20 @@ from planner.graph.topic_graph import (
 from planner.model.topology import Flow, Provenance
 from runtime.contract.spec.rename import Match, Table, Template
 
-ANY = "*"  # stands for a topic that nobody has named; not a legal name, so no real one is meant
+ANY = "*"  # any topic that is not written out; not a legal name, so it never means a real topic
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationLoop:
-    """Topics that come round to themselves, and the flows that carry them there."""
+    """Topics that reach themselves again, and the flows that carry their records."""
 
     nodes: frozenset[TopicNode]
     flows: frozenset[str]
-    longer: bool  # than there and back between two clusters
+    longer: bool  # over more than two clusters
 
 
 def replication_loops(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
-    """Every strongly connected component of more than one topic."""
+    """Returns every strongly connected component of more than one topic."""
     if not clusters_form_loop(edges):
         return []
     components = [component for component in strongly_connected(edges) if len(component) > 1]
@@ -50,14 +51,17 @@ def replication_loops(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
 
 
 def _longer(edges: Iterable[CopyEdge]) -> bool:
-    """There-and-back pairs that form a tree hold no longer loop; any further pair closes one."""
+    """Returns whether the component has a loop over more than two clusters.
+
+    Pairs of opposite copies that form a tree have no longer loop. Any further pair closes one.
+    """
     pairs = {frozenset((edge.source, edge.destination)) for edge in edges}
     nodes = {node for pair in pairs for node in pair}
     return len(pairs) >= len(nodes)
 
 
 def provenance_of(graph: ReplicationGraph) -> dict[str, Provenance]:
-    """What the provenance of each flow comes to, whatever its state: a failover must not change it."""
+    """Returns the resolved provenance of each flow, whatever its state: a failover must not change it."""
     edges = possible_edges(graph)
     found = replication_loops(edges)
     looping = {node for one in found for node in one.nodes}
@@ -79,6 +83,7 @@ def provenance_of(graph: ReplicationGraph) -> dict[str, Provenance]:
 
 
 def _mode(found: Sequence[ReplicationLoop], group: frozenset[str], graph: ReplicationGraph) -> Provenance:
+    """Returns what `auto` means for flows that belong together."""
     if not found:
         return Provenance.OFF
     asked = {graph.flow(name).provenance for name in group}
@@ -88,7 +93,7 @@ def _mode(found: Sequence[ReplicationLoop], group: frozenset[str], graph: Replic
 
 
 def possible_edges(graph: ReplicationGraph) -> list[CopyEdge]:
-    """All that may be copied, by flows in any state, and by those whose source cannot be read."""
+    """Returns every copy that may happen, also by flows that do not run or whose source can't be read."""
     flows = graph.topology.flows.values()
     edges = graph.every_edge if graph.all_carried else _reached_by_all(graph)
     return edges + [
@@ -99,6 +104,7 @@ def possible_edges(graph: ReplicationGraph) -> list[CopyEdge]:
 
 
 def _reached_by_all(graph: ReplicationGraph) -> list[CopyEdge]:
+    """Returns the copies of all flows as if every flow ran."""
     flows = graph.topology.flows.values()
     starts = {*graph.live.nodes, *graph.declared.nodes, *graph.sampled.nodes}
     starts |= {
@@ -110,7 +116,7 @@ def _reached_by_all(graph: ReplicationGraph) -> list[CopyEdge]:
 
 
 def keeps_some_names(flow: Flow, graph: ReplicationGraph) -> bool:
-    """Whether a topic that nobody has named may keep its name."""
+    """Returns whether a topic that no pattern writes out may keep its name."""
     match graph.router.ways[flow.name].route.rename:
         case Template(text):
             return text == "{topic}"
@@ -121,7 +127,7 @@ def keeps_some_names(flow: Flow, graph: ReplicationGraph) -> bool:
 
 
 def _components(graph: ReplicationGraph, edges: Iterable[CopyEdge]) -> list[frozenset[str]]:
-    """Flows that meet at a topic belong together."""
+    """Groups the flows that share a topic."""
     parent = {name: name for name in graph.topology.flows}
 
     def root(name: str) -> str:

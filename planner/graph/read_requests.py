@@ -1,4 +1,4 @@
-"""What must be read of the clusters: their names first, then in detail what this topology is about."""
+"""What must be read of the clusters: names first, then details of the topics that the topology is about."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -9,17 +9,18 @@ from planner.model.topology import ConfigSync, Protect, Topology
 from runtime.contract.spec.mirror import ALWAYS
 from runtime.contract.spec.route import is_reserved
 
-# Effective values that are mirrored, or that the lints compare, whatever set them.
+# Effective values that are mirrored or that lints compare, wherever they are set.
 EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReadRequest:
-    """`topics`: to be described, asked for by name where no listing shows them (we may lack the right).
+    """What to read of one cluster.
 
-    Of these, what is set explicitly is always read, of `keys` also what is inherited, and of the topics in
-    `every_key` all values. `groups`: whose committed topics are asked for, with `denied_groups` also of those
-    that the default denials keep out.
+    `topics` are described; they are asked for by name, since a listing leaves out topics without the right to
+    describe them. Their explicitly set values are always read, the effective values of `keys` too, and all
+    values of the topics in `every_key`. `groups` are asked for their committed topics; `denied_groups` also
+    asks for the groups that the default denials keep out.
     """
 
     topics: frozenset[str] = frozenset()
@@ -32,7 +33,7 @@ class ClusterReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """`clusters`: all whose names, registry and brokers are read first; `details` then tells the rest."""
+    """`clusters` are read first: names, registry and brokers. `details` then returns what else to read."""
 
     topology: Topology
 
@@ -41,12 +42,15 @@ class ReadRequest:
         return tuple(sorted(self.topology.clusters))
 
     def details(self, names: Mapping[str, Collection[str]]) -> dict[str, ClusterReadRequest]:
-        """`names`: the topics of each cluster that could be read."""
+        """Returns the details to read of each cluster. `names` are the topics of the clusters that could be
+        read.
+        """
         graph = replication_graph_of(self.topology, names)
         return {name: _cluster(name, graph) for name in sorted(names) if name in self.topology.clusters}
 
 
 def read_request_of(topology: Topology) -> ReadRequest:
+    """Returns what has to be read for a topology."""
     return ReadRequest(topology)
 
 
@@ -81,7 +85,9 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
 
 
 def _groups(name: str, graph: ReplicationGraph) -> set[str]:
-    """Groups that a flow from here names: whether they read what it copies is a lint."""
+    """Returns the groups that flows out of this cluster name. A lint checks whether they read
+    what is copied.
+    """
     groups: set[str] = set()
     for flow in graph.flows:
         if flow.source_cluster == name and flow.groups.sync:

@@ -1,4 +1,4 @@
-"""What is there to copy: the topology's own topics and those of the clusters that could be read."""
+"""The replication graph: what there is to copy, from declared topics and live topics."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,11 +14,12 @@ from runtime.contract.spec.route import Router, is_reserved
 
 @dataclass(frozen=True, slots=True)
 class ReplicationGraph:
-    """`names` are the live topics of each cluster that could be read. A cluster that could not has no entry.
+    """Topics and copies of a topology, with the topics of the clusters that could be read.
 
-    `real` holds what exists or will after this plan; `supposed` adds to it what the flows name and is not
-    there, `imagined` one name for each regex. The last two serve questions about rules, never changes.
-    `dim` topics are known by name only: we may not describe them.
+    `names` are the live topics by cluster; a cluster that could not be read has no entry. `live` holds topics
+    that exist or will exist after this plan. `declared` adds names that flows write out and that do not
+    exist. `sampled` adds one example name for each regex. The last two answer questions about rules and never
+    make changes. `undescribable` topics are known by name only: the right to describe them is missing.
     """
 
     topology: Topology
@@ -38,7 +39,7 @@ class ReplicationGraph:
 
     @property
     def all_carried(self) -> bool:
-        """Whether every flow runs with all its topics, and its source could be read."""
+        """Returns whether every flow runs with all its topics and its source could be read."""
         flows = self.topology.flows.values()
         running = all(self.copied.is_running(flow.name) and not flow.promoted for flow in flows)
         return running and len(self.flows) == len(flows) and not any(self.undescribable.values())
@@ -47,6 +48,7 @@ class ReplicationGraph:
         return node.topic in self.names.get(node.cluster, ())
 
     def is_undescribable(self, node: TopicNode) -> bool:
+        """Returns whether the topic is known by name only."""
         return node.topic in self.undescribable.get(node.cluster, ())
 
     def flow(self, name: str) -> Flow:
@@ -60,7 +62,7 @@ def replication_graph_of(
     *,
     offline: bool = False,
 ) -> ReplicationGraph:
-    """Offline, every cluster counts as readable and holds what is declared."""
+    """Builds the graph. With `offline`, every cluster counts as readable and holds what is declared."""
     router = router_of(topology)
     copied = CopiedTopics(topology)
     undescribable = undescribable or {}
@@ -74,7 +76,7 @@ def replication_graph_of(
         route = router.ways[flow].route
         if topic not in undescribable.get(route.source, ()):
             return True
-        # Nothing is made out of a topic that we may not see; a mirror that is there stays one.
+        # No mirror is created for a topic that can't be described; an existing mirror stays one.
         return router.ways[flow].name_there(topic) in names.get(route.destination, ())
 
     observed_nodes = (
@@ -96,7 +98,7 @@ def _written_out(router: Router, flows: Iterable[Flow]) -> Iterator[TopicNode]:
 
 
 def _samples(topology: Topology, flows: Iterable[Flow]) -> Iterator[TopicNode]:
-    """One name for each regex at its flow's source. A failback flow's are those of its original."""
+    """Yields one example name for each regex. A reverse flow has those of its original."""
     for flow in flows:
         if flow.reverse_of in topology.flows:
             continue
@@ -118,7 +120,10 @@ _STEPS = (
 
 
 def sample_name(pattern: str) -> str | None:
-    """One legal name that the whole pattern matches; None where none was found easily."""
+    """Returns one legal name that the whole regex matches; None if none was found easily.
+
+    Two regexes can so be compared before any topic exists.
+    """
     guess = re.sub(r"(?<!\\)\.", "x", pattern)
     for step, by in _STEPS:
         guess = step.sub(by, guess)

@@ -1,4 +1,4 @@
-"""Topics as nodes, copies as edges: what reaches what, and what comes round to itself."""
+"""Topics as nodes and copies as edges: which topics reach which, and which form loops."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class CopyEdge(NamedTuple):
 
 @dataclass(slots=True)
 class CopyGraph:
-    """`left_out` has what a flow includes and does not take, by flow and reason."""
+    """`left_out`: topics that a flow includes and does not take, by flow and reason."""
 
     nodes: set[TopicNode] = field(default_factory=set)
     edges: list[CopyEdge] = field(default_factory=list)
@@ -57,9 +57,9 @@ def build_copy_graph(
     copies: Callable[[str, str], bool],
     known: Iterable[TopicNode] = (),
 ) -> CopyGraph:
-    """Everything that the flows make out of the topics in `starts`, step by step.
+    """Returns everything that the flows make out of the topics in `starts`, step by step.
 
-    `known` nodes were reached before and are not looked at again: a second graph adds to a first one.
+    `known` nodes were visited before and are not visited again: a second graph adds to a first one.
     """
     flows_by_source: dict[str, list[str]] = {}
     destination = {flow.name: flow.destination_cluster for flow in flows}
@@ -91,12 +91,12 @@ def build_copy_graph(
 
 
 def clusters_form_loop(edges: Iterable[CopyEdge]) -> bool:
-    """Whether the clusters themselves come round: only then can a topic."""
+    """Returns whether the clusters form a loop. Only then can a topic."""
     return _order({(edge.source.cluster, edge.destination.cluster) for edge in edges}) is None
 
 
 def _order(pairs: Iterable[tuple[str, str]]) -> list[str] | None:
-    """The clusters, sources before destinations; None where they come round."""
+    """Returns the clusters, sources before destinations; None if they form a loop."""
     before: dict[str, set[str]] = {}
     for source, destination in pairs:
         before.setdefault(destination, set()).add(source)
@@ -107,7 +107,7 @@ def _order(pairs: Iterable[tuple[str, str]]) -> list[str] | None:
 
 
 def strongly_connected(edges: Collection[CopyEdge]) -> list[list[TopicNode]]:
-    """The strongly connected components: sources before destinations, a lone topic as one of its own."""
+    """Returns the strongly connected components, sources first. A topic without a loop is a component."""
     order = _order({(edge.source.cluster, edge.destination.cluster) for edge in edges})
     if order is not None:
         rank = {cluster: at for at, cluster in enumerate(order)}
@@ -121,7 +121,7 @@ def strongly_connected(edges: Collection[CopyEdge]) -> list[list[TopicNode]]:
 
 
 def _tarjan(out: dict[TopicNode, list[TopicNode]]) -> list[list[TopicNode]]:
-    """Tarjan's algorithm without recursion; destinations come first."""
+    """Runs Tarjan's algorithm without recursion; destinations come first."""
     index: dict[TopicNode, int] = {}
     low: dict[TopicNode, int] = {}
     stack: list[TopicNode] = []

@@ -1,4 +1,4 @@
-"""The topics that the clusters should hold: those that are declared, and those that the flows make."""
+"""The topics that the clusters should hold: declared topics, and mirrors that flows make."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from runtime.contract.spec.mirror import BOUNDS, supported
 
 @dataclass(frozen=True, slots=True)
 class DesiredTopics:
-    """`settings`: of every topic once the plan is done. `mirrored`: what its flow asks of each mirror."""
+    """`settings`: of every topic after the plan. `mirrored`: what a flow asks of each mirror."""
 
     desired: tuple[DesiredTopic, ...]
     partitions: Mapping[TopicNode, int | None]
@@ -35,6 +35,7 @@ class DesiredTopics:
 def topics_of(
     graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, Provenance]
 ) -> DesiredTopics:
+    """Returns the desired topics of all clusters."""
     builder = _TopicBuilder(graph, observed, provenance)
     for component in strongly_connected(graph.live.edges):
         builder.build(component)
@@ -51,7 +52,7 @@ def topics_of(
 
 
 class _TopicBuilder:
-    """Goes from sources to destinations, so that a chain of flows is one plan."""
+    """Builds topics from sources to destinations, so that a chain of flows is one plan."""
 
     def __init__(
         self, graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, Provenance]
@@ -73,7 +74,7 @@ class _TopicBuilder:
         self.desired: dict[TopicNode, DesiredTopic] = {}
 
     def build(self, component: list[TopicNode]) -> None:
-        """Topics that come round to each other: those that exist first, then what is made of them."""
+        """Builds the topics of one component. In a loop, topics that exist come first, then their mirrors."""
         ready = [node for node in component if len(component) == 1 or self._exists_or_declared(node)]
         for node in ready:
             outside = [edge for edge in self._copies(node) if edge.source not in component]
@@ -90,7 +91,10 @@ class _TopicBuilder:
         return self.graph.exists(node) or node in self.graph.declared_topics
 
     def _copies(self, node: TopicNode) -> list[CopyEdge]:
-        """The copies that make the topic a mirror. A failback makes none of a topic that is there already."""
+        """Returns the copies that make the topic a mirror.
+
+        A failback makes no mirror of a topic that exists already.
+        """
         return [edge for edge in self.into.get(node, ()) if not self._is_failback_copy(edge)]
 
     def _is_failback_copy(self, edge: CopyEdge) -> bool:
@@ -99,7 +103,9 @@ class _TopicBuilder:
         )
 
     def _build_topic(self, node: TopicNode, parent: CopyEdge | None) -> None:
-        """`parent` is the copy whose source the settings follow. A topic that comes round follows none."""
+        """Builds one topic. `parent` is the copy whose source the settings follow; in a loop
+        there is none.
+        """
         cluster = self.observed.reachable(node.cluster)
         now = settings_of(cluster.topics.get(node.topic) if cluster is not None else None, cluster)
         copies = self._copies(node)
@@ -117,7 +123,7 @@ class _TopicBuilder:
             {} if failback_edges else {key: value for key, value in before.items() if key not in config}
         )
         if topic is not None:
-            unset = self._applied_settings(node) - config.keys()  # it goes with this very plan
+            unset = self._applied_settings(node) - config.keys()  # removed by this plan
         unset |= frozenset(restored)
         if topic is not None or copies or failback_edges:
             made = (
@@ -140,7 +146,7 @@ class _TopicBuilder:
     def _mirrored(
         self, node: TopicNode, parent: CopyEdge | None, now: PlannedTopicSettings
     ) -> tuple[dict[str, str], frozenset[str]]:
-        """What the flows give a mirror, and what they take back."""
+        """Returns the settings that flows give a mirror, and those that they take back."""
         if parent is None or self.graph.is_undescribable(parent.source):
             return dict(BOUNDS), frozenset()
         rule = self.rules[parent.flow]
@@ -172,9 +178,9 @@ class _TopicBuilder:
         return self.owned.get(topic_address(node.cluster, node.topic))
 
     def _settings_left_by_flow(self, node: TopicNode) -> Mapping[str, str]:
-        """What a flow that was promoted or failed over gave to a declared topic: it stays as it is.
+        """Returns the settings that an ended flow gave to a declared topic: they stay.
 
-        An entry of an earlier release does not tell what the flow gave: then all of it stays.
+        A registry entry of an earlier release does not list them. Then all recorded settings stay.
         """
         entry = self._entry(node)
         filled = entry is not None and any(
@@ -188,6 +194,7 @@ class _TopicBuilder:
         return entry.config if given is None else {key: entry.config[key] for key in given}
 
     def _flow_ended(self, flow: Flow, node: TopicNode) -> bool:
+        """Returns whether the flow filled this topic before and copies it no longer."""
         route = self.graph.router.ways[flow.name]
         source_topic = route.topic_here(node.topic) if flow.destination_cluster == node.cluster else None
         return (
@@ -197,7 +204,7 @@ class _TopicBuilder:
         )
 
     def _applied_settings(self, node: TopicNode) -> frozenset[str]:
-        """The settings of a declared topic that the registry says this topology gave it."""
+        """Returns the settings of a declared topic that this topology applied, as the registry says."""
         entry = self._entry(node)
         return frozenset() if entry is None else frozenset(entry.config)
 
@@ -235,9 +242,9 @@ class _TopicBuilder:
 def kept_topics(
     graph: ReplicationGraph, observed: Observed, owned: Mapping[Address, RegistryEntry], made: set[TopicNode]
 ) -> dict[TopicNode, DesiredTopic]:
-    """Mirrors of promoted and failed-over flows: still this topology's, and left as they are.
+    """Returns the mirrors of promoted and failed-over flows: they stay this topology's and stay as they are.
 
-    What a failback lifted is restored.
+    Limits that a failback lifted are restored.
     """
     kept = {}
     for _, flow in sorted(graph.topology.flows.items()):
@@ -260,8 +267,9 @@ def kept_topics(
 def existing_mirrors(
     graph: ReplicationGraph, observed: Observed, flow: Flow, *, declared: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Source topic and mirror, of those that the registry says the flow has made and that are there; with
-    `declared`, of those that have its names and that the topology has declared since, too.
+    """Yields the source topic and the mirror for each existing mirror that the registry says the flow made.
+
+    With `declared`, mirrors that the topology has declared since are yielded too.
     """
     origins = (f"flow.{flow.name}", *((DECLARED,) if declared else ()))
     cluster = observed.reachable(flow.destination_cluster)
@@ -276,7 +284,10 @@ def existing_mirrors(
 
 
 def partitions_of(graph: ReplicationGraph, observed: Observed) -> Mapping[TopicNode, int | None]:
-    """By topic, along chains and rounds. None where nothing tells. What is declared stays as declared."""
+    """Returns how many partitions each topic must have: at least as many as each of its sources.
+
+    The number is passed along chains and loops. It is None if nothing determines it. A declared number stays.
+    """
     wanted = {node: _own(node, graph, observed) for node in sorted(graph.live.nodes)}
     out = graph.live.outgoing()
     waiting = [node for node, count in wanted.items() if count is not None]
@@ -296,6 +307,7 @@ def partitions_of(graph: ReplicationGraph, observed: Observed) -> Mapping[TopicN
 
 
 def _own(node: TopicNode, graph: ReplicationGraph, observed: Observed) -> int | None:
+    """Returns the topic's declared or live number of partitions; None if it is unknown."""
     topic = graph.declared_topics.get(node)
     if topic is not None and topic.partitions is not None:
         return topic.partitions
@@ -305,5 +317,5 @@ def _own(node: TopicNode, graph: ReplicationGraph, observed: Observed) -> int | 
     live = cluster.topics.get(node.topic)
     if live is not None:
         return live.partitions
-    # A declared topic that says nothing of partitions gets the cluster's own number.
+    # A declared topic without a number of partitions gets the cluster's default.
     return cluster.default_partitions if topic is not None else None

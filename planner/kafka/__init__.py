@@ -1,4 +1,7 @@
-"""The control plane's clients: resolved settings in, quiet clients out. The one place that opens one."""
+"""Edge: makes the Kafka clients of the control plane from resolved settings.
+
+Only this package opens a client. It maps the errors of both libraries to texts for users.
+"""
 
 from planner.kafka.clients import ClusterEndpoint, admin, consumer, producer, topic_id_text
 from planner.kafka.errors import Transient, explain, is_transient

@@ -1,4 +1,4 @@
-"""confluent-kafka, quiet: its log lines go nowhere, its errors are told by who asked."""
+"""Makes confluent-kafka clients. Their log lines are discarded; callers report the errors."""
 
 import logging
 import time
@@ -20,9 +20,10 @@ Client = TypeVar("Client", AdminClient, Producer, Consumer)
 
 @dataclass(frozen=True, slots=True)
 class ClusterEndpoint:
-    """Resolved: `settings` hold secrets, so they never appear in a representation of this value.
+    """How to reach a cluster, with resolved settings.
 
-    `token_command` is the operator's command that prints OAUTHBEARER tokens.
+    `settings` may hold secrets, so they never appear in the representation. `token_command` is the operator's
+    command that prints OAUTHBEARER tokens.
     """
 
     cluster: str
@@ -34,7 +35,7 @@ class ClusterEndpoint:
 _TOKEN_WITHIN_S = 30.0
 _NO_TOPIC_ID = "A" * 22  # sixteen bytes of zero
 
-# librdkafka writes its log lines to a terminal unless somebody takes them.
+# librdkafka writes its log lines to the terminal unless a logger takes them.
 _DISCARDING_LOGGER = logging.getLogger("repl.librdkafka")
 _DISCARDING_LOGGER.addHandler(logging.NullHandler())
 _DISCARDING_LOGGER.propagate = False
@@ -43,7 +44,7 @@ _DISCARDING_LOGGER.propagate = False
 def _client(
     kind: Callable[[dict[str, Any]], Client], endpoint: ClusterEndpoint, more: Mapping[str, Any]
 ) -> Client:
-    """Failure for settings that are not allowed, or that librdkafka does not take; it quotes no value."""
+    """Makes a client. Raises Failure for refused settings; the message quotes no value."""
     try:
         settings = confluent_config(endpoint.bootstrap, endpoint.settings)
         client = kind(
@@ -64,7 +65,7 @@ def _login(endpoint: ClusterEndpoint) -> dict[str, Any]:
 
 
 def _token(command: str) -> tuple[str, float]:
-    """librdkafka asks for a token, and until when it holds."""
+    """Returns a token and the time until which it is valid, as librdkafka asks for it."""
     token = run_token_command(command, _TOKEN_WITHIN_S)
     return token.text, time.time() + token.lifetime_s
 
@@ -80,15 +81,16 @@ def _failure(endpoint: ClusterEndpoint, why: str, way_out: str) -> Failure:
 
 
 def admin(endpoint: ClusterEndpoint, **more: Any) -> AdminClient:
+    """Returns an admin client. `more` are librdkafka settings with `_` for `.`."""
     named = {key.replace("_", "."): value for key, value in more.items()}
     client = _client(AdminClient, endpoint, named)
     if endpoint.token_command is not None:
-        client.poll(0)  # asks for the first token
+        client.poll(0)  # makes librdkafka ask for the first token
     return client
 
 
 def producer(endpoint: ClusterEndpoint) -> Producer:
-    """Every record it acknowledges is on all in-sync replicas, once and in order."""
+    """Returns a producer: every acknowledged record is on all in-sync replicas, once and in order."""
     return _client(
         Producer,
         endpoint,
@@ -97,7 +99,7 @@ def producer(endpoint: ClusterEndpoint) -> Producer:
 
 
 def consumer(endpoint: ClusterEndpoint) -> Consumer:
-    """Reads by assignment; it never joins a group and never commits."""
+    """Returns a consumer that reads by assignment. It never joins a group and never commits."""
     return _client(
         Consumer,
         endpoint,
@@ -113,6 +115,9 @@ def consumer(endpoint: ClusterEndpoint) -> Consumer:
 
 
 def topic_id_text(topic_id: object) -> str:
-    """As Kafka's own tools write it; librdkafka uses the other base64 alphabet. Empty before Kafka 2.8."""
+    """Returns a topic id as Kafka's tools write it; empty where the cluster has no ids (before Kafka 2.8).
+
+    librdkafka uses the other base64 alphabet.
+    """
     text = str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")
     return "" if text == _NO_TOPIC_ID else text

@@ -1,4 +1,4 @@
-"""What librdkafka's errors mean to us: worth another try, or not, and in whose words."""
+"""Classifies the errors of librdkafka: which may pass when sent again, and how to show them."""
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -32,17 +32,18 @@ _TRANSIENT = frozenset(
 
 
 class Transient(Exception):
-    """A request that may go through when it is asked again."""
+    """A request that may succeed when it is sent again."""
 
 
 def error_of(failure: BaseException) -> KafkaError | None:
-    """The KafkaError inside what confluent-kafka raised, if there is one."""
+    """Returns the KafkaError inside an exception of confluent-kafka; None if there is none."""
     if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
         return failure.args[0]
     return None
 
 
 def is_transient(failure: BaseException) -> bool:
+    """Returns whether the same request may succeed later."""
     error = error_of(failure)
     if error is None:
         return isinstance(failure, Transient | TimeoutError)
@@ -50,7 +51,7 @@ def is_transient(failure: BaseException) -> bool:
 
 
 def explain(failure: BaseException) -> str:
-    """One line for a person: the error's name and what the broker said of it, without any secret."""
+    """Returns one line for the user: the broker's text and the error's name, without any secret."""
     error = error_of(failure)
     if error is None:
         return redacted(str(failure)) or type(failure).__name__

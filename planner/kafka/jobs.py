@@ -1,4 +1,4 @@
-"""What jobs tell of themselves in the status topic of their destination, newest by key."""
+"""The status topic of a destination: what jobs report about themselves, the newest record by key."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from runtime.contract.spec.jobspec import JobSpec
 
 @dataclass(slots=True)
 class JobStatusTable:
-    """`specs` has None for a job whose spec this release can't read."""
+    """The newest reports of jobs. `specs` has None for a job whose spec this release can't read."""
 
     jobs: dict[str, JobStatus] = field(default_factory=dict)
     specs: dict[str, JobSpec | None] = field(default_factory=dict)
     slots: dict[tuple[str, int], SlotReport] = field(default_factory=dict)
 
     def update(self, records: Iterable[TopicRecord]) -> None:
-        """Only the newest of each key is worth decoding."""
+        """Adds records. Only the newest of each key is decoded."""
         newest = {record.key: record.value for record in records}
         for key, value in newest.items():
             if value is not None:
@@ -39,10 +39,10 @@ class JobStatusTable:
                 case None:
                     pass
         except UnreadableValue:
-            return  # of a newer release: what it says is not ours to guess
+            return  # written by a newer release: it is not interpreted
 
     def partitions(self, job: str) -> list[PartitionStatus]:
-        """As the slots of the job's newest driver last said; what others say is of the past."""
+        """Returns the partitions as the slots of the job's newest driver last reported them."""
         status = self.jobs.get(job)
         driver = status.driver if status is not None else ""
         return [
@@ -53,7 +53,7 @@ class JobStatusTable:
         ]
 
     def lag(self, job: str) -> Mapping[str, int]:
-        """Records not copied yet, by flow, as far as anything is known of them."""
+        """Returns the records not copied yet, by flow, as far as they are known."""
         found: dict[str, int] = {}
         for one in self.partitions(job):
             behind = one.source_end - one.position if min(one.source_end, one.position) >= 0 else 0

@@ -1,4 +1,4 @@
-"""A partition of a topic as a log: read to its end, followed as it grows, appended to."""
+"""A partition of a topic as a log: read it to its end, follow it, append to it."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ READ_SECONDS = 30.0
 FIRST_ANSWER_SECONDS = 10.0
 _BATCH = 5_000
 
-# The group of a reader by assignment is never joined, so nobody needs to allow it.
+# A reader by assignment never joins its group, so it needs no right to it.
 _IGNORED_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
@@ -29,13 +29,13 @@ class TopicRecord:
 
 
 def read(endpoint: ClusterEndpoint, topic: str, partition: int = 0) -> list[TopicRecord]:
-    """All of the log, up to the end that it has when it is asked for. An absent topic is an empty log."""
+    """Returns the whole log, up to the end that it has now. A topic that does not exist is an empty log."""
     with CommittedLogReader(endpoint, topic, partition) as tail:
         return tail.read_to_end()
 
 
 class CommittedLogReader:
-    """Reads what is committed, from the beginning, and goes on from where it stands."""
+    """Reads committed records from the beginning, and continues from its last position."""
 
     def __init__(self, endpoint: ClusterEndpoint, topic: str, partition: int = 0) -> None:
         self._endpoint = endpoint
@@ -53,7 +53,7 @@ class CommittedLogReader:
         self._reader.close()
 
     def read_to_end(self) -> list[TopicRecord]:
-        """What came since, up to the end. The first time that is all of it."""
+        """Returns the records since the last call, up to the present end. The first call returns all."""
         try:
             if not self._assign():
                 return []
@@ -67,7 +67,7 @@ class CommittedLogReader:
         return records
 
     def read_more(self, seconds: float) -> list[TopicRecord]:
-        """What comes within some time; returns as soon as there is something."""
+        """Returns records that arrive within some time, as soon as there are any."""
         try:
             records: list[TopicRecord] = []
             deadline = time.monotonic() + seconds
@@ -81,6 +81,7 @@ class CommittedLogReader:
         return records
 
     def _assign(self) -> bool:
+        """Assigns the partition; returns False while the topic does not exist."""
         if not self._assigned:
             known = self._reader.list_topics(self._topic, timeout=FIRST_ANSWER_SECONDS).topics[self._topic]
             if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -103,7 +104,7 @@ class CommittedLogReader:
                 return int(low)
 
     def _poll(self, records: list[TopicRecord], seconds: float) -> bool:
-        """Adds what is there; whether that was the end."""
+        """Adds available records to the list; returns whether the end was reached."""
         first = self._reader.poll(seconds)
         if first is None:
             return False
@@ -136,7 +137,7 @@ def _record(message: Message) -> TopicRecord:
 
 
 def compacted(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
-    """What a compacted log says now: the last record of each key, tombstones gone."""
+    """Returns the last record of each key, without tombstones, as compaction would leave them."""
     last: dict[bytes, TopicRecord] = {}
     for record in records:
         if record.value is None:
@@ -149,7 +150,10 @@ def compacted(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
 def append(
     producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes | None]], seconds: float
 ) -> list[int]:
-    """Write the records and wait until all in-sync replicas have them; their append times, in order."""
+    """Writes the records and waits until all in-sync replicas have them.
+
+    Returns their append times, in order. Raises TimeoutError or KafkaException.
+    """
     outcomes: list[tuple[KafkaError | None, int]] = []
 
     def delivered(failure: KafkaError | None, message: Message) -> None:
@@ -179,6 +183,7 @@ def append(
 
 
 def unusable(endpoint: ClusterEndpoint, what: str, failure: KafkaException) -> Failure:
+    """Returns a Failure that says why an internal topic can't be used."""
     return Failure(
         error(
             f"{what} at {endpoint.cluster} cannot be used: {explain(failure)}",

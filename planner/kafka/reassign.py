@@ -1,4 +1,4 @@
-"""Asks a cluster to move replicas, which librdkafka has no request for."""
+"""Asks a cluster to move replicas. librdkafka has no request for it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ TIMEOUT_S = 10.0
 
 
 class ReassignmentFailure(Exception):
-    """Says why replicas are not moved. `transient`: the same request may pass when it is sent again."""
+    """Says why replicas are not moved. `transient`: the same request may succeed later."""
 
     def __init__(self, why: str, *, transient: bool = False) -> None:
         super().__init__(redacted(why))
@@ -32,10 +32,10 @@ class ReassignmentFailure(Exception):
 def move_replicas(
     endpoint: ClusterEndpoint, replicas: Mapping[tuple[str, int], Sequence[int]], timeout_s: float = TIMEOUT_S
 ) -> None:
-    """Returns when the controller took the request; the brokers then copy. Raises ReassignmentFailure.
+    """Sends the reassignment and returns when the controller took it; the brokers then copy.
 
-    `replicas` are by topic and partition, the preferred leader first.
-    A partition that the controller refuses fails the request; it may have taken the others.
+    `replicas` are by topic and partition, the preferred leader first. Raises ReassignmentFailure. If the
+    controller refuses one partition, the request fails, and the others may have been taken.
     """
     try:
         settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
@@ -68,6 +68,6 @@ def _describe(refusal: Refusal) -> str:
 
 
 def _failure(failure: WireFailure) -> ReassignmentFailure:
-    """A login or a setting that is refused stays refused; a broker that does not answer may come back."""
+    """Maps a failure. A refused login or setting stays refused; a broker that does not answer may recover."""
     why = f"{failure.why}; {failure.way_out}" if failure.way_out else failure.why
     return ReassignmentFailure(why, transient=isinstance(failure, Closed | NoAnswer | NoConnection))

@@ -1,4 +1,4 @@
-"""The operator's command that prints OAUTHBEARER tokens, run where the control plane opens a connection."""
+"""Where an OAUTHBEARER token comes from: the operator's command, OpenID Connect, or an unsecured token."""
 
 import os
 import shlex
@@ -14,11 +14,14 @@ from runtime.kafka.auth.oauthbearer import Token, parse_printed, request_token, 
 
 
 class TokenCommandFailed(Exception):
-    """Why the command gave no token. What it printed is never repeated."""
+    """The command returned no token. The message never repeats what the command printed."""
 
 
 def run_token_command(command: str, timeout_s: float) -> Token:
-    """The command prints the token itself, or JSON with `access_token` and `expires_in`. Raises NoToken."""
+    """Runs the command and returns the token. Raises TokenCommandFailed.
+
+    The command prints the token itself, or JSON with `access_token` and `expires_in`.
+    """
     try:
         words = shlex.split(command)
     except ValueError as wrong:
@@ -46,7 +49,7 @@ TokenSource = TokenCommand | TokenEndpoint | UnsecuredToken
 
 
 def token_of(source: TokenSource, timeout_s: float) -> Token:
-    """Refused where none can be had. What a token or a secret says is never repeated."""
+    """Returns a token from its source. Raises Refused; no token or secret is ever repeated."""
     match source:
         case TokenCommand():
             return _printed(source, timeout_s)
@@ -64,7 +67,7 @@ def _printed(source: TokenCommand, timeout_s: float) -> Token:
 
 
 def _of(obtain: Callable[[], Token]) -> Token:
-    """Returns the token; a LoginError becomes this connection's Refused."""
+    """Returns the token, and maps a LoginError to the connection's Refused."""
     try:
         return obtain()
     except LoginError as failed:

@@ -1,1 +1,1 @@
-"""Pure data: the values that travel along load → expand → observe → diff → plan → render | execute."""
+"""Pure data: the frozen values that travel along load → observe → graph → diff → plan → render | execute."""

@@ -17,9 +17,10 @@ IN_A_CLUSTER = frozenset({Kind.TOPIC, Kind.ACL, Kind.GROUP})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """`topic.<cluster>.<name>`, `acl.<cluster>.<…>`, `flow.<name>`, `job.<name>`, `group.<cluster>.<name>`.
+    """The address of one object.
 
-    A cluster's name holds no dot, so the rest of the text is the name, dots and all.
+    The forms are `topic.<cluster>.<name>`, `acl.<cluster>.<…>`, `flow.<name>`, `job.<name>` and
+    `group.<cluster>.<name>`. A cluster's name has no dot, so the rest of the text is the name, dots included.
     """
 
     kind: Kind
@@ -31,7 +32,7 @@ class Address:
 
     @staticmethod
     def parse(text: str) -> "Address":
-        """The address a user wrote; ValueError says what is not one."""
+        """Returns the address that a user wrote. Raises ValueError with the reason if it is none."""
         kind_text, _, rest = text.partition(".")
         try:
             kind = Kind(kind_text)

@@ -1,4 +1,4 @@
-"""What the clusters should hold: the topology, expanded over what the sources hold."""
+"""What the clusters should hold: the topology, expanded over the live topics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from runtime.contract.spec.jobspec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The topic stands in the YAML."""
+    """The object is declared in the YAML."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirroredBy:
-    """The topic is the destination of a flow. Several flows may fill one (an identity merge)."""
+    """The object is made by a flow. Several flows may fill one topic (an identity merge)."""
 
     flow: str
     source_cluster: str
@@ -36,11 +36,11 @@ class LiftedLimits:
 
 @dataclass(frozen=True, slots=True)
 class DesiredTopic:
-    """Only what is given here is compared. None leaves a value to the broker (at create) or alone (later).
+    """A topic as it should be. None leaves a value to the broker at creation, and unchanged later.
 
-    `unset` are keys that must go back to the cluster's own value (a mirror takes back what the source
-    no longer sets). `mirrored`: the keys of a declared topic's `config` that a flow gave it.
-    `restored`: values that a failback had lifted; they are set once and not owned.
+    `unset` are keys that go back to the cluster's value: a mirror gives up what its source no longer sets.
+    `mirrored` are the keys of a declared topic's `config` that a flow set. `restored` are values that a
+    failback had lifted; they are set once and not registered.
     """
 
     cluster: str
@@ -64,8 +64,10 @@ class DesiredTopic:
 
 @dataclass(frozen=True, slots=True)
 class DesiredAcl:
+    """An ACL rule as it should be."""
+
     rule: AclRule
-    origin: Declared | MirroredBy | str  # a text: why it is wanted otherwise ("protect: acl of flow.x")
+    origin: Declared | MirroredBy | str  # a text: another reason ("protect: acl of flow.x")
     source: SourceLocation | None = None
 
     @property
@@ -80,17 +82,17 @@ class DesiredFlow:
     flow: Flow
     topics: tuple[tuple[str, str], ...]
     hidden: tuple[str, ...] = ()  # topics that only the default denials keep out
-    provenance: str = "off"  # what `auto` came to
-    provenance_reason: str = ""  # why `auto` came to it
+    provenance: str = "off"  # how `auto` was resolved
+    provenance_reason: str = ""  # why `auto` was resolved so
     selection_known: bool = True  # False where the source could not be read
     native_only: bool = False  # it copies no record that another flow wrote at its source
-    shared: bool = False  # others write its destination topics by design: both sides hold them
-    promoted: tuple[str, ...] = ()  # topics of the source that it would take, promoted on their own
+    shared: bool = False  # other flows or clients write its destination topics by design
+    promoted: tuple[str, ...] = ()  # topics of the source that were promoted on their own
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredJob:
-    """`spec` is what it runs by; None where its flows contradict each other, which is an error elsewhere."""
+    """A job and its flows. `spec` is None if its flows contradict each other, which is an error elsewhere."""
 
     job: Job
     flows: tuple[str, ...]
@@ -103,13 +105,13 @@ class DesiredJob:
 
     @property
     def needed(self) -> bool:
-        """A job whose flows were all promoted or failed over has nothing to do."""
+        """Returns whether a flow of the job runs: a job without one has nothing to do."""
         return self.spec is not None and any(flow.state in RUNNING for flow in self.spec.flows)
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """`unknown` maps an address to why it can't be known; clusters that can't be read are Observed's."""
+    """The desired state. `unknown` has why an address can't be known; Observed has unreachable clusters."""
 
     topology: str
     topics: tuple[DesiredTopic, ...] = ()

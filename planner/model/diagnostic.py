@@ -1,4 +1,4 @@
-"""Diagnostics are values: gathered, sorted, shown together, never printed where they are found."""
+"""Diagnostics are values: they are gathered, sorted and shown together, never printed where they arise."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Severity(StrEnum):
 
 
 class ExitCode(IntEnum):
-    """The contract with CI; see docs of the command line."""
+    """The exit codes of the command line, which CI depends on."""
 
     DONE = 0
     ERROR = 1
@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceLocation:
-    """A place in a file the user wrote."""
+    """A place in a file that the user wrote."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """What is wrong, where, and the way out."""
+    """What is wrong, where, and what to do."""
 
     severity: Severity
     summary: str
@@ -59,7 +59,7 @@ def error(
     address: str | None = None,
     source: SourceLocation | None = None,
     code: str = "",
-    exit: ExitCode = ExitCode.ERROR,  # noqa: A002  the word of the contract
+    exit: ExitCode = ExitCode.ERROR,  # noqa: A002  the name in the contract
 ) -> Diagnostic:
     return Diagnostic(Severity.ERROR, summary, way_out, address, source, code, exit)
 
@@ -87,7 +87,7 @@ def note(
 
 
 class Failure(Exception):
-    """The one exception that reaches the command line: its diagnostics are shown, its code is the exit."""
+    """The only exception that reaches the command line: shows its diagnostics and sets the exit code."""
 
     def __init__(
         self, diagnostics: Diagnostic | Iterable[Diagnostic], exit_code: ExitCode | None = None
@@ -99,7 +99,7 @@ class Failure(Exception):
 
 
 def worst(diagnostics: Iterable[Diagnostic]) -> ExitCode:
-    """A refusal outranks a stale plan, which outranks a plain error."""
+    """Returns the exit code: a refusal goes before a stale plan, and a stale plan before an error."""
     codes = {one.exit for one in diagnostics if one.severity is Severity.ERROR}
     for code in (ExitCode.REFUSED, ExitCode.STALE, ExitCode.ERROR):
         if code in codes:

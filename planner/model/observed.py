@@ -1,4 +1,4 @@
-"""What the live clusters hold, as read by planner.observe: facts only, no judgement."""
+"""What the live clusters hold, as planner.observe read it: facts only."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 
 class ConfigSource(StrEnum):
-    """Where a topic's effective value comes from. Only TOPIC is set explicitly on the topic."""
+    """Where a topic's effective value comes from. Only TOPIC is set on the topic itself."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -29,7 +29,7 @@ class ConfigValue:
 
 
 def replication_told(replicas: Sequence[Sequence[int]]) -> int | str:
-    """`3`, or `3, and 2 for 2 partitions (4, 7)` where the partitions of a topic differ."""
+    """Returns `3`, or `3, and 2 for 2 partitions (4, 7)` if the partitions of a topic differ."""
     partitions: dict[int, list[int]] = {}
     for number, one in enumerate(replicas):
         partitions.setdefault(len(one), []).append(number)
@@ -48,7 +48,7 @@ def _named(partitions: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ObservedTopic:
-    """`config` holds what was asked for: always what is set explicitly, effective values where wanted."""
+    """A live topic. `config` always has the explicitly set values, and effective values where asked for."""
 
     name: str
     id: str
@@ -61,18 +61,18 @@ class ObservedTopic:
 
     @property
     def replication(self) -> int:
-        """The fewest replicas that any of its partitions has."""
+        """Returns the fewest replicas that any partition has."""
         return min((len(one) for one in self.replicas), default=0)
 
     @property
     def usual_replication(self) -> int:
-        """What most partitions have; of two that are as frequent the higher."""
+        """Returns the replicas that most partitions have; the higher number if two are equally frequent."""
         factors = Counter(len(one) for one in self.replicas)
         return max(factors, key=lambda factor: (factors[factor], factor), default=0)
 
     @property
     def replication_told(self) -> int | str:
-        """For people: the number, or which partitions have another than most."""
+        """Returns the number for users, or which partitions differ from most."""
         return replication_told(self.replicas)
 
 
@@ -84,13 +84,15 @@ class ObservedBroker:
     rack: str | None = None
 
 
-FRESH_MS = 10_000  # a heartbeat comes every second; one that is older than this is no sign of life
+FRESH_MS = 10_000  # a heartbeat comes every second; an older one does not show that the job lives
 
 
 @dataclass(frozen=True, slots=True)
 class LiveJob:
-    """`live`: its heartbeat is fresh and it does not say that it stopped. `spec` is None where it never told
-    one, or one that only a newer release reads. `lag` is by flow, in records, as its slots last said.
+    """A job as its destination's status topic shows it. `lag` is in records, by flow, as last reported.
+
+    `live`: its heartbeat is fresh and its state is not "stopped". `spec` is None if the job never reported
+    one, or only a newer release can read it.
     """
 
     name: str
@@ -105,6 +107,7 @@ class LiveJob:
     lag: Mapping[str, int] = field(default_factory=dict)
 
     def flow(self, name: str) -> FlowSpec | None:
+        """Returns the flow's part of the job's spec."""
         flows = self.spec.flows if self.spec is not None else ()
         return next((flow for flow in flows if flow.name == name), None)
 
@@ -136,15 +139,15 @@ class LackingFeature:
 
 @dataclass(frozen=True, slots=True)
 class ObservedCluster:
-    """`acls` is None where there is no authorizer; `hidden` are topics we may know of but not describe.
+    """A cluster that could be read.
 
-    `unreadable` says what could not be read and why: "acls", "defaults", "sizes", "groups", and
-    "topic.<name>" for a topic whose configs we may not see (it is `hidden` then, though it is listed).
-    `defaults` are the cluster's own values, under the topic's names for them. `features` are the
-    FEATURE_… that every broker has. `group_topics` and `sizes` (bytes by topic) are read only when a plan
-    needs them, and None until then. `lacking` names one broker for each feature that any of them lacks.
-    `jobs` are those that ever told of themselves here,
-    `generations` what the ledger knows of flows that nobody owns now, or that have a way home.
+    `acls` is None if there is no authorizer. `hidden` are topics that may not be described. `unreadable` says
+    what could not be read and why: "acls", "defaults", "sizes", "groups", and "topic.<name>" for a topic
+    whose configs are hidden (it is in `hidden` too, though it is listed). `defaults` are the cluster's values
+    under the topic's names. `features` are the FEATURE_… that every broker has. `group_topics` and `sizes`
+    (bytes by topic) are None until a plan needs them. `lacking` names one broker for each feature that any
+    broker lacks. `jobs` are all that ever reported here. `generations`
+    are those of flows without an owner, or with a reverse flow.
     """
 
     name: str
@@ -167,10 +170,11 @@ class ObservedCluster:
     generations: Mapping[str, Generation] = field(default_factory=dict)
 
     def job(self, name: str) -> LiveJob | None:
+        """Returns the job of this name; None if it never reported here."""
         return next((one for one in self.jobs if one.name == name), None)
 
 
-# What a broker must be able to do for us, as ApiVersions tells it.
+# Features of a broker that this product uses, as ApiVersions shows them.
 FEATURE_RECORDS_V2 = "message format v2"
 FEATURE_TRANSACTIONS = "transactions"
 FEATURE_INCREMENTAL = "incremental config changes"
@@ -189,12 +193,13 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """`diagnostics` are about the clusters themselves: brokers that are too old, for example."""
+    """All clusters. `diagnostics` are about the clusters themselves, such as brokers that are too old."""
 
     clusters: Mapping[str, ObservedCluster | Unreachable]
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def reachable(self, name: str) -> ObservedCluster | None:
+        """Returns the cluster if it could be read, else None."""
         match self.clusters.get(name):
             case ObservedCluster() as cluster:
                 return cluster
@@ -204,8 +209,9 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigsRequest:
-    """Of one topic: the effective value of each of `keys`; of `explicit`, all that is set on the topic
-    itself besides; of `effective`, every value it has. Asking for keys alone is far cheaper.
+    """What to read of one topic: the effective values of `keys`; with `explicit`, also all values set on it.
+
+    `effective` reads every value. Reading `keys` alone is far cheaper.
     """
 
     keys: frozenset[str] = frozenset()
@@ -215,12 +221,12 @@ class TopicConfigsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDetailsRequest:
-    """What a plan needs of one cluster besides its topics' names, ids, partitions and replicas.
+    """What to read of one cluster beside its topics' names, ids, partitions and replicas.
 
-    `configs` by topic; a topic that is not there is asked for by its name, so that one that we may not
-    describe is `hidden` and not taken for absent. `sizes` are topics whose bytes are wanted, `groups` whose
-    committed topics are, of all groups with `every_group`, of those that the default denials keep out with
-    `denied_groups`.
+    `configs` by topic: each is asked for by name, so that a topic without the right to describe it is
+    `hidden` and does not count as absent. `sizes` are topics whose bytes are read. `groups` are groups whose
+    committed topics are read; `every_group` reads all groups, `denied_groups` those that the default denials
+    keep out.
     """
 
     configs: Mapping[str, TopicConfigsRequest] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What became of each step, as values: for the journal, the terminal and the exit code."""
+"""The results of steps, as values: for the journal, the terminal, the exit code and the history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,15 +8,17 @@ from planner.model.step import Step
 
 
 class Result(StrEnum):
+    """How a step ended."""
+
     DONE = "done"
     FAILED = "failed"
-    SKIPPED = "skipped"  # something it needs failed
+    SKIPPED = "skipped"  # a step that it needs failed
     NOT_STARTED = "not started"  # interrupted, or the lease was lost, before it was sent
 
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """What became of one step's request."""
+    """How one step's request ended."""
 
     result: Result
     why: str = ""
@@ -26,11 +28,14 @@ DONE = RequestResult(Result.DONE)
 
 
 def failed(why: str) -> RequestResult:
+    """Returns a failed result."""
     return RequestResult(Result.FAILED, why)
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
+    """How one step ended, and how long it took."""
+
     step: Step
     result: Result
     why: str = ""
@@ -39,7 +44,7 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StepsSent:
-    """The requests of these steps are on their way to the cluster."""
+    """The requests of these steps are being sent to the cluster."""
 
     cluster: str
     steps: tuple[Step, ...]
@@ -47,7 +52,7 @@ class StepsSent:
 
 @dataclass(frozen=True, slots=True)
 class StepsEnded:
-    """These steps are over, one way or another."""
+    """These steps have ended, with whatever result."""
 
     cluster: str
     outcomes: tuple[StepOutcome, ...]
@@ -58,16 +63,20 @@ Event = StepsSent | StepsEnded
 
 @dataclass(frozen=True, slots=True)
 class ApplySummary:
+    """The outcome of every step of an apply."""
+
     outcomes: Mapping[str, StepOutcome]
     interrupted: bool
     seconds: float
     requests: int = 0
 
     def of(self, *results: Result) -> Sequence[StepOutcome]:
+        """Returns the outcomes with one of these results."""
         return [outcome for outcome in self.outcomes.values() if outcome.result in results]
 
     @property
     def complete(self) -> bool:
+        """Returns whether every step is done."""
         return all(outcome.result is Result.DONE for outcome in self.outcomes.values())
 
 
@@ -76,7 +85,10 @@ NOTHING_DONE = ApplySummary({}, interrupted=False, seconds=0.0)
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """`result` is done, failed, skipped or not started; "sent" is a request whose answer nobody noted."""
+    """A step in the history. `result` is done, failed, skipped, not started, or sent.
+
+    "sent" is a request whose answer was not recorded.
+    """
 
     result: str
     why: str = ""
@@ -85,7 +97,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class ApplyRecord:
-    """`result` is done, failed or interrupted; None where the apply never said how it ended."""
+    """One apply in the history. `result` is done, failed or interrupted; None if its end was not recorded."""
 
     id: str
     topology: str
@@ -104,7 +116,7 @@ class ApplyRecord:
     outcomes: Mapping[str, StepResult] = field(default_factory=dict)
 
     def merged(self, other: "ApplyRecord") -> "ApplyRecord":
-        """The same apply as another cluster's history tells it: each knows its own steps."""
+        """Joins the same apply from another cluster's history: each has its own steps."""
         known = {step.id: step for step in (*self.steps, *other.steps)}
         return replace(
             self,

@@ -15,6 +15,8 @@ WAITS = "partition-waits"  # the code of a diagnostic: a partition of a flow wai
 
 
 class Mode(StrEnum):
+    """What kind of plan it is."""
+
     APPLY = "apply"
     DESTROY = "destroy"
     ROLLBACK = "rollback"
@@ -23,11 +25,11 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a plan saw of one object it touches. Absent objects have `exists` False.
+    """What a plan saw of one object that it touches. `exists` is False for an absent object.
 
-    `config` are the explicitly set values it read; only those are compared again. A flow or a job has the
-    `cluster` whose registry and status topic tell of it, and as `config` what was read there. `removal` is
-    what the registry says of the end of a topic that somebody owns: `keep`, `delete` or `protected`.
+    `config` has the explicitly set values that were read; only those are compared again. A flow or a job has
+    the `cluster` whose registry and status topic were read, and their values in `config`. `removal` is what
+    the registry says about removing an owned topic: `keep`, `delete` or `protected`.
     """
 
     address: Address
@@ -43,7 +45,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFlow:
-    """A flow as the plan saw it, for those who draw or list it; `topics` None where that is unknown."""
+    """A flow as the plan saw it, for drawings and lists. `topics` is None if it is unknown."""
 
     name: str
     source_cluster: str
@@ -55,12 +57,12 @@ class PlannedFlow:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Three facts, not one status: `complete` (everything could be read), `errored`, `applyable`."""
+    """A plan has three properties, not one status: `complete` (all could be read), `errored`, `applyable`."""
 
     topology: str
     mode: Mode
     topology_digest: str
-    created_at: str  # ISO 8601, given from outside
+    created_at: str  # ISO 8601, set by the caller
     clusters: Mapping[str, str]  # name → the cluster id that was seen
     changes: tuple[Change, ...]
     steps: tuple[Step, ...]
@@ -70,10 +72,10 @@ class Plan:
     targets: tuple[str, ...] = ()
     connections: Mapping[str, Cluster] = field(
         default_factory=dict
-    )  # how to reach them; secrets by reference
+    )  # how to reach the clusters; secrets are references
     flows: tuple[PlannedFlow, ...] = ()
-    internal: Internal = field(default_factory=Internal)  # how the product keeps its own topics
-    policies: Policies = field(default_factory=Policies)  # an apply holds the plan to them once more
+    internal: Internal = field(default_factory=Internal)  # settings of the internal topics
+    policies: Policies = field(default_factory=Policies)  # an apply checks them once more
     format_version: int = FORMAT_VERSION
 
     @property
@@ -90,12 +92,12 @@ class Plan:
 
     @property
     def waits(self) -> bool:
-        """Whether a partition of its flows waits for a decision."""
+        """Returns whether a partition of the plan's flows waits for a decision."""
         return any(one.code == WAITS for one in self.diagnostics)
 
     @property
     def changed(self) -> bool:
-        """Would an apply do anything? Beginning to manage an object is something."""
+        """Returns whether an apply would do anything. Starting to manage an object counts."""
         return any(
             change.adopted or change.action not in (Action.NO_OP, Action.UNKNOWN) for change in self.changes
         )

@@ -1,4 +1,4 @@
-"""Steps: the whole instruction for apply, which decides nothing. The same list is explained and executed."""
+"""Steps: the whole instruction for apply, which decides nothing. The same list is shown and executed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +10,8 @@ from planner.model.topology import AclRule
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
+    """Creates a topic."""
+
     id: str
     address: Address
     cluster: str
@@ -22,6 +24,8 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class GrowPartitions:
+    """Adds partitions to a topic."""
+
     id: str
     address: Address
     cluster: str
@@ -31,12 +35,12 @@ class GrowPartitions:
     needs: tuple[str, ...] = ()
 
 
-RESTORE = "restore:"  # how the id of a step begins that restores what a failback had lifted
+RESTORE = "restore:"  # prefix of the id of a step that restores limits after a failback
 
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigs:
-    """Only the keys that change: `set` to a value, `unset` back to the cluster's own."""
+    """Changes only these keys: `set` to a value, `unset` back to the cluster's value."""
 
     id: str
     address: Address
@@ -44,13 +48,13 @@ class AlterConfigs:
     topic: str
     set: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
-    old: Mapping[str, str | None] = field(default_factory=dict)  # what they were, for the rollback
+    old: Mapping[str, str | None] = field(default_factory=dict)  # the values before, for a rollback
     needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reassign:
-    """A new replication factor: the wanted replicas of every partition."""
+    """Changes the replication factor: has the wanted replicas of every partition."""
 
     id: str
     address: Address
@@ -63,7 +67,7 @@ class Reassign:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """`topic_id` is the one that was planned: another topic under the same name is never deleted."""
+    """Deletes the topic with the planned `topic_id`, never another topic of the same name."""
 
     id: str
     address: Address
@@ -75,6 +79,8 @@ class DeleteTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateAcl:
+    """Creates an ACL rule."""
+
     id: str
     address: Address
     cluster: str
@@ -84,6 +90,8 @@ class CreateAcl:
 
 @dataclass(frozen=True, slots=True)
 class DeleteAcl:
+    """Deletes an ACL rule."""
+
     id: str
     address: Address
     cluster: str
@@ -93,9 +101,9 @@ class DeleteAcl:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Write the registry entry of an object: after its create or change, or alone when it is adopted.
+    """Writes the registry entry of an object: after its create or change, or alone when it is adopted.
 
-    Three things are known only then, and stamped by the one who writes: `plan` (the digest of the plan),
+    Three values are known only then and are filled in by the handler: `plan` (the digest of the plan),
     `at_ms`, and after a create the new topic's id as `spec["id"]`.
     """
 
@@ -108,7 +116,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Disown:
-    """Remove the registry entry: after a delete, or alone when an object is forgotten."""
+    """Removes the registry entry: after a delete, or alone when an object is forgotten."""
 
     id: str
     address: Address
@@ -119,9 +127,9 @@ class Disown:
 
 @dataclass(frozen=True, slots=True)
 class LaunchJob:
-    """Start a job that is not running. `spec` is the job specification of runtime.contract, as JSON text.
+    """Starts a job that is not running. `spec` is its job spec as JSON text.
 
-    `topics`: of how many the plan knows, by flow; the job copies when it has found as many.
+    `topics`: how many topics the plan knows, by flow. The job copies when it has found as many.
     """
 
     id: str
@@ -135,7 +143,7 @@ class LaunchJob:
 
 @dataclass(frozen=True, slots=True)
 class ReconfigureJob:
-    """Hand a running job its new specification through its control topic."""
+    """Sends a running job its new spec through its control topic."""
 
     id: str
     address: Address
@@ -148,7 +156,7 @@ class ReconfigureJob:
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """`launch`: how it was started, as JSON text: who started it also knows how to end it."""
+    """Stops a job. `launch` is how it was started, as JSON text: the same launcher stops it."""
 
     id: str
     address: Address
@@ -174,7 +182,7 @@ Step = (
 )
 
 
-# What each kind does to its object, in one word.
+# The verb of each kind of step.
 _VERBS: dict[type, str] = {
     CreateTopic: "create",
     GrowPartitions: "grow",
@@ -192,9 +200,10 @@ _VERBS: dict[type, str] = {
 
 
 def verb(step: Step) -> str:
+    """Returns the verb of the step."""
     return _VERBS[type(step)]
 
 
 def describe(step: Step) -> str:
-    """The step in a person's words: `create topic.dc2.orders`."""
+    """Returns the step for users: `create topic.dc2.orders`."""
     return f"{verb(step)} {step.address}"

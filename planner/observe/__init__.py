@@ -1,4 +1,7 @@
-"""Edge, read-only: live clusters → Observed. Names first, then the details that a plan asks for."""
+"""Edge, read-only: reads live clusters. Names first, then the details that a plan needs.
+
+It changes nothing at a cluster; even the broker check only validates.
+"""
 
 from planner.observe.cluster import ProgressCallback
 from planner.observe.observer import TIMEOUT_S, Observer, named_topics

@@ -1,4 +1,4 @@
-"""Every ACL of a cluster, in the words of the model."""
+"""Reads every ACL rule of a cluster as values of the model."""
 
 from planner.kafka.connections import BlockingConnection, Unreadable
 from planner.kafka.connections.failure import meaning
@@ -34,7 +34,9 @@ _PREFIXED, _DENY = 4, 2
 
 
 def read_acls(connection: BlockingConnection, cluster: str) -> tuple[AclRule, ...] | None:
-    """Sorted; None where the cluster has no authorizer. Bindings of a kind we don't know are left alone."""
+    """Returns the rules, sorted; None if the cluster has no authorizer. Rules of unknown kinds
+    are left out.
+    """
     answer = connection.call(DescribeAclsRequest())
     if answer.error is ErrorCode.SECURITY_DISABLED:
         return None

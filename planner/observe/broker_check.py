@@ -1,8 +1,8 @@
-"""Edge, changes nothing: the brokers themselves check a plan's creates, alters and grows (validate_only).
+"""Edge, read-only: lets the brokers check a plan's creates, alters and grows (validate_only).
 
-What a broker refuses (by its policies, keys it does not know, numbers it cannot do) is an error of the plan
-at the address. So is what changed between reading and checking, with a code of its own: then a planner reads
-again. Where this caller may only look and not alter, that is a warning: another one may apply.
+What a broker refuses (by its policies, unknown keys, impossible numbers) is an error of the plan at the
+address. So is what changed between reading and checking; its own code makes the planner read again. If the
+caller may read and not alter, that is a warning: another principal may apply.
 """
 
 import difflib
@@ -31,9 +31,9 @@ from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Step
 from planner.observe.parallel import for_each
 
-RECORDS_A_REQUEST = 9_000  # of metadata: brokers refuse what would make more than 10,000 of one request
+RECORDS_A_REQUEST = 9_000  # metadata records; brokers refuse a request that makes more than 10,000
 BROKER_OUTDATED = "broker-outdated"
-UNDECLARED_PARTITIONS = 10  # what the broker may give a topic that says nothing, for the size of a request
+UNDECLARED_PARTITIONS = 10  # assumed for a topic without a number, for the size of a request
 MAY_NOT = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -43,7 +43,7 @@ MAY_NOT = frozenset(
 )
 _UNKNOWN_SETTING = re.compile(r"Unknown topic config name: (\S+)")
 
-# The controller knows of a change that the brokers did not show when they were read.
+# Errors by which the controller shows a change that the brokers did not show when they were read.
 OUTDATED: Mapping[type[Step], int] = {
     CreateTopic: KafkaError.TOPIC_ALREADY_EXISTS,
     GrowPartitions: KafkaError.INVALID_PARTITIONS,
@@ -57,7 +57,7 @@ Refusal = tuple[Checkable, BaseException]
 def verify_on_broker(
     steps: Iterable[Step], endpoints: Mapping[str, ClusterEndpoint], timeout_s: float
 ) -> tuple[Diagnostic, ...]:
-    """What the brokers have to say against these steps, all clusters asked at once."""
+    """Returns what the brokers object to in these steps. All clusters are asked at once."""
     checkable: dict[str, list[Checkable]] = {}
     for step in steps:
         if isinstance(step, CreateTopic | AlterConfigs | GrowPartitions) and step.cluster in endpoints:
@@ -79,7 +79,7 @@ def _checking(
 
 
 def batches(steps: Sequence[Checkable]) -> Iterator[list[Checkable]]:
-    """Of one kind each, and no larger than a broker takes."""
+    """Yields batches of one kind of step, none larger than a broker accepts."""
     for _, alike in groupby(sorted(steps, key=lambda step: (type(step).__name__, step.id)), key=type):
         batch: list[Checkable] = []
         records = 0
@@ -94,7 +94,7 @@ def batches(steps: Sequence[Checkable]) -> Iterator[list[Checkable]]:
 
 
 def _records(step: Checkable) -> int:
-    """What a broker writes for it: the topic, its partitions, each of its settings."""
+    """Returns how many metadata records a broker writes for the step."""
     match step:
         case CreateTopic():
             return 1 + (step.partitions or UNDECLARED_PARTITIONS) + len(step.config)
@@ -105,7 +105,7 @@ def _records(step: Checkable) -> int:
 
 
 def _ask(client: AdminClient, batch: Sequence[Checkable], timeout_s: float) -> Iterator[Refusal]:
-    """Only those that were refused. A broker that does not answer at all is told once."""
+    """Yields the refused steps. A broker that does not answer is reported once."""
     for step, future in zip(batch, _futures(client, batch, timeout_s), strict=True):
         try:
             future.result(timeout_s * 2)
@@ -135,7 +135,7 @@ def _futures(client: AdminClient, batch: Sequence[Checkable], timeout_s: float) 
 
 
 def _new_topic(step: CreateTopic) -> NewTopic:
-    """-1 leaves a number to the broker."""
+    """Returns the topic to create; -1 leaves a number to the broker."""
     return NewTopic(
         step.topic,
         num_partitions=step.partitions if step.partitions is not None else -1,
@@ -154,7 +154,7 @@ def _resource(step: AlterConfigs) -> ConfigResource:
 
 
 def diagnostics(refusals: Mapping[str, Sequence[Refusal]]) -> tuple[Diagnostic, ...]:
-    """Turn what each cluster refused into errors of the plan, and what it did not check into warnings."""
+    """Turns refusals into errors of the plan, and unchecked steps into warnings."""
     kinds = {cluster: _sorted(refused) for cluster, refused in refusals.items()}
     return (
         *_unknown_settings(kinds),
@@ -164,7 +164,9 @@ def diagnostics(refusals: Mapping[str, Sequence[Refusal]]) -> tuple[Diagnostic, 
 
 @dataclass(frozen=True, slots=True)
 class _Sorted:
-    """What one cluster refused. `unknown`: by a setting's name that its brokers do not know."""
+    """The refusals of one cluster by kind. `unknown`: by the name of a setting that its brokers
+    do not know.
+    """
 
     unknown: dict[str, list[Refusal]]
     outdated: list[Refusal]
@@ -174,7 +176,9 @@ class _Sorted:
 
 
 def _unknown_settings(refusals: Mapping[str, _Sorted]) -> Iterator[Diagnostic]:
-    """One error for each name: a mirror takes its source's settings, and many topics may share them."""
+    """Yields one error for each unknown setting. A mirror takes its source's settings, so many topics may
+    share it.
+    """
     for key in sorted({key for kinds in refusals.values() for key in kinds.unknown}):
         found = {cluster: kinds.unknown[key] for cluster, kinds in refusals.items() if key in kinds.unknown}
         addresses = [str(step.address) for refused in found.values() for step, _ in refused]

@@ -1,4 +1,4 @@
-"""A connection to each broker of a cluster, for what only the broker itself can be asked."""
+"""Connections to each broker of a cluster, and what only all brokers together can tell: groups and sizes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -19,19 +19,20 @@ from runtime.kafka.protocol.request import Api
 
 @dataclass(slots=True)
 class BrokerConnections:
-    """`silent` says of each broker that could not be reached why; the cluster itself lists it as alive."""
+    """`unreachable` has the failure of each broker that is listed as alive and can't be reached."""
 
     connections: dict[int, BlockingConnection] = field(default_factory=dict)
     unreachable: dict[int, WireFailure] = field(default_factory=dict)
 
     def close(self) -> None:
+        """Closes all connections."""
         for connection in self.connections.values():
             connection.close()
         self.connections.clear()
 
 
 def reach_each(session: Session, brokers: Iterable[ObservedBroker], timeout_s: float) -> BrokerConnections:
-    """Dial all of them at once."""
+    """Connects to all brokers at once."""
 
     def dialling(broker: ObservedBroker) -> Callable[[], BlockingConnection | WireFailure]:
         def dial() -> BlockingConnection | WireFailure:
@@ -57,7 +58,10 @@ _GROUPS_A_REQUEST = 500
 def read_groups(
     connections: Iterable[BlockingConnection], wanted: Callable[[str], bool]
 ) -> dict[str, frozenset[str]]:
-    """Of the groups that are wanted. One that never committed has no topics."""
+    """Returns the topics that each wanted group has committed offsets for.
+
+    Each broker knows the groups that it coordinates. A group that never committed has no topics.
+    """
     found: dict[str, frozenset[str]] = {}
     for connection in connections:
         groups = [name for name in _groups_of_broker(connection) if wanted(name)]
@@ -91,7 +95,7 @@ def _committed_topics(connection: BlockingConnection, groups: list[str]) -> dict
 def read_sizes(
     connections: Iterable[BlockingConnection], topics: Mapping[str, ObservedTopic]
 ) -> dict[str, int]:
-    """Bytes of one copy of each topic: of every partition the largest replica."""
+    """Returns the bytes of one copy of each topic: the sum of the largest replica of every partition."""
     largest: dict[tuple[str, int], int] = defaultdict(int)
     for connection in connections:
         for name, partition, size in _replica_sizes(connection, topics):

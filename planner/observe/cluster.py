@@ -1,4 +1,4 @@
-"""Reading one cluster: who it is, what it holds by name, then in detail what a plan asks for."""
+"""Reads one cluster: its identity, the names of its topics, then the details that a plan needs."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -34,8 +34,10 @@ from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
 
 
 class ProgressCallback(Protocol):
+    """Is called while a cluster is read."""
+
     def __call__(self, cluster: str, what: str, done: int, total: int) -> None:
-        """`done` of `total` parts of one kind of reading are there. Called from several threads."""
+        """Receives that `done` of `total` parts are read. It is called from several threads."""
 
 
 def no_progress(cluster: str, what: str, done: int, total: int) -> None:
@@ -45,13 +47,13 @@ def no_progress(cluster: str, what: str, done: int, total: int) -> None:
 Found = TypeVar("Found")
 ReadRegistry = Callable[[ClusterEndpoint], tuple[RegistryEntry, ...]]
 
-# A broker that the cluster lists and that does not answer must not hold up the plan.
+# A listed broker that does not answer must not delay the plan.
 _BROKER_TIMEOUT_S = 5.0
 _NO_DEFAULTS = BrokerDefaults({}, None, None)
 
 
 class ClusterReader:
-    """One cluster's, used by one thread at a time; any failure leaves as a WireFailure or a Failure."""
+    """Reads one cluster, for one thread at a time. Every failure is a WireFailure or a Failure."""
 
     def __init__(
         self,
@@ -77,14 +79,14 @@ class ClusterReader:
         self._session: Session | None = None
 
     def identify(self) -> ClusterIdentity:
-        """Who answers there. Nothing else is asked, for it may be the wrong cluster."""
+        """Returns the cluster's id and brokers. Nothing else is asked: it may be the wrong cluster."""
         self._progress(self.name, "connecting", 0, 1)
         self._identity = self._open_session().ask(identify)
         self._progress(self.name, "connecting", 1, 1)
         return self._identity
 
     def names(self, named: Collection[str]) -> ObservedCluster:
-        """Every topic that we may see, and which of `named` we may not; brokers, defaults, ownership."""
+        """Returns every listed topic, and which of `named` are hidden; brokers, defaults and ownership."""
         session = self._open_session()
         session.add_brokers((broker.host, broker.port) for broker in self._identity.brokers)
         self._progress(self.name, "listing topics", 0, 1)
@@ -114,7 +116,7 @@ class ClusterReader:
         )
 
     def details(self, cluster: ObservedCluster, wanted: ClusterDetailsRequest) -> ObservedCluster:
-        """The same cluster with what is wanted of it."""
+        """Returns the same cluster with the details that are wanted."""
         session = self._open_session()
         listing = TopicListing(dict(cluster.topics), dict(cluster.internal_topics), set(cluster.hidden))
         unreadable = dict(cluster.unreadable)
@@ -165,7 +167,7 @@ class ClusterReader:
         return self._session
 
     def _look_up_missing(self, listing: TopicListing, names: Collection[str]) -> None:
-        """A listing leaves out what we may not see: by name, the broker says that it is so."""
+        """Asks for topics by name: a listing leaves out topics without the right to describe them."""
         missing = [name for name in names if not listing.knows(name) and name not in listing.hidden]
         if missing:
             self._open_session().ask(lambda connection: look_up(connection, missing, listing))
@@ -192,7 +194,9 @@ class ClusterReader:
             listing.hidden.add(name)
 
     def _defaults(self, unreadable: dict[str, str]) -> BrokerDefaults:
-        """Of the broker with the lowest number that answers; the cluster's dynamic defaults are in it."""
+        """Returns the settings of the answering broker with the lowest id, with the cluster's dynamic
+        defaults.
+        """
         if not self._brokers.connections:
             unreadable["defaults"] = "no broker answers at the address that it gives"
             return _NO_DEFAULTS
@@ -241,7 +245,7 @@ class ClusterReader:
     def _owned(self, listing: TopicListing, unreadable: dict[str, str]) -> tuple[RegistryEntry, ...]:
         if REGISTRY in listing.hidden:
             unreadable["registry"] = f"not authorized to describe {REGISTRY}"
-            # No error: who only reads a source needs no right to the product's own topics there.
+            # No error: a principal that only reads a source needs no right to internal topics there.
             self.diagnostics.append(
                 warning(
                     f"not authorized to describe {REGISTRY} at {self.name}: who owns what there is unknown",
@@ -279,7 +283,7 @@ class ClusterReader:
     def _ask_all_brokers(
         self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[BlockingConnection]], Found]
     ) -> Found | None:
-        """What only all brokers together tell: a silent one makes it unknown, and not less."""
+        """Returns what only all brokers together can tell; None if one of them does not answer."""
         for broker, failure in self._brokers.unreachable.items():
             unreadable[what] = f"broker {broker} does not answer: {failure.why}"
             return None

@@ -1,4 +1,4 @@
-"""Topic configs in batches: declared keys alone where that is enough, everything where it is not."""
+"""Reads topic configs in batches: chosen keys where that is enough, all values where it is not."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from runtime.kafka.protocol.config_entries import (
 )
 
 _SOURCES = {DYNAMIC_TOPIC: ConfigSource.TOPIC, DEFAULT: ConfigSource.DEFAULT}
-# Large enough that the round trip does not count, small enough for an answer within the silence we bear.
+# Large enough to make round trips cheap, small enough for an answer within the timeout.
 _BATCH_OF_ALL, _BATCH_OF_KEYS = 500, 2_000
 
 Done = Callable[[int], None]
@@ -28,7 +28,7 @@ Done = Callable[[int], None]
 
 @dataclass(slots=True)
 class ObservedConfigs:
-    """`gone` vanished since they were listed; `refused` says of the others why there is nothing."""
+    """`gone` topics vanished after they were listed; `refused` says why the others have no configs."""
 
     found: dict[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
@@ -36,6 +36,7 @@ class ObservedConfigs:
 
 
 def read_configs(session: Session, wanted: Mapping[str, TopicConfigsRequest], done: Done) -> ObservedConfigs:
+    """Reads the configs of all wanted topics and calls `done` with the number read so far."""
     configs, decoder, count = ObservedConfigs(), _decoder(), 0
     for keys, names in _grouped_by_request(wanted):
         size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
@@ -49,7 +50,7 @@ def read_configs(session: Session, wanted: Mapping[str, TopicConfigsRequest], do
 
 
 def describe_broker(connection: BlockingConnection, broker_id: int) -> Described[ConfigValue]:
-    """Everything a broker says of its own settings; only the broker itself can be asked."""
+    """Returns all settings of a broker. Only the broker itself returns them."""
     asked = DescribeConfigsRequest(BROKER, [str(broker_id)], None, lambda name: _every_key, _decoder())
     (one,) = connection.call(asked).resources
     return one
@@ -66,7 +67,7 @@ def _config_value(text: str | None, source: int, sensitive: bool, read_only: boo
 def _grouped_by_request(
     wanted: Mapping[str, TopicConfigsRequest],
 ) -> Iterator[tuple[tuple[str, ...] | None, list[str]]]:
-    """Topics of which the same is asked for: these keys, or (None) all of them."""
+    """Groups topics that are asked for the same keys; None as keys means all values."""
     groups: dict[tuple[str, ...] | None, list[str]] = {}
     keys_of: dict[TopicConfigsRequest, tuple[str, ...] | None] = {}
     for name in sorted(wanted):

@@ -1,4 +1,4 @@
-"""Pure: a broker's settings → what a topic has when nothing is set on it, under the topic's names."""
+"""Pure: the values that a topic inherits from a broker's settings, under the topic's names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,12 +49,15 @@ _BROKER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class BrokerDefaults:
+    """The inherited topic settings, and the default numbers of partitions and replicas."""
+
     config: Mapping[str, str]
     partitions: int | None
     replication: int | None
 
 
 def defaults_of(broker: Mapping[str, ConfigValue]) -> BrokerDefaults:
+    """Returns the defaults that a broker's settings mean for topics."""
     config = {}
     for key, sources in _BROKER_KEYS.items():
         value = next((found for one in sources if (found := _value(broker, *one)) is not None), None)
@@ -71,7 +74,7 @@ def _value(broker: Mapping[str, ConfigValue], key: str, unit: int) -> str | None
         return None
     if unit == 1:
         return setting.value
-    # -1 hours is "for ever" and stays -1 in milliseconds.
+    # -1 hours means no limit and stays -1 in milliseconds.
     number = int(setting.value)
     return str(number * unit if number > 0 else number)
 

@@ -1,4 +1,4 @@
-"""Pure: what the API versions of a broker say that it can do, and which brokers are too old for us."""
+"""Pure: the features that a broker's API versions prove, and which brokers are too old."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ _RELEASES = (
 
 Versions = Mapping[int, tuple[int, int]]
 
-# feature → the API keys it needs, each with the version that brought it
+# feature → the API keys that it needs, each with the first version that has it
 _NEEDS: Mapping[str, Mapping[int, int]] = {
     FEATURE_RECORDS_V2: {PRODUCE: 3, FETCH: 4},
     FEATURE_TRANSACTIONS: {INIT_PRODUCER_ID: 0, ADD_PARTITIONS: 0, END_TRANSACTION: 0},
@@ -174,6 +174,7 @@ def _name(api: Api) -> str:
 
 
 def features_of(versions: Versions) -> frozenset[str]:
+    """Returns the features that these API versions allow."""
     return frozenset(
         feature
         for feature, needs in _NEEDS.items()
@@ -182,13 +183,13 @@ def features_of(versions: Versions) -> frozenset[str]:
 
 
 def common_features(brokers: Iterable[BrokerVersions]) -> frozenset[str]:
-    """What all of them can: a request may go to any."""
+    """Returns the features of all brokers: a request may go to any of them."""
     each = [features_of(one.versions) for one in brokers]
     return frozenset.intersection(*each) if each else frozenset()
 
 
 def too_old(cluster: str, brokers: Iterable[BrokerVersions]) -> list[Diagnostic]:
-    """An error for each broker that lacks what nothing can be done without."""
+    """Returns an error for each broker without a required feature."""
     found = []
     for one in brokers:
         able = features_of(one.versions)

@@ -1,4 +1,4 @@
-"""Pure: what a live cluster holds → a topology that says the same, and what was left out of it."""
+"""Pure: makes a topology from what live clusters hold, and reports what was left out."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,22 +16,24 @@ from planner.model.observed import (
 from planner.model.topology import Acl, Cluster, Topic, Topology
 from runtime.contract.spec.regex import regex
 
-# The cluster's own, as other tools keep them: nobody manages these by hand.
+# Internal topics of Kafka and its tools, which are not managed by hand.
 _CLUSTER_INTERNAL = re.compile(r"__.*")
-# Set while replicas move, and gone afterwards.
+# Set while replicas move, and removed afterwards.
 _TEMPORARY = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
-# The language has no word for these operations.
+# The topology language does not have these operations.
 _UNKNOWN_OPERATIONS = frozenset({"TWO_PHASE_COMMIT"})
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedTopology:
+    """The topology, and diagnostics about objects that were left out."""
+
     topology: Topology
     diagnostics: tuple[Diagnostic, ...]
 
 
 def import_request(cluster: ObservedCluster, pattern: str | None) -> ClusterDetailsRequest:
-    """What an import has to read."""
+    """Returns what an import has to read of one cluster."""
     return ClusterDetailsRequest(
         configs={
             name: TopicConfigsRequest(explicit=True) for name in _selected_topics(cluster.topics, pattern)
@@ -46,7 +48,7 @@ def import_topology(
     clusters: Iterable[ObservedCluster],
     pattern: str | None = None,
 ) -> ImportedTopology:
-    """Only what is set explicitly, so that planning it changes nothing."""
+    """Returns a topology with the explicitly set values only, so that planning it changes nothing."""
     topics: list[Topic] = []
     acls: list[Acl] = []
     diagnostics: list[Diagnostic] = []

@@ -1,4 +1,4 @@
-"""The jobs of a destination: which there are, whether they live, and what they run by."""
+"""Reads the jobs of a destination: which jobs reported, whether they live, and which spec they run."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,9 +12,8 @@ from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.naming import LEDGER, STATUS
 
-# A job beats every second. One that missed a few beats may have died just now: it is looked at until it
-# beats, or is silent for too long. Clocks of machines differ, so one that seems silent is looked at once
-# more, too.
+# A job sends a heartbeat every second. A job that missed a few may have died just now: it is watched until a
+# heartbeat arrives or the timeout passes. Clocks of machines differ, so a job that seems dead is watched too.
 CERTAIN_MS = 3_000
 SECOND_CHECK_S = 3.0
 
@@ -22,7 +21,7 @@ SECOND_CHECK_S = 3.0
 def read_jobs(
     endpoint: ClusterEndpoint, topology: str, now_ms: Callable[[], int] | None = None
 ) -> tuple[LiveJob, ...]:
-    """Every job that ever told of itself there, by name. Only those of `topology` are worth a second look."""
+    """Returns every job that ever reported there, by name. Doubtful jobs of `topology` are checked again."""
     with CommittedLogReader(endpoint, STATUS) as reader:
         table = JobStatusTable()
         table.update(reader.read_to_end())
@@ -41,7 +40,7 @@ def read_jobs(
 
 
 def read_specs(endpoint: ClusterEndpoint) -> dict[str, JobSpec]:
-    """Returns what each job there runs by; one whose spec this release can't read is left out."""
+    """Returns the spec of each job. A job whose spec this release can't read is left out."""
     table = JobStatusTable()
     table.update(read(endpoint, STATUS))
     return {name: spec for name, spec in table.specs.items() if spec is not None}
@@ -50,7 +49,7 @@ def read_specs(endpoint: ClusterEndpoint) -> dict[str, JobSpec]:
 def read_generations(
     endpoint: ClusterEndpoint, flows: Iterable[str], partitions: int
 ) -> dict[str, ledger.Generation]:
-    """Of flows that were copied here before: their newest generation in the ledger."""
+    """Returns the newest generation in the ledger of each flow that was copied to this cluster before."""
     found: dict[str, ledger.Generation] = {}
     by_partition: dict[int, set[str]] = {}
     for flow in flows:
@@ -69,7 +68,7 @@ def _generation(record: TopicRecord) -> tuple[str, ledger.Generation | None]:
         if isinstance(key, ledger.GenerationKey) and record.value is not None:
             return key.flow, ledger.decode_generation(record.value)
     except ledger.UnreadableRecord:
-        pass  # of a newer release, which is not ours to guess at
+        pass  # written by a newer release: it is not interpreted
     return "", None
 
 
@@ -84,7 +83,7 @@ def _runs(status: JobStatus) -> bool:
 def _with_heartbeat(
     silent: dict[str, int], table: JobStatusTable, reader: CommittedLogReader, seconds: float
 ) -> set[str]:
-    """Those that beat while we look: whatever their clock says, they live."""
+    """Returns the jobs that send a heartbeat while this waits. Their clocks do not matter."""
     beating: set[str] = set()
     deadline = time.monotonic() + seconds
     while beating < silent.keys() and (left := deadline - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""Metadata: who the cluster is, its brokers, and every topic with id, partitions and replicas."""
+"""Reads metadata: the cluster's id, its brokers, and every topic with id, partitions and replicas."""
 
 import base64
 from collections.abc import Collection, Iterable, Iterator
@@ -22,32 +22,33 @@ class ClusterIdentity:
 
 @dataclass(slots=True)
 class TopicListing:
-    """`hidden` are names that were asked for, and that the broker would not talk about."""
+    """`hidden` are topics that were asked for by name and may not be described."""
 
     topics: dict[str, ObservedTopic] = field(default_factory=dict)
     internal: dict[str, ObservedTopic] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
 
     def knows(self, name: str) -> bool:
+        """Returns whether the topic exists."""
         return name in self.topics or name in self.internal
 
 
 def identify(connection: BlockingConnection) -> ClusterIdentity:
-    """The least that can be asked: no topic at all."""
+    """Returns the cluster's id and brokers, with the smallest possible request."""
     answer = connection.call(AnyMetadataRequest(()))
     brokers = (ObservedBroker(one.node_id, one.host, one.port, one.rack or None) for one in answer.brokers)
     return ClusterIdentity(answer.cluster_id, tuple(sorted(brokers, key=lambda broker: broker.id)))
 
 
 def list_topics(connection: BlockingConnection) -> TopicListing:
-    """Every topic that we may see."""
+    """Returns every topic that may be described."""
     listing = TopicListing()
     _add_topics(connection.call(AnyMetadataRequest(None)).topics, listing)
     return listing
 
 
 def look_up(connection: BlockingConnection, names: Collection[str], listing: TopicListing) -> None:
-    """Ask for these by name and add what is there: no listing shows what we may not describe."""
+    """Adds topics to the listing that are asked for by name."""
     for batch in _batches(sorted(names)):
         _add_topics(connection.call(AnyMetadataRequest(batch)).topics, listing)
 
@@ -72,7 +73,7 @@ def _observed(topic: TopicMetadata, shared: dict[tuple[int, ...], tuple[int, ...
 
 
 def topic_id(value: bytes) -> str:
-    """As Kafka's own tools write it; empty where the broker is too old for ids."""
+    """Returns a topic id as Kafka's tools write it; "" if the broker is too old for ids."""
     return "" if value == NO_TOPIC_ID else base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 

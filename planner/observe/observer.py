@@ -1,4 +1,4 @@
-"""All clusters at once: names first, then the details that a plan asks for. Read-only.
+"""Reads all clusters at once: names first, then the details that a plan needs. Read-only.
 
 with Observer(topology.clusters, endpoints, read_registry=read_registry) as observer:
     observed = observer.names(named_topics(topology))
@@ -27,13 +27,13 @@ Seen = TypeVar("Seen")
 
 
 class Observer:
-    """`timeout_s`: how long a cluster may keep silent before it counts as unreachable.
+    """Reads clusters in parallel.
 
-    `sooner_s` says it of clusters that are not waited for as long.
-    Failure with exit REFUSED where a cluster is not the pinned one; nothing else is read then. A cluster that
-    can't be read, or dies while it is, becomes Unreachable and the others are read all the same. `jobs_of` is
-    the topology whose jobs are read, `flows` those of each destination; of those that are `turning`, the
-    ledger is asked whoever owns them.
+    A cluster that sends nothing for `timeout_s` counts as unreachable; `shorter_timeouts_s` has shorter times
+    for some clusters. If a cluster is not the pinned one, it raises Failure with exit code 3 and reads
+    nothing else. A cluster that can't be read becomes Unreachable, and the others are read all the same.
+    `jobs_of` is the topology whose jobs are read, `flows` are those of each destination. For flows in
+    `failing_back` the ledger is read, whoever owns them.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Observer:
             reader.close()
 
     def identities(self) -> dict[str, str | Unreachable]:
-        """The id of each cluster, and nothing more. Failure where one is not the pinned one."""
+        """Returns the id of each cluster. Raises Failure if one of them is not the pinned cluster."""
         seen = for_each({name: self._identified(name) for name in self._readers})
         wrong = wrong_clusters(
             self._clusters, {name: one for name, one in seen.items() if isinstance(one, str)}
@@ -81,9 +81,9 @@ class Observer:
         return seen
 
     def names(self, named: Mapping[str, Collection[str]] | None = None) -> Observed:
-        """Every topic by name, id, partitions and replicas; brokers, the clusters' own defaults, ownership.
+        """Returns every topic by name, id, partitions and replicas; brokers, cluster defaults and ownership.
 
-        `named` are topics that the topology names by cluster: one of them that we may not see is `hidden`.
+        `named` are topics that the topology names, by cluster. One that may not be described is `hidden`.
         """
         seen = self.identities()
         ids = {name: one for name, one in seen.items() if isinstance(one, str)}
@@ -95,7 +95,7 @@ class Observer:
         return Observed(clusters, self._diagnostics(same_cluster(ids)))
 
     def details(self, observed: Observed, request: Request) -> Observed:
-        """The same clusters, with the configs, ACLs, sizes and groups that `request` wants of each."""
+        """Returns the same clusters with the configs, ACLs, sizes and groups that `request` asks for."""
         clusters = dict(observed.clusters)
         clusters.update(
             for_each(
@@ -120,7 +120,7 @@ class Observer:
         return self._guarded(name, lambda: self._readers[name].details(cluster, wanted))
 
     def _guarded(self, name: str, read: Callable[[], Seen]) -> Callable[[], Seen | Unreachable]:
-        """What makes this one cluster unreadable is a value; the others go on."""
+        """Turns a failure of one cluster into a value, so that the others are still read."""
 
         def guarded() -> Seen | Unreachable:
             try:
@@ -138,7 +138,10 @@ class Observer:
 
 
 def named_topics(topology: Topology) -> dict[str, frozenset[str]]:
-    """Declared topics, and names that a flow's include writes out: one that is not listed may be hidden."""
+    """Returns the topics that a topology writes out by name, by cluster.
+
+    These are declared topics and literal names in a flow's include. One that no listing shows may be hidden.
+    """
     names: dict[str, set[str]] = defaultdict(set)
     for topic in topology.topics:
         names[topic.cluster].add(topic.name)
@@ -148,7 +151,7 @@ def named_topics(topology: Topology) -> dict[str, frozenset[str]]:
 
 
 def wrong_clusters(clusters: Mapping[str, Cluster], ids: Mapping[str, str]) -> list[Diagnostic]:
-    """A refusal for each cluster whose id is not the pinned one."""
+    """Returns a refusal for each cluster whose id is not the pinned one."""
     return [
         error(
             f"{name} is pinned to cluster id {clusters[name].id}, but {clusters[name].bootstrap} "
@@ -164,7 +167,7 @@ def wrong_clusters(clusters: Mapping[str, Cluster], ids: Mapping[str, str]) -> l
 
 
 def same_cluster(ids: Mapping[str, str]) -> list[Diagnostic]:
-    """A warning where two names are one cluster."""
+    """Returns a warning where two names are the same cluster."""
     names: dict[str, list[str]] = defaultdict(list)
     for name, found in sorted(ids.items()):
         if found:

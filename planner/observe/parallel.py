@@ -1,4 +1,4 @@
-"""The same work for each cluster at once, in threads that never keep the program from ending."""
+"""Runs the same work for each cluster at once, in daemon threads."""
 
 import queue
 import threading
@@ -9,16 +9,16 @@ Result = TypeVar("Result")
 
 
 def for_each(work: Mapping[str, Callable[[], Result]]) -> dict[str, Result]:
-    """Every result by name, in the order of `work`. The first exception of any is raised at once.
+    """Returns every result by name, in the order of `work`. Raises the first exception at once.
 
-    The threads are daemons: an interrupted caller does not wait for a broker that keeps silent.
+    The threads are daemons: an interrupted program does not wait for a silent broker.
     """
     results: queue.SimpleQueue[tuple[str, Result | None, BaseException | None]] = queue.SimpleQueue()
 
     def run(name: str, task: Callable[[], Result]) -> None:
         try:
             results.put((name, task(), None))
-        except BaseException as failure:  # noqa: BLE001  carried over to the caller's thread
+        except BaseException as failure:  # noqa: BLE001  raised in the caller's thread
             results.put((name, None, failure))
 
     for name, task in work.items():

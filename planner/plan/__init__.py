@@ -1,4 +1,7 @@
-"""Pure: changes → ordered steps, guards, policies, fingerprints."""
+"""Pure: turns changes into a plan: ordered steps, guards, policies and fingerprints.
+
+It reads nothing and executes nothing.
+"""
 
 from planner.plan.agreement.fingerprint import stale
 from planner.plan.make import make_plan, with_diagnostics

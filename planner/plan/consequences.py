@@ -1,4 +1,4 @@
-"""What a reader must know beside the changes: one warning or note for each matter, not for each topic."""
+"""Warnings and notes beside the changes: one message for each matter, not one for each topic."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -23,6 +23,7 @@ def consequences(
     unknown: Mapping[str, str],
     declared: Mapping[str, Cluster],
 ) -> tuple[Diagnostic, ...]:
+    """Returns what a reader of the plan must know beside the changes."""
     return (
         *_unknown(unknown, desired, observed, declared),
         *_possibly_elsewhere(desired, observed, changes, unknown),
@@ -35,7 +36,7 @@ def consequences(
 def _unknown(
     unknown: Mapping[str, str], desired: Desired, observed: Observed, declared: Mapping[str, Cluster]
 ) -> Iterator[Diagnostic]:
-    """Each thing once, unless the observer or the expansion reported it."""
+    """Warns about each unknown object once, unless the observer or the expansion reported it."""
     reported = {one.address for one in (*observed.diagnostics, *desired.diagnostics)}
     for what, why in sorted(unknown.items()):
         if what in reported:
@@ -56,10 +57,10 @@ def _unknown(
 def _possibly_elsewhere(
     desired: Desired, observed: Observed, changes: Iterable[Change], unknown: Mapping[str, str]
 ) -> Iterator[Diagnostic]:
-    """What is new at its destination may have been at another one that can't be asked."""
+    """Warns where a new flow or job may still run at another destination that can't be read."""
     new = {change.address for change in changes if change.action is Action.CREATE}
     at = {flow_address(one.flow.name): one.flow.destination_cluster for one in desired.flows}
-    # A job that nobody named has its destination's name.
+    # A job without a declared name has its destination's name.
     at |= {job.address: job.spec.destination for job in desired.jobs if job.spec is not None}
     named = [one for one in sorted(at) if one in new and one != job_address(at[one])]
     for cluster in sorted(observed.clusters):
@@ -74,6 +75,7 @@ def _possibly_elsewhere(
 
 
 def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Warns that more partitions move keys to other partitions."""
     declared = {one.address for one in desired.topics if isinstance(one.origin, Declared)}
     growing = [
         change.address
@@ -97,6 +99,7 @@ def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]
 
 
 def _records_lost(changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Warns that topics are deleted with their records."""
     deleted = [change for change in destroyed_topics(changes) if change.notes]
     if deleted:
         yield warning(
@@ -107,6 +110,7 @@ def _records_lost(changes: Iterable[Change]) -> Iterator[Diagnostic]:
 
 
 def _no_authorizer(desired: Desired, observed: Observed) -> Iterator[Diagnostic]:
+    """Notes clusters that have no authorizer, so that ACLs are left out."""
     for name in sorted({acl.rule.cluster for acl in desired.acls}):
         cluster = observed.reachable(name)
         if cluster is not None and cluster.acls is None and not cluster.unreadable.get("acls"):
@@ -121,7 +125,7 @@ WaitKey = tuple[str, str, str]  # flow, state, next step
 
 
 def warnings_of(waits: Iterable[PartitionWaits]) -> Iterator[Diagnostic]:
-    """Yields what waits and why, with the next step as the way out."""
+    """Yields a warning for partitions that wait for a decision, with the next step as the hint."""
     for (flow, state, step), found in by_step(waits):
         named = few([f"{one.topic}-{one.partition}" for one in found])
         why = f": {found[0].why}" if found[0].why else ""
@@ -129,7 +133,7 @@ def warnings_of(waits: Iterable[PartitionWaits]) -> Iterator[Diagnostic]:
 
 
 def by_step(waits: Iterable[PartitionWaits]) -> Iterator[tuple[WaitKey, list[PartitionWaits]]]:
-    """Yields the partitions of each flow that are in one state and have one next step."""
+    """Yields the waiting partitions, grouped by flow, state and next step."""
 
     def wait_key(one: PartitionWaits) -> WaitKey:
         return one.flow, one.state, one.next

@@ -1,4 +1,4 @@
-"""Changes → a plan: the whole instruction for apply, with everything it was made from."""
+"""Makes a plan from changes: the whole instruction for apply, with everything that it was made from."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -29,6 +29,7 @@ def make_plan(
     created_at: str = "",
     targets: Sequence[str] = (),
 ) -> Plan:
+    """Returns the plan for these changes; with `targets`, for the named objects and their needs only."""
     owned = owned_by_address(observed)
     kept, about_targets = select(changes, targets, desired, owned, topology)
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
@@ -64,12 +65,15 @@ def make_plan(
 
 
 def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
-    """The plan with what another look (the broker's own check) had to say about it; each thing once."""
+    """Returns the plan with further diagnostics, such as those of the brokers' own check, each once."""
     return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *found]))) if found else plan
 
 
 def expected_dead(topology: Topology) -> frozenset[str]:
-    """Clusters that a failover gave up: flows from them failed over, and none runs. Nobody waits for them."""
+    """Returns the clusters that a failover gave up. The plan does not wait for them.
+
+    Flows from such a cluster failed over, and none of them runs.
+    """
     flows = topology.flows.values()
     failed = {flow.source_cluster for flow in flows if flow.state is FlowState.FAILED_OVER}
     return frozenset(failed - {flow.source_cluster for flow in flows if flow.state in RUNNING})
@@ -78,12 +82,12 @@ def expected_dead(topology: Topology) -> frozenset[str]:
 def _unknown(
     desired: Desired, observed: Observed, topology: Topology, changes: Sequence[Change], *, partial: bool
 ) -> dict[str, str]:
-    """Why each thing that this plan is about can't be known: by a cluster's name or an object's address."""
+    """Returns why each part of this plan can't be known, by a cluster's name or an object's address."""
     unplanned = [change for change in changes if change.action is Action.UNKNOWN]
     if partial and not unplanned:
         return {}
     silent = {name: one.why for name, one in observed.clusters.items() if isinstance(one, Unreachable)}
-    follows = {f"{name} unreachable" for name in silent}  # said by the cluster's own name
+    follows = {f"{name} unreachable" for name in silent}  # reported once, by the cluster's name
     unknown = {**silent, **{what: why for what, why in desired.unknown.items() if why not in follows}}
     for change in unplanned:
         cluster = observed.reachable(change.address.cluster or "")
@@ -117,9 +121,11 @@ def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
 
 
 def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
-    """The objects at these clusters that are as declared and not yet remembered; nothing else is touched.
+    """Returns the part of a plan that only registers ownership, for `repl import --adopt`.
 
-    What differs from the topology stays with a later apply, which changes and registers it in one.
+    It holds the objects at these clusters that are as declared and not yet registered. A lost registry is
+    rebuilt this way. An object that differs from the topology is left to a later apply, which changes and
+    registers it.
     """
     owns = {step.address: step for step in plan.steps if isinstance(step, Own) and step.cluster in clusters}
     kept = tuple(change for change in plan.changes if _as_declared(change) and change.address in owns)

@@ -1,7 +1,7 @@
-"""The inverse of an apply: what it did, undone where that is possible, and said where it is not.
+"""The inverse of an apply: undoes its steps where that is possible, and reports the others.
 
-Only steps that were done are undone, in the opposite order, and only where the cluster is still as that
-apply left it: what somebody changed since is theirs and is left alone.
+Only steps that were done are undone, in reverse order. A step is undone only where the cluster is still as
+that apply left it: a later change is left alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,6 +39,8 @@ from planner.plan.steps.steps import in_order
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
+    """The changes and steps of a rollback, and warnings about steps that can't be undone."""
+
     changes: tuple[Change, ...]
     steps: tuple[Step, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -46,7 +48,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class _Undone:
-    """What undoing one step comes to; `why_not` where it can't be."""
+    """The result of undoing one step. `why_not` says why it can't be undone, as a whole or in part."""
 
     change: Change | None = None
     steps: tuple[Step, ...] = ()
@@ -55,6 +57,7 @@ class _Undone:
 
 
 def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
+    """Returns the changes and steps that undo an apply."""
     owned = {**owned_by_address(observed), **_jobs_and_flows(observed, applied.topology)}
     created = {step.address for step in _steps_done(applied) if isinstance(step, CreateTopic | CreateAcl)}
     changes: list[Change] = []
@@ -62,7 +65,7 @@ def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
     problems: list[Diagnostic] = []
     for step in reversed(_steps_done(applied)):
         if step.address in created and not isinstance(step, CreateTopic | CreateAcl):
-            continue  # goes with the object
+            continue  # undone together with the object
         undone = _undo(step, observed, owned.get(step.address), applied)
         if undone.change is not None:
             changes.append(undone.change)
@@ -74,6 +77,7 @@ def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
 
 
 def _jobs_and_flows(observed: Observed, topology: str) -> dict[Address, RegistryEntry]:
+    """Returns the topology's registry entries of jobs and flows."""
     return {
         address: entry
         for known_jobs in destination_jobs(observed).values()
@@ -83,7 +87,7 @@ def _jobs_and_flows(observed: Observed, topology: str) -> dict[Address, Registry
 
 
 def _stop_jobs_first(steps: Sequence[Step]) -> list[Step]:
-    """Nothing is taken away, and no flow forgotten, while a job still copies."""
+    """Makes deletions and disowning wait until every job has stopped."""
     stops = tuple(step.id for step in steps if isinstance(step, StopJob))
     return [
         replace(step, needs=(*step.needs, *stops)) if isinstance(step, DeleteTopic | Disown) else step
@@ -92,6 +96,7 @@ def _stop_jobs_first(steps: Sequence[Step]) -> list[Step]:
 
 
 def _steps_done(applied: ApplyRecord) -> list[Step]:
+    """Returns the steps of the apply that were done."""
     return [
         step
         for step in applied.steps
@@ -100,7 +105,7 @@ def _steps_done(applied: ApplyRecord) -> list[Step]:
 
 
 def _one_change_per_object(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """One change for each object; its fields together."""
+    """Joins the changes of each object into one change with all fields."""
     joined: dict[Address, Change] = {}
     for change in changes:
         known = joined.get(change.address)
@@ -167,7 +172,7 @@ def _undo_topic_step(
 
 
 def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:
-    """It is stopped; its ledger stays, so that whoever starts it again goes on where it stood."""
+    """Stops the job. Its ledger stays, so a job that is started later continues from there."""
     if live is None or not live.live:
         return _Undone()
     launch = msgspec.json.encode(live.spec.launch).decode() if live.spec is not None else ""
@@ -176,7 +181,7 @@ def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:
 
 
 def _undo_own_flow(step: Own, entry: RegistryEntry | None, applied: ApplyRecord, reason: str) -> _Undone:
-    """A flow or a job that came with that apply; one that was there before keeps its entry."""
+    """Disowns a flow or job that the apply brought. One that existed before keeps its entry."""
     launches = [one for one in applied.steps if isinstance(one, LaunchJob)]
     came = any(one.address == step.address or one.id in step.needs for one in launches)
     if not came or entry is None:
@@ -274,7 +279,7 @@ def _undo_create_acl(step: CreateAcl, acls: Sequence[object] | None, topology: s
 
 
 def _undo_own(step: Own, entry: RegistryEntry | None, reason: str) -> _Undone:
-    """An object that was only adopted is forgotten again; one that was changed keeps its entry."""
+    """Disowns an object that was only adopted. An object that was changed keeps its entry."""
     if step.needs or entry is None or entry.spec != dict(step.entry.spec):
         return _Undone()
     return _Undone(Change(step.address, Action.FORGET, reason), (_disown(step, entry.topology),))

@@ -1,7 +1,8 @@
-"""The plan's values as plain trees (dicts, lists, text, numbers) and back: for the plan file and the JSON.
+"""The plan as plain trees (dicts, lists, text, numbers), as bytes, and its digest.
 
-A field that holds its default is left out, addresses are written as people write them, and secrets that
-stand in a cluster's client settings are never written at all.
+A field that holds its default is left out. Addresses are written as people write them. Secrets that are
+written out in a cluster's client settings are masked. The bytes hold every field of the plan: the same plan
+has the same bytes on every machine.
 """
 
 import hashlib
@@ -50,7 +51,7 @@ KIND_OF: Mapping[type[Step], str] = {kind: name for name, kind in STEP_KINDS.ite
 
 
 def plain(value: Any) -> Any:
-    """Any value of the model as a plain tree."""
+    """Returns any value of the model as a plain tree."""
     match value:
         case Enum():
             return value.value
@@ -75,7 +76,7 @@ def plain(value: Any) -> Any:
 
 
 def literal_secrets(plan: Plan) -> list[str]:
-    """`dc1: sasl.password` for each secret that is written out instead of being a reference."""
+    """Returns `dc1: sasl.password` for each secret that is written out instead of being a reference."""
     return [
         f"{name}: {key}"
         for name, cluster in sorted(plan.connections.items())
@@ -101,7 +102,7 @@ def _fields(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 @cache
 def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Each field with its default; one that has none compares unequal to everything."""
+    """Returns each field with its default. MISSING stands for no default and equals no value."""
     return tuple(
         (
             one.name,
@@ -119,21 +120,22 @@ PREFIX = "sha256:"
 
 
 def digest(plan: Plan) -> str:
-    """Return the name of this plan: `sha256:` and 64 hex digits."""
+    """Returns the name of this plan: `sha256:` and 64 hex digits."""
     return digest_of(body_of(plan))
 
 
 def body_of(plan: Plan) -> dict[str, Any]:
-    """Return the plan as the plain tree that a plan file holds."""
+    """Returns the plan as the plain tree that a plan file holds."""
     body = plain(plan)
     assert isinstance(body, dict)
     return body
 
 
 def digest_of(body: dict[str, Any]) -> str:
+    """Returns the digest of a plan's plain tree."""
     return PREFIX + hashlib.sha256(canonical(body)).hexdigest()
 
 
 def canonical(body: dict[str, Any]) -> bytes:
-    """Return the bytes that the digest and the signature are made over."""
+    """Returns the bytes that the digest and the signature are made over."""
     return json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")

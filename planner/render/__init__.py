@@ -1,1 +1,1 @@
-"""Plan → text, JSON, Markdown, HTML."""
+"""Pure: turns values into text, JSON, Markdown, HTML and YAML. It prints nothing."""

@@ -1,4 +1,4 @@
-"""Tables that fit: what does not, loses its less important columns, and at last its shape. Pure."""
+"""Tables that fit the terminal: a narrow one loses the less important columns first. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`spare` says how soon it goes where the terminal is narrow: the highest first, 0 never."""
+    """A column. `spare` is the order in which columns are dropped: the highest first, 0 never."""
 
     name: str
     right: bool = False
@@ -24,6 +24,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
+    """A cell's text and style."""
+
     text: str
     style: str = ""
 
@@ -32,7 +34,10 @@ Row = Sequence[Cell | str]
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> Iterator[Text]:
-    """Lines. `width` of None is as wide as it takes; where nothing fits, each row is a few lines."""
+    """Yields the lines of a table. Without a `width` it is as wide as needed.
+
+    If even the columns that are never dropped do not fit, each row becomes a few lines.
+    """
     cells = [[_cell(one) for one in row] for row in rows]
     widths = [
         max([cell_len(column.name), *(cell_len(row[at].text) for row in cells)])
@@ -48,7 +53,7 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> 
 
 
 def _cell(one: Cell | str) -> Cell:
-    """The cell as it is shown, before widths are counted."""
+    """Returns the cell with safe text, before widths are counted."""
     return Cell(one_line(one)) if isinstance(one, str) else Cell(one_line(one.text), one.style)
 
 
@@ -77,7 +82,7 @@ def _line(
 
 
 def _cards(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[Text]:
-    """The first column as a heading, below it what the others say."""
+    """Yields each row as a block: the first column as a heading, the others below it."""
     longest = max(cell_len(column.name) for column in columns[1:]) if len(columns) > 1 else 0
     for row in rows:
         yield Text(row[0].text, row[0].style or "bold")

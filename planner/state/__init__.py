@@ -1,1 +1,4 @@
-"""Edge: the plan file; registry and history, kept in the clusters."""
+"""Edge: what outlives an apply: plan files, and the registry, lease and history in the clusters.
+
+There is no state file beside them.
+"""

@@ -1,6 +1,6 @@
-"""Pure: the records of the registry, the lease and the history as bytes: versioned, readable JSON.
+"""Pure: the records of the registry, the lease and the history as versioned, readable JSON.
 
-Anything that may write these topics decides what a record holds, so what is read is held to its shape.
+A record is validated when it is read: every principal with WRITE on these topics can write any bytes.
 """
 
 from typing import Annotated, Any, TypeVar
@@ -16,12 +16,12 @@ from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 
 VERSION = 1
-_LONGEST_TTL_MS = 3_600_000  # a lease that nothing renews ends by then, whatever a record says
+_LONGEST_TTL_MS = 3_600_000  # the longest lease without a renewal, whatever a record says
 _T = TypeVar("_T")
 
 
 class UnknownVersion(Failure):
-    """A record of a newer repl: never guessed at."""
+    """A record was written by a newer release. It is never interpreted."""
 
     def __init__(self, what: str, version: object) -> None:
         super().__init__(
@@ -33,6 +33,7 @@ class UnknownVersion(Failure):
 
 
 def encode(body: dict[str, Any]) -> bytes:
+    """Returns the record's bytes with its format version."""
     return msgspec.json.encode({"v": VERSION, **body})
 
 
@@ -57,7 +58,7 @@ _body = msgspec.json.Decoder(dict[str, Any])
 
 
 def decode(what: str, data: bytes) -> dict[str, Any]:
-    """Raises UnknownVersion for a newer format, UnreadableValue for what no release writes."""
+    """Returns the body. Raises UnknownVersion for a newer format, UnreadableValue for a damaged record."""
     body = record_values.decode(_body, data)
     version = body.get("v")
     if isinstance(version, int) and version > VERSION:
@@ -68,7 +69,7 @@ def decode(what: str, data: bytes) -> dict[str, Any]:
 
 
 def shaped(body: object, shape: type[_T]) -> _T:
-    """Raises UnreadableValue where a field is missing or of another type."""
+    """Returns the body as `shape`. Raises UnreadableValue for a missing field or a wrong type."""
     try:
         return msgspec.convert(body, shape)
     except (msgspec.ValidationError, RecursionError) as wrong:
@@ -76,7 +77,7 @@ def shaped(body: object, shape: type[_T]) -> _T:
 
 
 def registry_key(address: Address) -> bytes:
-    """An object has one owner at most, so the key is its address alone."""
+    """Returns the key: the address alone, since an object has one owner at most."""
     return str(address).encode()
 
 
@@ -96,7 +97,7 @@ def encode_owned(entry: RegistryEntry) -> bytes:
 
 
 def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
-    """Raises UnknownVersion, UnreadableValue."""
+    """Returns a registry entry. Raises UnknownVersion or UnreadableValue."""
     try:
         address = Address.parse(key.decode())
     except ValueError as wrong:
@@ -120,6 +121,6 @@ def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
 
 
 def decode_lease(data: bytes, at_ms: int) -> LeaseEntry:
-    """Raises UnknownVersion, UnreadableValue."""
+    """Returns a lease entry. Raises UnknownVersion or UnreadableValue."""
     body = shaped(decode("the lease", data), _LeaseBody)
     return LeaseEntry(body.verb, body.holder, at_ms, body.ttl)

@@ -1,4 +1,4 @@
-"""The journal of applies, in the clusters they write to, and the history read back from it."""
+"""The journal of applies in the clusters that they write to, and the history read from it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ WRITE_SECONDS = 60.0
 
 
 class Journal:
-    """Written beside the steps: a step is noted as sent before its request, and as ended after the answer."""
+    """Writes what an apply does: a step is "sent" before its request, and "ended" after the answer."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Journal:
 def read_history(
     endpoint: ClusterEndpoint, decode_step: history_log.DecodeStep, report: Callable[[Diagnostic], None]
 ) -> tuple[ApplyRecord, ...]:
-    """What this cluster remembers; an apply over several clusters is told in part by each.
+    """Returns the applies in this cluster's history. Each cluster has its own part of an apply.
 
-    A record that can't be read is passed over; `report` hears of all of them at once.
+    Records that can't be read are skipped; `report` gets one warning about all of them.
     """
     records = [(record.key, record.value) for record in read(endpoint, HISTORY) if record.value is not None]
     skipped: list[UnreadableValue] = []
@@ -73,7 +73,7 @@ def read_history(
 
 
 def merge(histories: Iterable[Iterable[ApplyRecord]]) -> tuple[ApplyRecord, ...]:
-    """The clusters' histories as one, oldest first. One cluster lost loses only its own steps."""
+    """Joins the histories of several clusters, oldest first. A lost cluster loses only its own steps."""
     applies: dict[str, ApplyRecord] = {}
     for history in histories:
         for applied in history:

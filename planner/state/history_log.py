@@ -1,7 +1,7 @@
-"""Pure: the history of a cluster, folded from the journal's events.
+"""Pure: the history of a cluster, folded from the events of the journal.
 
-An apply writes `started`, then its steps in chunks (`planned`), `sent` before and `ended` after each
-batch, and `finished`. An apply that was killed simply has no more events.
+An apply writes `started`, then its steps in chunks (`planned`), `sent` before and `ended` after each batch,
+and `finished`. An apply that was killed has no further events.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ from runtime.contract.records.record_values import UnreadableValue
 RECORD_BYTES = 256 * 1024
 
 DecodeStep = Callable[[Mapping[str, Any]], Step]
-Unreadable = Callable[[UnreadableValue], None]  # hears of each record that is passed over
+Unreadable = Callable[[UnreadableValue], None]  # called with each record that is skipped
 
 
 class _Started(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ def ended(results: Mapping[str, StepResult]) -> Iterable[bytes]:
 
 
 def _pieces(items: Iterable[Any]) -> Iterable[list[Any]]:
-    """As many together as one record holds."""
+    """Yields lists of items, each small enough for one record."""
     piece: list[Any] = []
     size = 0
     for item in items:
@@ -105,7 +105,7 @@ def finished(result: str, at_ms: int) -> bytes:
 def fold(
     records: Iterable[tuple[bytes, bytes]], decode_step: DecodeStep, unreadable: Unreadable
 ) -> tuple[ApplyRecord, ...]:
-    """Every apply in the log, oldest first. Events of an apply whose beginning is gone are passed over."""
+    """Returns every apply in the log, oldest first. Events without their `started` event are skipped."""
     applies: dict[str, ApplyRecord] = {}
     for key, value in records:
         apply_id = key.decode(errors="backslashreplace")
@@ -137,7 +137,7 @@ def _begun(apply_id: str, event: _Started) -> ApplyRecord:
 
 
 def _after(applied: ApplyRecord, event: Mapping[str, Any], decode_step: DecodeStep) -> ApplyRecord:
-    """Raises UnreadableValue."""
+    """Returns the apply after one more event. Raises UnreadableValue."""
     match event.get("event"):
         case "planned":
             steps = _steps(shaped(event, _Planned).steps, decode_step)
@@ -159,7 +159,7 @@ def _after(applied: ApplyRecord, event: Mapping[str, Any], decode_step: DecodeSt
 
 
 def _steps(bodies: Iterable[Mapping[str, Any]], decode_step: DecodeStep) -> list[Step]:
-    """Raises UnreadableValue where a body is no step."""
+    """Returns the steps of an event. Raises UnreadableValue if one can't be decoded."""
     try:
         return [decode_step(body) for body in bodies]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as wrong:

@@ -1,7 +1,7 @@
-"""The lease of a cluster: one apply at a time, over different machines too.
+"""The lease of a cluster: one apply at a time, across machines.
 
-Admin requests are not fenced by Kafka, so the holder asks `lost()` before each one. Its own clock runs
-through a SIGSTOP and a suspended laptop: a holder that slept past its time finds that out before it sends.
+Kafka does not fence admin requests, so the holder asks `lost()` before each one. Its clock continues during a
+SIGSTOP and while a laptop is suspended: a holder that slept past its time stops before it sends.
 """
 
 import threading
@@ -26,17 +26,17 @@ _MARGIN = 0.2
 
 
 def _clock() -> float:
-    """Seconds that go on while the process is stopped or the machine sleeps."""
+    """Returns seconds that continue while the process is stopped or the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def current(endpoint: ClusterEndpoint) -> LeaseState | None:
-    """Who holds the lease, as the log says; a holder that died a while ago still stands in it."""
+    """Returns the holder by the log. A holder that died a while ago is still returned."""
     return fold(_entries(endpoint))
 
 
 def _entries(endpoint: ClusterEndpoint) -> list[LeaseEntry]:
-    """A record that is no word of a lease grants nothing: every reader passes over the same ones."""
+    """Returns the lease's entries. Every reader skips the same unreadable records; they grant nothing."""
     found: list[LeaseEntry] = []
     for record in read(endpoint, LEASE):
         if record.value is not None:
@@ -46,7 +46,7 @@ def _entries(endpoint: ClusterEndpoint) -> list[LeaseEntry]:
 
 
 class Lease:
-    """Held from `acquire` to `release`, renewed by a thread of its own."""
+    """The lease from `acquire` to `release`. A thread of its own renews it."""
 
     def __init__(self, endpoint: ClusterEndpoint, holder: LeaseHolder, ttl_ms: int = TTL_MS) -> None:
         self.cluster = endpoint.cluster
@@ -61,13 +61,16 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def acquire(self, timeout_seconds: float, waiting: Callable[[LeaseState], None]) -> "Lease":
-        """Claim until granted. `waiting` hears once of each holder in the way."""
+        """Claims the lease until it is granted. `waiting` is called once for each other holder.
+
+        Raises Failure after `timeout_seconds`.
+        """
         deadline = _clock() + timeout_seconds
         told: str | None = None
         while True:
             held = self._claim()
             if held is None:
-                continue  # whoever held it released it just after our claim was refused
+                continue  # the holder released it just after our claim was refused
             if held.holder.id == self._holder.id:
                 self._thread = threading.Thread(
                     target=self._renew_on_time, name=f"lease-{self.cluster}", daemon=True
@@ -82,7 +85,7 @@ class Lease:
             self._stop.wait(min(_ASK_AGAIN_SECONDS, max(0.05, deadline - _clock())))
 
     def _claim(self) -> LeaseState | None:
-        """Who holds the lease once our claim is in the log: the log's order decides between two claims."""
+        """Writes a claim and returns the holder after it: the log's order decides between two claims."""
         sent_at = _clock()
         try:
             claimed_ms = self._say(LeaseVerb.CLAIM, self._ttl_ms / 1000)
@@ -117,7 +120,9 @@ class Lease:
             self._renewed_at, self._renewed_ms = sent_at, renewed_ms
 
     def lost(self) -> str | None:
-        """Before every request: None while the lease is certainly still ours, otherwise why it is not."""
+        """Returns None while the lease is certainly held, otherwise why it is not. Ask before
+        every request.
+        """
         if self._lost is None:
             idle = _clock() - self._renewed_at
             if idle > self._ttl_ms / 1000 * (1 - _MARGIN):
@@ -128,7 +133,7 @@ class Lease:
         return self._lost
 
     def release(self) -> None:
-        """Free at once for the next; a lease that is lost already is nobody's to release."""
+        """Releases the lease at once, unless it is lost already."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

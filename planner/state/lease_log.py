@@ -1,13 +1,13 @@
-"""Pure: who holds the lease of a cluster, folded from the lease topic's log.
+"""Pure: the holder of a cluster's lease, folded from the lease topic's log.
 
-The topic has one partition and LogAppendTime, so order and time are one broker's, whatever the clocks of
-the machines that apply. Every reader folds the same log to the same holder:
+The topic has one partition and LogAppendTime. Order and time are therefore one broker's, whatever the clocks
+of the machines that apply. Every reader folds the same log to the same holder:
 
-- a claim is granted if, at its own append time, the lease was free (never held, released, or not renewed
-  for its time to live);
-- a renewal by the holder, in time, prolongs; one that comes too late changes nothing, for somebody may
-  already have seen the lease as free;
-- a release by the holder frees.
+- A claim is granted if the lease was free at the claim's append time: never held, released, or not renewed
+  within its time to live.
+- A renewal by the holder extends the lease if it is in time. A late one changes nothing: another reader may
+  already have seen the lease as free.
+- A release by the holder frees the lease.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class LeaseVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """Who applies, in words for the colleague who waits."""
+    """The apply that holds the lease, with what a waiting user needs to know."""
 
     id: str
     user: str
@@ -45,18 +45,20 @@ class LeaseEntry:
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
+    """The present holder, since when, and when the lease was last renewed."""
+
     holder: LeaseHolder
     since_ms: int
     renewed_ms: int
     ttl_ms: int
 
     def free_in_ms(self, now_ms: int) -> int:
-        """How long until it ends by itself if its holder is dead."""
+        """Returns in how many milliseconds the lease ends by itself if its holder is dead."""
         return max(0, self.renewed_ms + self.ttl_ms - now_ms)
 
 
 def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
-    """The holder right after the last entry; the caller's own claim is the clock."""
+    """Returns the holder right after the last entry. The caller's own claim tells the time."""
     held: LeaseState | None = None
     for entry in entries:
         if held and entry.at_ms > held.renewed_ms + held.ttl_ms:

@@ -1,4 +1,4 @@
-"""A one-partition internal topic as a log: made when it is missing. `planner.kafka` reads it."""
+"""Creates the control plane's internal topics. `planner.kafka.log` reads and writes them."""
 
 import time
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _SMALL = {
 
 
 def configs(topic: str, internal: Internal) -> dict[str, str]:
-    """What each of the control plane's own topics needs to be itself."""
+    """Returns the settings that an internal topic needs."""
     match topic:
         case naming.REGISTRY:
             return {"cleanup.policy": "compact", **_SMALL}
@@ -42,7 +42,7 @@ def configs(topic: str, internal: Internal) -> dict[str, str]:
 
 
 def ensure(endpoint: ClusterEndpoint, topics: Iterable[str], internal: Internal) -> None:
-    """Create the topics that are missing, as durable as the cluster can; wait until they can be written."""
+    """Creates missing topics, as durable as the cluster allows, and waits until they can be written."""
     client = admin(endpoint)
     try:
         metadata = client.list_topics(timeout=FIRST_ANSWER_SECONDS)
@@ -75,7 +75,7 @@ def _created(endpoint: ClusterEndpoint, topic: str, outcome: Future[None]) -> No
 
 
 def _await_leaders(endpoint: ClusterEndpoint, client: AdminClient, topics: list[str]) -> None:
-    """A broker answers "created" before every broker knows the topic and its leader."""
+    """Waits for leaders: a broker answers "created" before all brokers know the topic and its leader."""
     deadline = time.monotonic() + READ_SECONDS
     pending = set(topics)
     while pending:

@@ -1,7 +1,7 @@
-"""The saved plan: readable JSON, versioned, named by its digest, signed where the operator has a key.
+"""The saved plan: readable JSON, versioned, named by its digest, and signed if the operator has a key.
 
-A plan file may come from an untrusted place. It is bounded in size and in depth, every field has its type,
-and nothing in it is compressed or executed. It holds no secret.
+A plan file may come from an untrusted place. Its size and depth are limited, every field has its type, and
+nothing in it is compressed or executed. It holds no secret.
 """
 
 import os
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan as its file holds it. `digest` was computed from the content; `signature` is as written."""
+    """A plan as its file holds it. `digest` is computed from the content; `signature` is as written."""
 
     path: Path
     plan: Plan
@@ -43,12 +43,13 @@ class SavedPlan:
     content: bytes  # what digest and signature are made over
 
     def checked_with(self, key: bytes | None) -> Signature:
+        """Returns what the operator's key says about the signature."""
         return check(self.signature, self.content, key)
 
     def agreed(self) -> Plan:
-        """Return the plan; Failure where a step does more or less than the change that is shown for it.
+        """Returns the plan. Raises Failure if a step is not what its change shows.
 
-        A plan with errors is never applied: it can only be shown.
+        A plan with errors is not checked: it is never applied, only shown.
         """
         found = disagreements(self.plan)
         if found and not self.plan.errored:
@@ -57,7 +58,7 @@ class SavedPlan:
 
 
 def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
-    """Write the plan whole or not at all, signed where there is a key; return its digest."""
+    """Writes the plan atomically, signed if there is a key, and returns its digest."""
     if literals := literal_secrets(plan):
         raise Failure(
             error(
@@ -83,7 +84,7 @@ def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
 
 
 def is_plan_file(path: Path) -> bool:
-    """By its first key, whatever its name."""
+    """Returns whether the file begins like a plan file, whatever its name."""
     try:
         with _opened(path) as opened:
             start = opened.read(256)
@@ -93,12 +94,12 @@ def is_plan_file(path: Path) -> bool:
 
 
 def read(path: Path) -> Plan:
-    """Return the plan of a file whose steps are what its changes show; Failure where they are not."""
+    """Returns the plan of a file. Raises Failure if its steps are not what its changes show."""
     return load(path).agreed()
 
 
 def load(path: Path) -> SavedPlan:
-    """Return what a plan file holds; Failure where it is none, is newer, or was changed since."""
+    """Returns what a plan file holds. Raises Failure if it is no plan file, is newer, or was changed."""
     envelope = _envelope(path)
     version = envelope.get(MARK)
     if not isinstance(version, int) or version > FORMAT_VERSION:
@@ -134,7 +135,7 @@ def _envelope(path: Path) -> dict[str, Any]:
 
 
 def _content(path: Path) -> bytes:
-    """Read a regular file only, and no more of it than a plan has."""
+    """Reads a regular file, up to the largest size of a plan."""
     way_out = "name a file that repl plan --out wrote"
     try:
         with _opened(path) as opened:
@@ -149,7 +150,7 @@ def _content(path: Path) -> bytes:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open without waiting for the writer of a pipe."""
+    """Opens the file without waiting for the writer of a pipe."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
 
 
@@ -201,7 +202,7 @@ def _plan(body: dict[str, Any]) -> Plan:
 
 
 def step_of(body: Mapping[str, Any]) -> Step:
-    """A step from its plain form."""
+    """Returns a step from its plain tree. Raises ValueError for an unknown kind."""
     name = body.get("step")
     if not isinstance(name, str) or name not in STEP_KINDS:
         raise ValueError(f"it has a step of the kind {name!r}, which this release does not know")

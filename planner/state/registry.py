@@ -18,9 +18,9 @@ _SHOWN = 200  # bytes of a key
 
 
 def read_registry(endpoint: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
-    """Every entry, sorted by address. A cluster that was never applied to owns nothing.
+    """Returns every entry, sorted by address. A cluster without a registry owns nothing.
 
-    One that can't be read is a Failure: what it owned is unknown, not unowned.
+    An entry that can't be read is a Failure: its object counts as unknown, not as unowned.
     """
     entries: list[RegistryEntry] = []
     problems: list[Diagnostic] = []
@@ -46,12 +46,13 @@ def _unreadable(endpoint: ClusterEndpoint, key: bytes, offset: int, wrong: Unrea
 
 
 class RegistryWriter:
-    """Writes entries; the caller holds the cluster's lease."""
+    """Writes entries. The caller holds the cluster's lease."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
 
     def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
+        """Writes entries, and removes those in `disown`, and waits until they are acknowledged."""
         records: list[tuple[bytes, bytes | None]] = [
             (registry_key(entry.address), encode_owned(entry)) for entry in own
         ]

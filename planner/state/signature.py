@@ -1,7 +1,7 @@
 """The signature of a saved plan: an HMAC-SHA256 with a key that only the operator has.
 
-A digest is no proof of origin: whoever changes a plan file can compute it again. A signature can be made only
-with the key. The key comes from the environment alone, never from a topology or a plan file.
+A digest proves no origin: after a change to the file, it can be computed again. A signature needs the key.
+The key comes from the environment alone, never from a topology or a plan file.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _MAKE_ONE = "make one with: openssl rand -hex 32"
 
 
 class Signature(StrEnum):
-    """What a plan's signature says to the one that reads it."""
+    """The result of checking a plan's signature."""
 
     NOT_SIGNED = "not signed"
     VALID = "signed with this key"
@@ -33,7 +33,7 @@ class Signature(StrEnum):
 
 
 def key_of(environment: Mapping[str, str] | None = None) -> bytes | None:
-    """Return the operator's key; None where neither variable is set. Failure where it can't be used."""
+    """Returns the operator's key; None if neither variable is set. Raises Failure if it can't be used."""
     variables = os.environ if environment is None else environment
     text, file = variables.get(KEY), variables.get(KEY_FILE)
     if text is not None and file is not None:
@@ -62,11 +62,12 @@ def _usable(key: bytes, where: str) -> bytes:
 
 
 def sign(key: bytes, content: bytes) -> str:
+    """Returns the signature of the content."""
     return PREFIX + hmac.new(key, content, hashlib.sha256).hexdigest()
 
 
 def check(signature: str | None, content: bytes, key: bytes | None) -> Signature:
-    """Compare in constant time, so that the time it takes tells nothing about the right signature."""
+    """Returns the result of the check. The comparison takes constant time, so it leaks nothing."""
     if signature is None:
         return Signature.NOT_SIGNED
     if key is None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJob
+from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJobCommand
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.slots.channel import pause
 from runtime.kafka.errors import WireError
@@ -48,7 +48,7 @@ class CommandHandler:
     def accept(self, command: Command) -> None:
         """Accepts a command that was read from the control topic."""
         match command:
-            case StopJob():
+            case StopJobCommand():
                 self._stop()
                 self._answer(command)
             case AcceptLoss():

@@ -37,7 +37,7 @@ from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 from runtime.metrics.snapshot import JobSnapshot
-from runtime.slot.callbacks import callback_failures
+from runtime.slot.event_loop import callback_failures
 from runtime.slot.log import log_event
 
 _PAUSE_S = 1.0

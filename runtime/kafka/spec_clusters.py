@@ -13,7 +13,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 
 
-class UnexpectedClusterId(WireError):
+class WrongCluster(WireError):
     """Another cluster answers than the one that is pinned: nothing is done there."""
 
 
@@ -35,12 +35,12 @@ def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
 
 
 async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> KafkaCluster:
-    """Raises WireError, UnexpectedClusterId, ClientSettingsError."""
+    """Raises WireError, WrongCluster, ClientSettingsError."""
     secrets = ClientSecrets(environ)
     settings = secrets.resolve(spec.bootstrap, spec.client)
     wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
     cluster = await KafkaCluster.open(wire)
     if spec.id is not None and cluster.cluster_id != spec.id:
         await cluster.close()
-        raise UnexpectedClusterId(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
+        raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
     return cluster

@@ -70,10 +70,6 @@ class CommittedValues:
         since = kept.offset if kept else -1
         return any(pending.newest.get(key, -1) > since for pending in self._open.values())
 
-    def open_producers(self) -> frozenset[int]:
-        """Returns the producer ids whose transactions are open."""
-        return frozenset(self._open)
-
     def take(self, sets: Iterable[RecordSet]) -> None:
         """Takes in the batches that end behind the position, and moves the position to their end."""
         for batch in sets:

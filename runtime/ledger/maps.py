@@ -129,13 +129,6 @@ class OffsetMapReader:
             self._unreadable[key.of.flow] = unreadable
 
 
-async def read_map(cluster: KafkaCluster, flow: str) -> dict[PartitionKey, OffsetMap]:
-    """Reads the maps of all partitions that a flow ever copied, once."""
-    maps = OffsetMapReader(cluster, await Ledger.open(cluster))
-    await maps.refresh(flow)
-    return maps.all(flow)
-
-
 async def trim_map(cluster: KafkaCluster, writer: LedgerWriter, flow: str) -> int:
     """Deletes the segments of offsets that the destination no longer holds, and returns their number (R6).
 

@@ -41,7 +41,7 @@ from runtime.replay.request import (
 from runtime.replay.writer import open_replay_writer, replayer
 from runtime.slot.failpoints import from_environment
 from runtime.slot.partition import Cursor, now_ms
-from runtime.slot.read.batch_filter import MERGE, FilteredBatches, keep
+from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batches
 
 SAID = "salvage: "  # lines with this prefix are shown to the user of the command
 _PAUSE_S = 0.5
@@ -67,7 +67,7 @@ async def _replayed(asked: ReplayRequest, part: ReplayPartition) -> ReplayedPart
             open_spec(asked.source, asked.flow.source) as source,
             open_spec(asked.destination, asked.flow.destination) as destination,
         ):
-            copy = Replay(asked, part, source, destination)
+            copy = PartitionReplay(asked, part, source, destination)
             try:
                 await copy.run()
             finally:
@@ -77,7 +77,7 @@ async def _replayed(asked: ReplayRequest, part: ReplayPartition) -> ReplayedPart
     return ReplayedPartition(part.topic, part.partition, part.into, records)
 
 
-class Replay:
+class PartitionReplay:
     """Replays one partition. It resumes where an earlier one stopped, even by kill -9, by the ledger (R1)."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Replay:
             return FilteredBatches([], Cursor(end, -1), 0, None)  # compaction removed all remaining records
         home = self._going_home(walked)
         spec = replace(self._spec, end=end)
-        return keep(walked, spec, Cursor(position, -1), answer.aborted, home, now_ms())
+        return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, home, now_ms())
 
     def _going_home(self, walked: WalkedBatches) -> set[int]:
         flow, home = self._asked.flow, self._spec.home

@@ -1,4 +1,4 @@
-"""The context holds the clients, budgets and settings that the flows of a slot share."""
+"""The context holds the clients, budgets and settings that the flows and lanes of a slot are given."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
-from runtime.contract.spec.jobspec import CopySettings
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.slot.failpoints import Passing
-from runtime.slot.read.budget import ByteBudget
+from runtime.slot.budget import ByteBudget
+from runtime.slot.failpoints import Failpoint
+
+_LATE = 0.8  # The fraction of the transaction timeout after which a lane aborts by itself.
 
 Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
@@ -32,5 +34,40 @@ class SlotContext:
     producers: ProducerDirectory
     map_partitions: int
     budget: ByteBudget
-    passing: Passing
+    failpoint: Failpoint
     spawn: Spawn
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSettings:
+    """The settings of a flow's lanes.
+
+    `longest_s` bounds a transaction under load. It is at most half of the rpo, so that a record fetched at
+    the beginning is committed within the rpo even when the end takes as long again.
+    """
+
+    longest_s: float
+    idle_commit_s: float
+    transaction_bytes: int
+    transaction_timeout_ms: int
+    request_bytes: int
+
+    @property
+    def late_s(self) -> float:
+        """The age in seconds at which the lane aborts a transaction that is not written yet.
+
+        It is below the transaction timeout: a broker that times a transaction out fences its producer.
+        """
+        return self.transaction_timeout_ms * _LATE / 1000
+
+
+def lane_settings(copy: CopySettings, flow: FlowSpec) -> LaneSettings:
+    """Returns the lane settings from the job's copy settings and the flow's rpo."""
+    longest = copy.transaction_ms if flow.rpo_ms is None else min(copy.transaction_ms, flow.rpo_ms // 2)
+    return LaneSettings(
+        longest_s=max(longest, 1) / 1000,
+        idle_commit_s=copy.tail_every_ms / 1000,
+        transaction_bytes=copy.transaction_bytes,
+        transaction_timeout_ms=copy.transaction_timeout_ms,
+        request_bytes=copy.request_bytes,
+    )

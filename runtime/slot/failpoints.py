@@ -1,7 +1,7 @@
 """A failpoint kills the process at a named step, for tests.
 
 `REPL_FAILPOINT=after_ledger:3` kills it at the third passage of `after_ledger`. Without the variable,
-`passing` is a function that does nothing. The function is chosen once, when a slot is created.
+it is a function that does nothing. The function is chosen once, when a slot is created.
 """
 
 import os
@@ -12,21 +12,21 @@ from typing import Final
 NAMES: Final = ("before_flush", "after_flush", "before_ledger", "after_ledger", "before_end", "after_end")
 VARIABLE: Final = "REPL_FAILPOINT"
 
-Passing = Callable[[str], None]
+Failpoint = Callable[[str], None]
 
 
-def nowhere(_name: str) -> None:
+def no_failpoint(_name: str) -> None:
     """Does nothing, for every run that is not a test."""
 
 
-def from_environment(environ: Mapping[str, str]) -> Passing:
+def from_environment(environ: Mapping[str, str]) -> Failpoint:
     """Returns the function that kills this process at the nth passage of the failpoint in the environment.
 
     Without one, the returned function does nothing. Raises ValueError for an unknown failpoint.
     """
     text = environ.get(VARIABLE)
     if not text:
-        return nowhere
+        return no_failpoint
     name, _, nth = text.partition(":")
     if name not in NAMES:
         raise ValueError(f"{VARIABLE}: {name} is no failpoint, they are {', '.join(NAMES)}")

@@ -3,49 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord, partition_of
+from runtime.batch import TooLarge
+from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.status import FlowStats
-from runtime.contract.spec import naming
+from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.ledger.ledger import UndecidedProgress
-from runtime.ledger.producer_directory import ProducerDirectory, register
+from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.scan import READ_FAILURES
-from runtime.slot.context import SlotContext
+from runtime.slot import log
+from runtime.slot.budget import TokenBucket
+from runtime.slot.context import SlotContext, lane_settings
+from runtime.slot.errors import ErrorAction
 from runtime.slot.health.foreign_writes import ForeignWrites
-from runtime.slot.health.supervisor import PartitionSupervisor
-from runtime.slot.log import log_event
+from runtime.slot.health.supervisor import Halted, PartitionSupervisor, Replaced, Resumed, SupervisorEvent
+from runtime.slot.health.watch import TopicWatch
 from runtime.slot.partition import PartitionCopy, now_ms
-from runtime.slot.read.budget import TokenBucket
-from runtime.slot.read.reading import SourceReader
-from runtime.slot.settings import lane_settings
+from runtime.slot.read.intake import Fetched, FetchEvent, FetchFailed, RecordRejected
+from runtime.slot.read.reader import SourceReader
 from runtime.slot.stats import FlowCounters
-from runtime.slot.write.closing import CommitEntry, LedgerPartitions
-from runtime.slot.write.errors import ErrorAction, ErrorDecision
+from runtime.slot.write.events import (
+    Aborted,
+    Committed,
+    LaneEvent,
+    LaneFreed,
+    LaneStuck,
+    LeaderChanged,
+    NotReady,
+    Rewound,
+    Sent,
+)
+from runtime.slot.write.flow_ledger import FlowLedger
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
-from runtime.slot.write.owner import SlotMustEnd
-from runtime.slot.write.transaction import Transaction, TransactionFailure
 
-_DECIDED_PAUSE_S = 0.02
 _DRAIN_S = 15.0
 _NO_PROGRESS = "the ledger has no progress of it; it does not start over"
 
 
-class Superseded(Exception):
-    """The ledger holds another generation of the flow, so this slot must not write for it (R3)."""
+FlowEvent = FetchEvent | LaneEvent | SupervisorEvent
 
 
 class FlowCopy:
-    """A flow owns the partitions that the slot copies for it, and its lanes, reading and supervisor.
+    """A flow owns the partitions that the slot copies for it, and its lanes, reader and supervisor.
+
+    These emit events, which `handle` passes on: no part of a flow calls another one.
 
     `begin` comes first, then `admit` and `release` for partitions, and `drain` at the end. `unreadable` is
     called when the flow can't continue because the ledger can't be read: the flow must then be drained.
@@ -63,24 +69,24 @@ class FlowCopy:
         self.spec = assigned.spec
         self.name = assigned.spec.name
         self.copies: dict[PartitionKey, PartitionCopy] = {}
-        self.superseded = ""
-        self.counters = FlowCounters()
-        self._source = source
+        self._counters = FlowCounters()
         self._context = context
-        self._place = LedgerPartitions(
-            TopicPartition(naming.LEDGER, context.ledger.partition(self.name)),
-            TopicPartition(naming.OFFSET_MAP, partition_of(self.name, context.map_partitions)),
-            assigned.generation,
-        )
+        self._ledger = self._flow_ledger(source)
         loop = asyncio.get_running_loop()
         self._bucket = TokenBucket(assigned.rate_limit, loop.time)
-        self._lanes = LaneSet(self._create_lanes(), context.settings.lanes, self._run_lane)
+        self._lanes = LaneSet(self._create_lanes(), context.settings.lanes)
         self._supervisor = PartitionSupervisor(
-            source, context.destination, context.settings, assigned.generation, self
+            source,
+            context.destination,
+            context.settings,
+            assigned.generation,
+            accepts_loss=self.spec.on_data_loss == "skip",
+            emit=self.handle,
         )
-        self._reading = SourceReader(
-            self.spec, source, directory, context, self._bucket, self._supervisor, self.spawn
+        self._reader = SourceReader(
+            self.spec, source, directory, context, self._bucket, self.handle, self._spawn
         )
+        self._watch = TopicWatch(source, context.destination, self.copies, self._supervisor)
         self._foreign = ForeignWrites(self.name, context.destination, context.producers, self.copies)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
@@ -96,22 +102,15 @@ class FlowCopy:
         Raises Superseded, WireError, and READ_FAILURES for a generation that can't be read.
         """
         await self._lanes.begin()
-        await self._context.ledger.decided(self.name)
-        self._check_generation()
-        log_event("flow_begun", key=self.name, flow=self.name, generation=self.assigned.generation)
-        self.spawn(self._supervisor.run())
-        self.spawn(self._supervisor.run_again())
+        for lane in self._lanes.all:
+            self._run_lane(lane)
+        await self._ledger.await_decided()
+        log.info("flow_begun", key=self.name, flow=self.name, generation=self.assigned.generation)
+        self._spawn(self._supervisor.run())
+        self._spawn(self._supervisor.run_retries())
+        self._spawn(self._watch.run())
         if not self.spec.shared:
-            self.spawn(self._foreign.run())
-
-    def _check_generation(self) -> None:
-        """Raises Superseded where the ledger's generation is not this slot's, or is not active."""
-        generation = self._context.ledger.generation(self.name)
-        mine = self.assigned.generation
-        if generation is None or generation.number != mine or generation.state != "active":
-            found = f"{generation.number}, {generation.state}" if generation else "none"
-            self.superseded = f"the ledger's generation of {self.name} is {found}; this slot's is {mine}"
-            raise Superseded(self.superseded)
+            self._spawn(self._foreign.run())
 
     async def admit(self, partitions: Iterable[AssignedPartition]) -> None:
         """Reads the progress of partitions, inspects both sides, and starts copying.
@@ -120,17 +119,16 @@ class FlowCopy:
         WireError.
         """
         wanted = list(partitions)
-        await self._context.ledger.refresh(self.name)
-        self._check_generation()
+        await self._ledger.refresh()
         for assigned in wanted:
             try:
-                progress = self._context.ledger.progress(assigned.key)
+                progress = self._ledger.progress(assigned.key)
             except UnreadableRecord as error:
                 self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
                 continue
             if isinstance(progress, UndecidedProgress):
                 self._undecided[assigned.key] = assigned
-                self.spawn(self._admit_later(assigned))
+                self._spawn(self._admit_later(assigned))
             else:
                 self._admit(assigned, progress)
 
@@ -149,7 +147,7 @@ class FlowCopy:
         An open transaction of its former slot has written progress, and its markers are not written yet.
         """
         try:
-            progress = await self.decided(assigned.key)
+            progress = await self._ledger.decided_progress(assigned.key)
         except READ_FAILURES as error:
             if self._undecided.pop(assigned.key, None) is assigned:
                 self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
@@ -164,12 +162,11 @@ class FlowCopy:
             self._missing.pop(key, None)
             self._undecided.pop(key, None)
         for copy in copies:
-            copy.releasing = True
+            copy.start_release()
             self._supervisor.forget(copy)
-            self.halt(copy)
+            self._reader.remove(copy)
         for copy in copies:
-            if copy.lane is not None:
-                await copy.lane.free(copy)
+            await self._lanes.release(copy)
             copy.rewind()
 
     async def drain(self) -> None:
@@ -188,9 +185,10 @@ class FlowCopy:
         for copy in self.copies.values():
             copy.rewind()
 
-    def set_rate(self, rate_limit: int | None) -> None:
-        """Changes the flow's rate limit in bytes per second; None means no limit."""
-        self._bucket.set_rate(rate_limit)
+    def set_assigned(self, assigned: AssignedFlow) -> None:
+        """Applies a changed assignment of the flow, which may differ in its rate limit only."""
+        self.assigned = assigned
+        self._bucket.set_rate(assigned.rate_limit)
 
     def missing(self) -> Mapping[PartitionKey, tuple[AssignedPartition, str]]:
         """Returns the partitions whose progress is missing or can't be read, each with the reason."""
@@ -200,162 +198,130 @@ class FlowCopy:
         """Returns the partitions whose progress an open transaction has written."""
         return self._undecided
 
-    def look_at(self, topics: Iterable[str]) -> None:
-        """Inspects the partitions of topics whose ids differ from the ledger's at one side."""
-        changed = set(topics)
-        for copy in self.copies.values():
-            if copy.fetchable and (copy.key.topic in changed or copy.at.topic in changed):
-                self._supervisor.look(copy, "a topic's id changed")
-
     def stats(self) -> FlowStats:
         """Returns the flow's counters for the slot's status."""
         throttled_ms = int(self._bucket.throttled_s * 1000)
-        return self.counters.stats(self.name, self._lanes.aborts(), throttled_ms, self._lanes.stuck())
+        return self._counters.stats(self.name, self._lanes.aborts(), throttled_ms, self._lanes.stuck())
 
-    # What the lanes call
+    # Events
 
-    def committed(self, lane: Lane, tx: Transaction, entries: list[CommitEntry]) -> None:
-        """Handles a committed transaction: counters, foreign writes, and the states of its partitions."""
-        self.counters.committed(tx, entries, now_ms())
-        self._foreign.committed(tx.parts)
-        for copy, _, _, part, step in entries:
-            copy.failures = 0
+    def handle(self, event: FlowEvent) -> None:
+        """Handles an event of the flow's intakes, lanes or supervisor."""
+        match event:
+            case Fetched(copy):
+                self._lanes.offer(copy)
+            case Sent(copies):
+                self._reader.batches_sent(copies)
+            case Committed():
+                self._on_committed(event)
+            case Aborted():
+                self._on_aborted(event)
+            case Rewound(copies):
+                for copy in copies:
+                    if not self._reader.mark_changed(copy) and copy.fetchable:
+                        self._supervisor.admit([copy])
+            case NotReady(copy, why):
+                copy.rewind()
+                self._supervisor.retry(copy, why)
+            case LeaderChanged(copy):
+                self._on_leader_change(copy)
+            case LaneStuck(transactional_id):
+                self._on_stuck(transactional_id)
+            case LaneFreed(transactional_id):
+                log.info(
+                    "lane_freed", key=transactional_id, flow=self.name, transactional_id=transactional_id
+                )
+                self._lanes.move_from_stuck_lanes()
+            case FetchFailed():
+                self._on_fetch_failed(event)
+            case RecordRejected(copy, failure):
+                state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
+                self._supervisor.stop(copy, state, str(failure))
+            case Halted(copy):
+                self._reader.remove(copy)
+            case Resumed(copy):
+                self._lanes.place(copy)
+                self._reader.add(copy)
+            case Replaced(copy):
+                self._lanes.commit_replacement(copy)
+
+    def _on_committed(self, event: Committed) -> None:
+        """Counts a committed transaction, and settles the states of its partitions."""
+        self._counters.committed(event, now_ms())
+        self._foreign.committed(event.copies)
+        for copy, _, _, part, step in event.entries:
             if copy.suspect and part is not None:
-                copy.suspect = False
+                copy.clear_suspect()
                 self._lanes.place(copy)
             if step is None:
                 self._supervisor.admit([copy])
             copy.settle()
 
-    def failed(
-        self, lane: Lane, failure: TransactionFailure, decision: ErrorDecision, parts: list[PartitionCopy]
-    ) -> None:
-        """Handles an aborted transaction: the blamed partitions are stopped, retried or inspected."""
-        why = str(failure)
-        for copy in parts:
-            copy.aborts += 1
-            copy.trouble = why
-        for copy in failure.copies:
-            match decision.do:
+    def _on_aborted(self, event: Aborted) -> None:
+        """Stops, retries or inspects the partitions that a failure blames."""
+        decision, why = event.decision, str(event.failure)
+        for copy in event.copies:
+            copy.aborted(why)
+        for copy in event.failure.copies:
+            match decision.action:
                 case ErrorAction.STOP if decision.state is not None:
-                    copy.suspect = True
+                    copy.mark_suspect()
                     self._supervisor.stop(copy, decision.state, why)
                 case ErrorAction.SUSPECT:
-                    copy.suspect = True
+                    copy.mark_suspect()
                     self._supervisor.retry(copy, why)
-                case ErrorAction.LOOK:
-                    self._supervisor.look(copy, why)
+                case ErrorAction.INSPECT:
+                    self._supervisor.inspect_later(copy, why)
 
-    def rewound(self, copies: Iterable[PartitionCopy]) -> None:
-        """Fetches partitions from their committed positions again."""
-        for copy in copies:
-            self._reading.touch(copy)
-
-    def unfit(self, copy: PartitionCopy, why: str) -> None:
-        """Retries a partition that must not join a transaction now."""
-        copy.rewind()
-        self._supervisor.retry(copy, why)
-
-    def led_anew(self, copy: PartitionCopy) -> None:
+    def _on_leader_change(self, copy: PartitionCopy) -> None:
         """Rewinds and inspects a partition whose leader at the destination has changed (R4)."""
         leader = self._context.destination.leader(*copy.at)
-        log_event(
+        log.info(
             "leader_changed",
             key=copy.label,
-            **copy.logged(),
+            **copy.log_fields(),
             side="destination",
             leader=leader.leader if leader is not None else None,
             leader_epoch=leader.leader_epoch if leader is not None else None,
-            decision="look",
+            decision="inspect",
         )
         copy.rewind()
-        self._supervisor.look_now(copy)
+        self._supervisor.inspect_now(copy)
 
-    def stuck(self, lane: Lane) -> None:
+    def _on_stuck(self, transactional_id: str) -> None:
         """Moves a stuck lane's partitions to other lanes; those in its transaction hold no memory (R8)."""
-        log_event(
+        log.warning(
             "lane_stuck",
-            key=lane.transactional_id,
-            level=logging.WARNING,
+            key=transactional_id,
             flow=self.name,
-            transactional_id=lane.transactional_id,
-            decision="partitions go to other lanes",
+            transactional_id=transactional_id,
+            decision="partitions move to other lanes",
         )
-        self._reading.hold(copy for copy in lane.copies if copy.busy)
-        self._lanes.leave_stuck(lane)
+        self._reader.hold(self._lanes.move_from_stuck_lane(transactional_id))
 
-    def freed(self, lane: Lane) -> None:
-        """Moves partitions that are left in other stuck lanes, now that a lane works again."""
-        log_event(
-            "lane_freed", key=lane.transactional_id, flow=self.name, transactional_id=lane.transactional_id
-        )
-        for copy in list(self.copies.values()):
-            if not copy.busy and copy.lane is not None and not copy.suspect and copy.lane.is_stuck:
-                self._lanes.place(copy)
-
-    def sent(self, copy: PartitionCopy) -> None:
-        """Lets the reading fetch more, because a batch left the partition's queue."""
-        self._reading.drained(copy)
-
-    async def register(self, identity: ProducerIdentity) -> None:
-        """Writes the producer id to the destination's producer directory, as this flow's."""
-        spec = self.spec
-        undoes = spec.destination if spec.reverse_of is not None else None
-        producer = FlowProducer(self.name, spec.source, self._source.cluster_id, spec.rename, undoes=undoes)
-        await register(self._context.destination, identity.producer_id, producer, now_ms())
-
-    async def confirm(self, lane: Lane) -> None:
-        """Compares the ledger with the lane's committed progress (R3).
-
-        Raises SlotMustEnd where they differ.
-        """
-        expected = {copy: copy.progress for copy in lane.copies if not copy.busy}
-        await self._context.ledger.refresh(self.name)
-        try:
-            self._check_generation()
-        except Superseded as outdated:
-            raise SlotMustEnd(str(outdated)) from outdated
-        for copy, progress in expected.items():
-            found = self._context.ledger.progress(copy.key)
-            if isinstance(
-                found, UndecidedProgress
-            ):  # The writer may be its own last transaction, in another lane.
-                found = await self.decided(copy.key)
-            if copy.lane is lane and copy.progress is progress and found != progress:
-                raise SlotMustEnd(f"someone else copies {copy.key.topic}-{copy.key.partition} of {self.name}")
-
-    async def decided(self, key: PartitionKey) -> Progress | None:
-        """Returns the committed progress, once no open transaction has written to it."""
-        while True:
-            with contextlib.suppress(WireError):
-                await self._context.ledger.refresh(self.name)
-                found = self._context.ledger.progress(key)
-                if not isinstance(found, UndecidedProgress):
-                    return found
-            await asyncio.sleep(_DECIDED_PAUSE_S)
-
-    # What the supervisor calls
-
-    def halt(self, copy: PartitionCopy) -> None:
-        """Stops fetching for a partition."""
-        self._reading.remove(copy)
-
-    def resume(self, copy: PartitionCopy) -> None:
-        """Assigns a partition to a lane and fetches it from its cursor on."""
-        self._lanes.place(copy)
-        self._reading.add(copy)
-
-    def replace(self, copy: PartitionCopy) -> None:
-        """Commits a partition's replacement progress at once."""
-        self._lanes.place(copy)
-        assert copy.lane is not None
-        copy.lane.advance_tails()
-
-    def accepts_loss(self, copy: PartitionCopy) -> bool:
-        """Returns whether the topology or an operator accepts that lost records are skipped."""
-        return copy.assigned.accept_loss or self.spec.on_data_loss == "skip"
+    def _on_fetch_failed(self, event: FetchFailed) -> None:
+        """Retries or inspects a partition that can't be fetched."""
+        copy = event.copy
+        why = f"{copy.key.topic}-{copy.key.partition} at the source: {event.why}"
+        if event.decision.action is ErrorAction.INSPECT:
+            self._supervisor.inspect_later(copy, why)
+        else:
+            self._supervisor.retry(copy, why)
 
     # Inside
+
+    def _flow_ledger(self, source: KafkaCluster) -> FlowLedger:
+        """Returns the ledger of the flow, with what its producer ids are registered as."""
+        spec, context = self.spec, self._context
+        undoes = spec.destination if spec.reverse_of is not None else None
+        return FlowLedger(
+            self.name,
+            self.assigned.generation,
+            FlowProducer(self.name, spec.source, source.cluster_id, spec.rename, undoes=undoes),
+            context.ledger,
+            context.destination,
+            context.map_partitions,
+        )
 
     def _create_lanes(self) -> list[Lane]:
         """Returns a new lane for each transactional id of the flow in this slot."""
@@ -364,26 +330,32 @@ class FlowCopy:
         settings = lane_settings(context.settings, self.spec)
         solo = context.settings.lanes
         return [
-            Lane(context.destination, one, self._place, settings, self, context.passing, solo=number == solo)
+            Lane(
+                context.destination,
+                one,
+                self._ledger,
+                settings,
+                self.handle,
+                context.failpoint,
+                solo=number == solo,
+            )
             for number, one in enumerate(ids)
         ]
 
     def _run_lane(self, lane: Lane) -> None:
-        """Starts a lane's task, which first initialises its id where that is stuck."""
+        """Starts a lane's task."""
 
-        async def life() -> None:
+        async def run() -> None:
             try:
-                if lane.is_stuck:
-                    await lane.begin_again()
                 await lane.run()
             except READ_FAILURES as error:
                 self._unreadable(error)
 
-        task = self._context.spawn(life())
+        task = self._context.spawn(run())
         self._lane_tasks.add(task)
         task.add_done_callback(self._lane_tasks.discard)
 
-    def spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
         """Starts a task that ends with the flow."""
         task = self._context.spawn(work)
         self._tasks.add(task)

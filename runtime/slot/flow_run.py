@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from msgspec.structs import replace
 
@@ -14,12 +13,13 @@ from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.kafka.errors import WireError
 from runtime.ledger.scan import READ_FAILURES
+from runtime.slot import log
 from runtime.slot.context import SlotContext
-from runtime.slot.flow import FlowCopy, Superseded
-from runtime.slot.health.watch import watch
-from runtime.slot.log import log_event
+from runtime.slot.event_loop import wait_at_most
+from runtime.slot.flow import FlowCopy
 from runtime.slot.partition import now_ms
 from runtime.slot.sources import SourceCluster, SourceClusters
+from runtime.slot.write.flow_ledger import Superseded
 
 _MAX_PAUSE_S = 5.0
 
@@ -51,7 +51,7 @@ class FlowRun:
         self._reconciling: asyncio.Task[None] | None = None
         self._since_ms = now_ms()
 
-    def want(
+    def set_assignment(
         self, version: int, flow: AssignedFlow | None, partitions: dict[PartitionKey, AssignedPartition]
     ) -> None:
         """Sets what is assigned: the flow, or None where it is not assigned any more, and its partitions."""
@@ -71,7 +71,7 @@ class FlowRun:
             try:
                 await self._reconcile_unless_failed(version)
             except Superseded as outdated:
-                log_event(
+                log.info(
                     "flow_superseded", key=self.name, flow=self.name, error=str(outdated), decision="end"
                 )
                 await self._end_flow()
@@ -83,7 +83,7 @@ class FlowRun:
                 self._why, self._unreadable = str(error), isinstance(error, READ_FAILURES)
                 failures += 1
                 pause = min(0.2 * 2 ** min(failures, 10), _MAX_PAUSE_S)
-                log_event(
+                log.info(
                     "flow_retry",
                     key=self.name,
                     flow=self.name,
@@ -92,7 +92,7 @@ class FlowRun:
                     decision="retry",
                     pause_s=pause,
                 )
-                await moment_or(self._changed, pause)
+                await wait_at_most(self._changed, pause)
             else:
                 failures = 0
                 self._why, self._unreadable = "", False
@@ -149,8 +149,7 @@ class FlowRun:
             return
         if self.flow is None:
             self.flow = await self._begin(wanted)
-        self.flow.assigned = wanted
-        self.flow.set_rate(wanted.rate_limit)
+        self.flow.set_assigned(wanted)
         have = {key: copy.assigned for key, copy in self.flow.copies.items()}
         have.update((key, one) for key, (one, _) in self.flow.missing().items())
         have.update(self.flow.undecided())
@@ -176,7 +175,6 @@ class FlowRun:
         except BaseException:
             await flow.drain()
             raise
-        flow.spawn(watch(flow, source.cluster, self._context.destination))
         return flow
 
     async def _reconcile_unless_failed(self, version: int) -> None:
@@ -218,10 +216,3 @@ class FlowRun:
 def _must_restart(before: AssignedFlow, after: AssignedFlow) -> bool:
     """Returns whether a changed flow must begin again: any change but one of the rate affects its lanes."""
     return replace(before, rate_limit=None) != replace(after, rate_limit=None)
-
-
-async def moment_or(event: asyncio.Event, seconds: float) -> None:
-    """Waits for the event, at most `seconds`."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

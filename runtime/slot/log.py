@@ -36,6 +36,10 @@ class _Count:
     since: float
     written: int = 0
 
+    def add(self) -> None:
+        """Counts a line."""
+        self.written += 1
+
 
 class RateLimit:
     """A rate limit decides which lines are written: a few per event and key, and not too many per event.
@@ -68,8 +72,8 @@ class RateLimit:
         with self._lock:
             of_event, of_key = self._count(event, None), self._count(event, key)
             if of_key.written < self._of_key and of_event.written < self._of_event:
-                of_event.written += 1
-                of_key.written += 1
+                of_event.add()
+                of_key.add()
                 return self._suppressed.pop(event, 0)
             self._suppressed[event] = self._suppressed.get(event, 0) + 1
             if event not in self._timers:
@@ -131,6 +135,21 @@ def log_event(
     """
     if _LOGGER.isEnabledFor(level):
         log_fields(event, fields, key=key, level=level, trace=trace)
+
+
+def info(event: str, /, *, key: str = "", trace: BaseException | None = None, **fields: Field) -> None:
+    """Writes one line of level INFO; see `log_event`."""
+    log_event(event, key=key, level=logging.INFO, trace=trace, **fields)
+
+
+def warning(event: str, /, *, key: str = "", trace: BaseException | None = None, **fields: Field) -> None:
+    """Writes one line of level WARNING; see `log_event`."""
+    log_event(event, key=key, level=logging.WARNING, trace=trace, **fields)
+
+
+def error(event: str, /, *, key: str = "", trace: BaseException | None = None, **fields: Field) -> None:
+    """Writes one line of level ERROR; see `log_event`."""
+    log_event(event, key=key, level=logging.ERROR, trace=trace, **fields)
 
 
 def log_fields(

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
 
-from runtime.batch import OutgoingBatch, RewriteSpec
+from runtime.batch import OutgoingBatch
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.status import OpenTransaction, PartitionStatus
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedPartition
+from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.slot.health.accounts import OffsetAccounts
-from runtime.slot.log import log_event
-from runtime.slot.read.budget import ResponseMemory
-
-if TYPE_CHECKING:
-    from runtime.slot.read.intake import BrokerIntake
-    from runtime.slot.write.lane import Lane
-    from runtime.slot.write.transaction import TransactionPartition
+from runtime.slot import log
+from runtime.slot.budget import ResponseMemory
+from runtime.slot.offset_accounts import OffsetAccounts
 
 
 class Cursor(NamedTuple):
@@ -58,6 +55,22 @@ class SourceLog(NamedTuple):
     high_watermark: int = -1
 
 
+class SessionAnswers:
+    """The time when the broker of a fetch session last answered, shared by the session's partitions.
+
+    A fetch session leaves out partitions without news: an answer counts for all that it answered for once.
+    """
+
+    __slots__ = ("at_ms",)
+
+    def __init__(self) -> None:
+        self.at_ms = 0
+
+    def answered(self, at_ms: int) -> None:
+        """Records an answer of the broker."""
+        self.at_ms = at_ms
+
+
 _FLOWING = frozenset({State.COPYING, State.CAUGHT_UP})
 _MOVING = frozenset({State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCKED_AT_SOURCE})
 
@@ -65,10 +78,15 @@ _MOVING = frozenset({State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCK
 class PartitionCopy:
     """The state of one partition in the slot, from its admission to its release.
 
-    It is mutable on purpose: there is one event loop, one object per partition, and no lock. `cursor` is
-    the position of the next fetch. `queue` holds the batches that were fetched before it and are not sent
-    yet. A `rewind` discards the queue and returns to the committed position. `turn` counts these resets: a
-    response to a fetch of an earlier turn is ignored.
+    It is mutable on purpose: there is one event loop, one object per partition, and no lock. Only its own
+    methods write its attributes. `cursor` is the position of the next fetch. `queue` holds the batches that
+    were fetched before it and are not sent yet. A `rewind` discards the queue and returns to the committed
+    position. `rewinds` counts them: a response to a fetch from before a rewind is ignored.
+
+    While `in_transaction`, an open transaction may still commit something of the partition, so it stays in
+    its lane. `suspect` means that its transactions failed, and that it is retried in a lane of its own.
+    `replacement` is progress that is to be committed in place of the ledger's. `inspected_epoch` is the
+    destination's leader epoch at the last inspection, `abort_reason` why its last transaction was aborted.
     """
 
     def __init__(self, assigned: AssignedPartition, progress: Progress, *, shared: bool = False) -> None:
@@ -80,15 +98,11 @@ class PartitionCopy:
         self.queue: deque[QueuedBatch] = deque()
         self.queued_bytes = 0
         self.dropped = 0
-        self.turn = 0
+        self.rewinds = 0
         self.source = SourceLog()
-        self.lane: Lane | None = None
-        self.intake: BrokerIntake | None = None
-        self.rewrite: RewriteSpec | None = None
-        self.part: TransactionPartition | None = None
-        self.closing = False  # Its idle position is in the transaction that is being ended.
+        self.in_transaction = False
         self.accounts = OffsetAccounts(progress.destination_end)
-        self.looked_epoch = -1  # The destination's leader epoch at the last inspection.
+        self.inspected_epoch = -1
         self.suspect = False
         self.failures = 0
         self.replacement: Progress | None = None
@@ -97,14 +111,15 @@ class PartitionCopy:
         self.since_ms = now_ms()
         self.why = ""
         self.blocked_by: OpenTransaction | None = None
-        self.trouble = ""
+        self.abort_reason = ""
         self.shared = shared
         self.foreign_writes = False
-        self.last_fetch_ms = 0
         self.last_commit_ms = 0
         self.caught_up_since_ms = 0
         self.transactions = 0
         self.aborts = 0
+        self._last_fetch_ms = 0
+        self._session: SessionAnswers | None = None
 
     @property
     def label(self) -> str:
@@ -112,11 +127,11 @@ class PartitionCopy:
         return f"{self.key.flow}/{self.key.topic}-{self.key.partition}"
 
     @property
-    def heard_ms(self) -> int:
-        """When the source was last heard of the partition: idle partitions share their session's answers."""
-        return max(self.last_fetch_ms, self.intake.heard_ms(self) if self.intake is not None else 0)
+    def last_fetch_ms(self) -> int:
+        """When the source last answered for the partition: idle partitions share their session's answers."""
+        return max(self._last_fetch_ms, self._session.at_ms if self._session is not None else 0)
 
-    def logged(self) -> PartitionFields:
+    def log_fields(self) -> PartitionFields:
         """Returns the fields that a log line about the partition starts with."""
         flow, topic, partition = self.key
         progress = self.progress
@@ -139,30 +154,39 @@ class PartitionCopy:
         return self.cursor.offset < self.source.stable_end and self.fetchable
 
     @property
-    def busy(self) -> bool:
-        """Whether an open transaction may still commit something of it; it stays in its lane until then."""
-        return self.part is not None or self.closing
-
-    @property
-    def tail_moved(self) -> bool:
+    def idle_position_moved(self) -> bool:
         """Whether a position is to be committed to the ledger without any batch."""
-        if self.busy or self.releasing:
+        if self.in_transaction or self.releasing:
             return False
         moved = not self.queue and self.cursor.offset > self.progress.position
         return moved or self.replacement is not None
+
+    def is_writable(self, leader: Partition | None) -> bool:
+        """Returns whether the destination's partition has a leader and enough in-sync replicas."""
+        return leader is not None and len(leader.in_sync) >= self.assigned.min_in_sync
+
+    def why_not_writable(self, leader: Partition | None) -> str:
+        """Returns the reason for a partition that is not writable."""
+        if leader is None:
+            return f"{self.at.topic}-{self.at.partition} has no leader at the destination"
+        count = f"{len(leader.in_sync)} of {self.assigned.min_in_sync}"
+        return f"{count} in-sync replicas of {self.at.topic}-{self.at.partition} at the destination"
+
+    # State and reason
 
     def enter(self, state: State, why: str = "") -> None:
         """Changes the state, with its reason, and logs the change."""
         if state is not self.state:
             self.since_ms = now_ms()
             if state is not State.RETRYING and not (state in _FLOWING and self.state in _FLOWING):
-                log_event(
+                log.info(
                     "partition_state",
                     key=self.label,
-                    **self.logged(),
+                    **self.log_fields(),
                     state=state,
                     before=self.state,
                     why=why,
+                    decision="continue" if state in _MOVING else "stop",
                 )
         if state is State.CAUGHT_UP:
             self.caught_up_since_ms = self.caught_up_since_ms or now_ms()
@@ -175,48 +199,6 @@ class PartitionCopy:
         """Enters the state of a partition whose readers are blocked by an open transaction at the source."""
         self.enter(State.BLOCKED_AT_SOURCE, why)
         self.blocked_by = by
-
-    def add(self, queued: QueuedBatch) -> None:
-        """Appends a batch to the queue."""
-        self.queue.append(queued)
-        self.queued_bytes += queued.out.batch.size
-
-    def take(self) -> QueuedBatch:
-        """Removes and returns the first batch of the queue."""
-        queued = self.queue.popleft()
-        self.queued_bytes -= queued.out.batch.size
-        return queued
-
-    def rewind(self) -> None:
-        """Returns to the committed position: all records behind it are fetched again."""
-        self.shed()
-        self.part = None
-        self.dropped = 0
-        self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
-
-    def shed(self) -> None:
-        """Gives back the memory of what is queued. It is not read on before a rewind."""
-        self.last_fetch_ms = self.heard_ms
-        self.turn += 1
-        for queued in self.queue:
-            queued.held.let_go()
-        self.queue.clear()
-        self.queued_bytes = 0
-
-    def committed(self, progress: Progress) -> None:
-        """Applies progress that a transaction has committed."""
-        if progress.incarnation != self.progress.incarnation:  # The accounts start anew with the new log.
-            self.accounts = OffsetAccounts(progress.destination_end)
-        self.progress = progress
-        self.trouble = ""
-        self.last_commit_ms = progress.written_at
-        self.transactions += 1
-
-    def backoff_s(self, first_ms: int, longest_ms: int) -> float:
-        """Counts a failure and returns the seconds to wait after it."""
-        self.failures += 1
-        grown: float = first_ms * 2.0 ** min(self.failures - 1, 16)
-        return min(grown, longest_ms) / 1000
 
     def settle(self) -> None:
         """Enters `copying` or `caught_up`, by the committed position and the source's end."""
@@ -231,6 +213,122 @@ class PartitionCopy:
         elif self.state is not State.BLOCKED_AT_SOURCE and self.state is not State.CAUGHT_UP:
             self.enter(State.CAUGHT_UP)
 
+    def backoff_s(self, first_ms: int, longest_ms: int) -> float:
+        """Counts a failure and returns the seconds to wait after it."""
+        self.failures += 1
+        grown: float = first_ms * 2.0 ** min(self.failures - 1, 16)
+        return min(grown, longest_ms) / 1000
+
+    def mark_suspect(self) -> None:
+        """Records that its transactions failed: it is retried in a lane of its own."""
+        self.suspect = True
+
+    def clear_suspect(self) -> None:
+        """Records that it was committed in a lane of its own."""
+        self.suspect = False
+
+    def inspected(self, leader_epoch: int) -> None:
+        """Records an inspection without a finding, and the leader epoch of the destination's partition."""
+        self.inspected_epoch = leader_epoch
+
+    def replace_progress(self, replacement: Progress) -> None:
+        """Rewinds, and sets progress that is to be committed in place of the ledger's."""
+        self.rewind()
+        self.replacement = replacement
+
+    def flag_foreign_writes(self) -> None:
+        """Records that another producer has written to the destination's partition."""
+        self.foreign_writes = True
+
+    def start_release(self) -> None:
+        """Records that the partition is released: it is not fetched, and joins no transaction."""
+        self.releasing = True
+
+    # Fetched batches
+
+    def answered(self, source: SourceLog, session: SessionAnswers, at_ms: int) -> None:
+        """Records a fetch response without an error; later answers of the session count for it as well."""
+        if not self.suspect:
+            self.failures = 0
+        self._last_fetch_ms = at_ms
+        self._session = session
+        self.source = source
+
+    def leave_session(self) -> None:
+        """Keeps the time of the last answer: later answers of the session do not count for the partition."""
+        self._last_fetch_ms = self.last_fetch_ms
+        self._session = None
+
+    def fetched(self, batches: Sequence[QueuedBatch], cursor: Cursor, dropped: int) -> None:
+        """Appends batches to the queue, and moves the cursor behind the response."""
+        for queued in batches:
+            self.queue.append(queued)
+            self.queued_bytes += queued.out.batch.size
+        self.dropped += dropped
+        self.cursor = cursor
+        if batches and self.state is State.BLOCKED_AT_SOURCE:
+            self.enter(State.COPYING)
+
+    def take(self) -> QueuedBatch:
+        """Removes and returns the first batch of the queue."""
+        queued = self.queue.popleft()
+        self.queued_bytes -= queued.out.batch.size
+        return queued
+
+    def rewind(self) -> None:
+        """Returns to the committed position: all records behind it are fetched again."""
+        self.release_queue()
+        self.dropped = 0
+        self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
+
+    def release_queue(self) -> None:
+        """Gives back the memory of the queued batches. The partition is fetched again after a rewind."""
+        self.leave_session()
+        self.rewinds += 1
+        for queued in self.queue:
+            queued.held.release_memory()
+        self.queue.clear()
+        self.queued_bytes = 0
+
+    # Transactions
+
+    def enter_transaction(self) -> None:
+        """Records that a transaction is about to commit batches or an idle position of it."""
+        self.in_transaction = True
+
+    def leave_transaction(self) -> None:
+        """Records that the transaction is decided."""
+        self.in_transaction = False
+
+    def committed(self, progress: Progress, dropped: int = 0) -> None:
+        """Applies committed progress; `dropped` counts the records that it passed without copying them."""
+        if progress.incarnation != self.progress.incarnation:  # The accounts start anew with the new log.
+            self.accounts = OffsetAccounts(progress.destination_end)
+        self.progress = progress
+        self.dropped -= dropped
+        self.abort_reason = ""
+        self.failures = 0
+        self.last_commit_ms = progress.written_at
+        self.transactions += 1
+
+    def replaced(self, progress: Progress) -> None:
+        """Applies committed progress that replaces the ledger's, and returns to its position."""
+        self.committed(progress)
+        self.replacement = None
+        self.rewind()
+
+    def aborted(self, why: str) -> None:
+        """Records and logs that a transaction with batches of the partition was aborted."""
+        self.aborts += 1
+        self.abort_reason = why
+        log.warning(
+            "partition_aborted",
+            key=self.label,
+            **self.log_fields(),
+            error=why,
+            decision="resume from the committed position",
+        )
+
     def status(self) -> PartitionStatus:
         """Returns the status record of the partition."""
         progress = self.progress
@@ -238,16 +336,16 @@ class PartitionCopy:
             flow=self.key.flow,
             topic=self.key.topic,
             partition=self.key.partition,
-            state=State.RETRYING if self.trouble and self.state in _MOVING else self.state,
+            state=State.RETRYING if self.abort_reason and self.state in _MOVING else self.state,
             since_ms=self.since_ms,
-            why=self.why or self.trouble,
+            why=self.why or self.abort_reason,
             foreign_writes=self.foreign_writes and not self.shared,
             position=progress.position,
             destination_end=progress.destination_end,
             source_start=self.source.log_start,
             source_end=self.source.stable_end,
             source_high_watermark=self.source.high_watermark,
-            last_fetch_ms=self.heard_ms,
+            last_fetch_ms=self.last_fetch_ms,
             last_commit_ms=self.last_commit_ms,
             caught_up_since_ms=self.caught_up_since_ms,
             last_timestamp=progress.last_timestamp,

@@ -10,26 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.spec_clusters import UnexpectedClusterId, named, opened
+from runtime.kafka.spec_clusters import WrongCluster, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.slot import failpoints
-from runtime.slot.callbacks import callback_failures
+from runtime.slot import failpoints, log
+from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
-from runtime.slot.flow_run import FlowRun, moment_or
-from runtime.slot.log import log_event
+from runtime.slot.errors import SlotMustEnd
+from runtime.slot.event_loop import callback_failures, wait_at_most
+from runtime.slot.flow_run import FlowRun
 from runtime.slot.partition import now_ms
-from runtime.slot.read.budget import ByteBudget
 from runtime.slot.sources import SourceClusters
-from runtime.slot.write.owner import SlotMustEnd
 
 _OPEN_PAUSE_S = 1.0
 
@@ -95,7 +92,7 @@ class Slot:
         """
         self._end = asyncio.get_running_loop().create_future()
         spec = self._spec
-        log_event("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
+        log.info("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
         with callback_failures(self._failed):
             return await self._run(self._end)
 
@@ -111,7 +108,7 @@ class Slot:
                 if not end.done():
                     await self._drain()
             ended = end.result() if end.done() else Stopped()
-            log_event(
+            log.info(
                 "slot_ended",
                 job=spec.job,
                 slot=spec.slot,
@@ -130,7 +127,7 @@ class Slot:
         if assignment.version < self._assignment.version or self._stopping.is_set():
             return
         self._assignment = assignment
-        log_event(
+        log.info(
             "assignment",
             slot=self._spec.slot,
             version=assignment.version,
@@ -144,7 +141,7 @@ class Slot:
             if name not in self._runs or self._runs[name].superseded:
                 self._runs[name] = FlowRun(name, self._context, self._sources)
                 self._spawn(self._runs[name].run())
-            self._runs[name].want(assignment.version, assignment.flows.get(name), partitions)
+            self._runs[name].set_assignment(assignment.version, assignment.flows.get(name), partitions)
 
     def stop(self) -> None:
         """Requests the end: open transactions end, then `run` returns Stopped."""
@@ -197,14 +194,14 @@ class Slot:
                     producers=ProducerDirectory(destination),
                     map_partitions=max(len(topic.partitions), 1),
                     budget=self._budget,
-                    passing=failpoints.from_environment(self._environ),
+                    failpoint=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                 )
-            except UnexpectedClusterId:
+            except WrongCluster:
                 raise
             except WireError as error:
-                log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
-                await moment_or(self._stopping, _OPEN_PAUSE_S)
+                log.info("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
+                await wait_at_most(self._stopping, _OPEN_PAUSE_S)
             else:
                 return True
         return False
@@ -265,9 +262,3 @@ def _resident_bytes() -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def run_slot(slot: Slot) -> SlotEnd:
-    """Runs a slot on uvloop, for a process that does nothing else."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(slot.run())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
@@ -14,22 +15,13 @@ from runtime.ledger.producer_directory import ProducerDirectory
 Opening = Callable[[str, ClusterSpec], Awaitable[KafkaCluster]]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class SourceCluster:
-    """An open source cluster; `users` counts the flows that use it."""
+    """An open source cluster, with its producer directory."""
 
     name: str
     cluster: KafkaCluster
     directory: ProducerDirectory
-    users: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class _Place:
-    """The entry of a source; its lock makes concurrent callers wait while the source is being opened."""
-
-    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    source: SourceCluster | None = None
 
 
 class SourceClusters:
@@ -42,7 +34,9 @@ class SourceClusters:
     def __init__(self, opening: Opening, specs: Mapping[str, ClusterSpec]) -> None:
         self._opening = opening
         self._specs = dict(specs)
-        self._places: dict[str, _Place] = {}
+        self._open: dict[str, SourceCluster] = {}
+        self._users: Counter[str] = Counter()
+        self._opening_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def take(self, name: str) -> SourceCluster:
         """Returns the open source of a name, and opens it where it is not open.
@@ -52,23 +46,21 @@ class SourceClusters:
         spec = self._specs.get(name)
         if spec is None:
             raise UnknownCluster(name)
-        place = self._places.setdefault(name, _Place())
-        async with place.opening:
-            if place.source is None:
+        async with self._opening_locks[name]:  # Concurrent callers wait while the source is being opened.
+            if name not in self._open:
                 cluster = await self._opening(name, spec)
-                place.source = SourceCluster(name, cluster, ProducerDirectory(cluster))
-            place.source.users += 1
-            return place.source
+                self._open[name] = SourceCluster(name, cluster, ProducerDirectory(cluster))
+            self._users[name] += 1
+            return self._open[name]
 
     async def leave(self, source: SourceCluster) -> None:
         """Ends one use of a source, and closes it after the last one."""
-        source.users -= 1
-        if not source.users:
-            self._places[source.name].source = None
+        self._users[source.name] -= 1
+        if not self._users[source.name]:
+            del self._open[source.name]
             await source.cluster.close()
 
     async def close(self) -> None:
         """Closes all sources, whether they are in use or not."""
-        for place in self._places.values():
-            if place.source is not None:
-                await place.source.cluster.close()
+        for source in self._open.values():
+            await source.cluster.close()

@@ -3,8 +3,7 @@
 from bisect import bisect_left
 
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats
-from runtime.slot.write.closing import CommitEntry
-from runtime.slot.write.transaction import Transaction
+from runtime.slot.write.events import Committed
 
 
 class FlowCounters:
@@ -18,15 +17,15 @@ class FlowCounters:
         self._latency_counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
         self._latency_sum_ms = 0.0
 
-    def committed(self, tx: Transaction, entries: list[CommitEntry], now_ms: int) -> None:
+    def committed(self, event: Committed, now_ms: int) -> None:
         """Counts a committed transaction."""
         self.commits += 1
-        for entry in entries:
+        for entry in event.entries:
             self.dropped += entry.step.dropped if entry.step is not None else 0
             if entry.part is not None:
                 self.records += entry.part.records
                 self.bytes += entry.part.bytes
-        for newest, records in tx.latencies:
+        for newest, records in event.latencies:
             latency = max(now_ms - newest, 0)
             self._latency_counts[bisect_left(LATENCY_BOUNDS_MS, latency)] += records
             self._latency_sum_ms += latency * records

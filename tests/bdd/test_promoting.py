@@ -106,13 +106,13 @@ def _(town: Town) -> None:
     town.topology.file.write_text(now)
 
 
-@when("somebody runs repl failover dc1 and presses Ctrl-C once the job is told")
+@when("somebody runs repl failover dc1 and presses Ctrl-C once the job is updated")
 def _(town: Town) -> None:
     arguments = ["failover", "dc1", "--path", str(town.topology.file), "--auto-approve"]
     process = begin(*arguments, env={"REPL_HOME": str(town.home)})
     assert process.stderr is not None
     said = ""
-    while "being told" not in said:
+    while ": updating ..." not in said:
         line = process.stderr.readline()
         assert line, said
         said += line

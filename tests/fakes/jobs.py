@@ -136,7 +136,7 @@ class FakeJob(threading.Thread):
 
     def _obey(self, command: control.Command) -> None:
         match command:
-            case control.StopJob():
+            case control.StopJobCommand():
                 self._state = "running" if self._deaf else "stopped"
             case control.Reconfigure(spec=spec):
                 self._spec = spec

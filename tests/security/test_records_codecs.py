@@ -69,7 +69,7 @@ class Codec:
 
 
 CODECS = [
-    Codec("stop", control.decode_command, UnreadableControl, control.encode(control.StopJob("1"))),
+    Codec("stop", control.decode_command, UnreadableControl, control.encode(control.StopJobCommand("1"))),
     Codec("edit", control.decode_command, UnreadableControl, control.encode(control.Reconfigure("1", SPEC))),
     Codec("word", control.decode_slot_message, UnreadableControl, control.encode(control.StopSlot("d"))),
     Codec("assignment", assignment.decode, UnreadableValue, assignment.encode(Assignment(1))),

@@ -1,4 +1,4 @@
-"""One handler per kind of step. A new kind is one module here and one line in this table."""
+"""One handler for each kind of step. A new kind of step is a function here and a line in this table."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Create and delete ACL bindings. Both are idempotent at the broker."""
+"""Creates and deletes ACL rules. Both requests are idempotent at the broker."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -25,6 +25,7 @@ _TYPES = {"CLUSTER": ResourceType.BROKER}
 def _parts(
     rule: AclRule,
 ) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
+    """Returns the parts of a rule in confluent-kafka's types."""
     return (
         _TYPES.get(rule.resource_type) or ResourceType[rule.resource_type],
         rule.resource,
@@ -37,6 +38,8 @@ def _parts(
 
 
 def create(context: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, RequestResult]:
+    """Creates the rules."""
+
     def send(some: Sequence[CreateAcl]) -> Mapping[str, "Future[None]"]:
         wanted = {step.id: AclBinding(*_parts(step.rule)) for step in some}
         futures = context.client.create_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
@@ -46,6 +49,8 @@ def create(context: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, Reque
 
 
 def delete(context: ApplyContext, steps: Sequence[DeleteAcl]) -> dict[str, RequestResult]:
+    """Deletes exactly these rules."""
+
     def send(some: Sequence[DeleteAcl]) -> Mapping[str, "Future[object]"]:
         wanted = {step.id: AclBindingFilter(*_parts(step.rule)) for step in some}
         futures = context.client.delete_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)

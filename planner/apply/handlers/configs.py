@@ -1,4 +1,4 @@
-"""Alter configs: only the keys that change are sent. Setting what is set already is no error."""
+"""Alters topic configs: only changed keys are sent, and setting a value twice is no error."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def resource_of(step: AlterConfigs) -> ConfigResource:
+    """Returns the incremental changes of one topic."""
     entries = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         for key, value in sorted(step.set.items())
@@ -29,6 +30,7 @@ def resource_of(step: AlterConfigs) -> ConfigResource:
 
 
 def perform(context: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, RequestResult]:
+    """Alters the configs, and waits until every live broker shows the new values."""
     requests: list[Sequence[AlterConfigs]] = []
 
     def send(some: Sequence[AlterConfigs]) -> Mapping[str, "Future[None]"]:
@@ -48,8 +50,11 @@ def perform(context: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, R
 
 
 def _wait_until_visible(context: ApplyContext, step: AlterConfigs) -> bool:
-    """Until every live broker tells the new values. A request's changes are one batch of the brokers' log of
-    metadata, so one topic speaks for all of it."""
+    """Waits until every live broker shows the new values.
+
+    The changes of one request are one batch in the brokers' metadata log, so one topic stands for all of
+    them.
+    """
     deadline = time.monotonic() + PROPAGATION_SECONDS
     pause = FIRST_PAUSE
     while not _all_brokers_show(context, step):
@@ -68,11 +73,12 @@ def _all_brokers_show(context: ApplyContext, step: AlterConfigs) -> bool:
 
 
 def _broker_shows(context: ApplyContext, step: AlterConfigs, broker: int) -> bool:
+    """Returns whether this broker shows the step's values."""
     resource = ConfigResource(ResourceType.TOPIC, step.topic)
     asked = context.client.describe_configs([resource], request_timeout=_ANSWER_SECONDS, broker=broker)
     entries: Mapping[str, ConfigEntry] = asked[resource].result()
     own = {key for key, entry in entries.items() if _is_topics_own(entry)}
-    # A sensitive value is told by nobody.
+    # Brokers never return a sensitive value.
     values = all(
         key in own and (entries[key].is_sensitive or same_value(key, entries[key].value, value))
         for key, value in step.set.items()

@@ -1,4 +1,4 @@
-"""Jobs: launched, told, stopped. Each is watched until it really does what was asked of it."""
+"""Launches, reconfigures and stops jobs. Each handler waits until the job has really done it."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _CHECK_PROCESS_S = 2.0
 
 
 def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
-    """All are started, then all are waited for."""
+    """Starts all jobs, then waits for each until it copies."""
     results: dict[str, RequestResult] = {}
     started: list[tuple[LaunchJob, JobSpec, JobLauncher, str, str]] = []
     with JobWatch(context.endpoint) as watch:
@@ -53,7 +53,7 @@ def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, Reque
 
 
 def _start(context: ApplyContext, launcher: JobLauncher, spec: JobSpec) -> str:
-    """What an apply that was cut short has left of it, and what says nothing any more, goes first."""
+    """Stops what an interrupted apply left of the job, and starts it."""
     if launcher.runs(spec.job):
         launcher.stop(spec.job, context.timeouts.kill_after_s)
     return launcher.launch(spec)
@@ -80,7 +80,7 @@ def _wait_until_copying(
 
 
 def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) -> Callable[[], str | None]:
-    """It need not be waited for when its process has ended for good."""
+    """Returns a check that ends the wait when the job's process has ended for good."""
     checked_at = time.monotonic()
 
     def give_up() -> str | None:
@@ -111,9 +111,9 @@ def _launch_failure(failure: LaunchFailed) -> RequestResult:
 
 
 def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, RequestResult]:
-    """The file first, for it is the truth at a restart; then the job that runs.
+    """Stores the new spec for the next start, then sends it to the running job.
 
-    All jobs are told before the first is waited for: the flows of one may wait for those of another.
+    All jobs get their spec before the first is waited for: the flows of one may wait for those of another.
     """
     results: dict[str, RequestResult] = {}
     sent: list[tuple[ReconfigureJob, Reconfigure]] = []
@@ -131,7 +131,7 @@ def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[
 
 
 def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Reconfigure) -> RequestResult | None:
-    """Tells one job its new spec; a verdict where that could not be done."""
+    """Sends one job its new spec; returns a result if that failed."""
     if (stop_reason := context.guard.before_request()) is not None:
         return RequestResult(Result.NOT_STARTED, stop_reason)
     try:
@@ -159,7 +159,7 @@ def _wait_until_applied(
 
 
 def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> Callable[[], str | None]:
-    """One that died since the plan was made need not be waited for: the next plan starts another."""
+    """Returns a check that ends the wait when the job has died. The next plan starts it again."""
     last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
 
     def give_up() -> str | None:
@@ -174,7 +174,7 @@ def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> 
 
 
 def stop(context: ApplyContext, steps: Sequence[StopJob]) -> dict[str, RequestResult]:
-    """Through the control topic, then by who launched it, who kills in the end: a time limit for each."""
+    """Stops jobs through the control topic, then by their launcher, which kills them after a time limit."""
     with JobWatch(context.endpoint) as watch:
         return {step.id: _stop_one(context, watch, step) for step in steps}
 
@@ -183,7 +183,7 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
     if (stop_reason := context.guard.before_request()) is not None:
         return RequestResult(Result.NOT_STARTED, stop_reason)
     if _is_running(watch, step.job) and watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
-        send_command(context.endpoint, step.job, control.StopJob(id=new_id()))
+        send_command(context.endpoint, step.job, control.StopJobCommand(id=new_id()))
         watch.wait_until(
             lambda: "goodbye" if _is_running(watch, step.job) else "",
             context.timeouts.stopped_s,
@@ -216,7 +216,7 @@ def _launch_of(step: StopJob) -> LaunchSpec:
 
 
 def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
-    """For a job that could not say it any more, so that nobody waits for it."""
+    """Writes the state "stopped" for a job that died without it, so that no reader waits for the job."""
     stopped = msgspec.structs.replace(status, state="stopped", trouble="stopped by repl, after its end")
     record = (job_status.encode_key(JobKey(status.job)), job_status.encode(stopped))
     append(producer(context.endpoint), STATUS, [record], _WRITE_S)

@@ -1,4 +1,4 @@
-"""Move replicas to the brokers that the plan chose, and wait until they are in sync there."""
+"""Moves replicas to the brokers in the plan, and waits until they are in sync there."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,13 @@ _RETRY_PAUSE = 2.0
 
 
 def perform(context: ApplyContext, steps: Sequence[Reassign]) -> dict[str, RequestResult]:
+    """Sends the reassignment and waits until it is done."""
     refusal = _send(context, steps)
     return dict.fromkeys((step.id for step in steps), refusal) if refusal else await_moved(context, steps)
 
 
 def _send(context: ApplyContext, steps: Sequence[Reassign]) -> RequestResult | None:
-    """Sends the wanted replicas. Asking twice for the same is no error, so what may pass is asked again."""
+    """Sends the wanted replicas. Sending them twice is no error, so a transient failure is sent again."""
     wanted = {
         (step.topic, partition): replicas
         for step in steps
@@ -51,7 +52,7 @@ def await_moved(
     """Waits until the replicas of all these topics are in sync where the plan wants them.
 
     A cluster that does not answer for a while ends nothing. The deadline moves on with every topic that is
-    done, since brokers move them one after the other.
+    done, since brokers move topics one after the other.
     """
     left = {step.id: step for step in steps}
     results: dict[str, RequestResult] = {}
@@ -85,7 +86,7 @@ def await_moved(
 
 
 def _topics(context: ApplyContext, names: Sequence[str]) -> tuple[Mapping[str, TopicMetadata], str]:
-    """The topics as any broker tells them; or nothing, and why no broker does."""
+    """Returns the topics as a broker shows them; or nothing, and why no broker answers."""
     try:
         only = names[0] if len(names) == 1 else None
         return context.client.list_topics(only, timeout=_ANSWER_SECONDS).topics, ""

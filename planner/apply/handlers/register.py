@@ -1,4 +1,4 @@
-"""The registry's entries, written once the change they speak of is done."""
+"""Writes and removes registry entries, after the change that they describe."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ from planner.model.step import Disown, Own
 
 
 def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]:
-    """A topic that this plan created, perhaps in an apply that was killed, has its id only now."""
+    """Registers objects. A topic that this plan created gets its id only now."""
     if (stop_reason := context.guard.before_request()) is not None:
         return {step.id: RequestResult(Result.NOT_STARTED, stop_reason) for step in steps}
     created = [step for step in steps if step.address.kind is Kind.TOPIC and ID not in step.entry.spec]
@@ -33,15 +33,17 @@ def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]
 
 
 def disown(context: ApplyContext, steps: Sequence[Disown]) -> dict[str, RequestResult]:
+    """Removes registry entries."""
     return _write(context, steps, disown=[step.address for step in steps])
 
 
 def _await_topic_ids(
     context: ApplyContext, topics: Collection[str]
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The ids, so that a topic recreated behind our back is recognised; and why some could not be read.
+    """Returns topic ids, by which a recreated topic is recognised, and why some could not be read.
 
-    Any broker may answer, also one that was too busy to be asked when the topics were awaited: so ask again.
+    Any broker may answer, also one that did not know the topic when it was awaited. Therefore this asks
+    again.
     """
     ids: dict[str, str] = {}
     unread: dict[str, KafkaException] = {}
@@ -80,7 +82,7 @@ def _read_topic_ids(
 
 
 def _with_apply_facts(context: ApplyContext, entry: RegistryEntry, ids: Mapping[str, str]) -> RegistryEntry:
-    """What is known only now: by which plan, when, and the id of a topic that was created just before."""
+    """Returns the entry with the plan's digest, the time, and the id of a newly created topic."""
     found = ids.get(entry.address.name) if entry.address.kind is Kind.TOPIC else None
     spec = {**entry.spec, ID: found} if found else entry.spec
     return replace(entry, spec=spec, plan=context.plan_digest, at_ms=context.now_ms())

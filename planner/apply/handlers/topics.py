@@ -1,4 +1,4 @@
-"""Create topics, and see them everywhere before the next step may use them."""
+"""Creates topics, adds partitions and deletes topics, and waits until every broker shows the result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +19,9 @@ _BROKERS_OWN = -1
 
 
 def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
-    """Creates the topics. One that exists as wanted is success: an earlier answer may have been lost."""
+    """Creates the topics. A topic that exists as wanted is a success: an earlier answer may
+    have been lost.
+    """
     existed: set[str] = set()
 
     def send(some: Sequence[CreateTopic]) -> Mapping[str, "Future[None]"]:
@@ -40,7 +42,7 @@ def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, Req
     def classify_error(step: CreateTopic, failure: KafkaException) -> RequestResult:
         if failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             existed.add(step.id)
-            return DONE  # until it is visible and was compared
+            return DONE  # replaced below, once it is visible and was compared
         return failed(explain(failure))
 
     results = send_with_retries(steps, send, classify_error, context.guard)
@@ -102,6 +104,8 @@ def differences(
 
 
 def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[str, RequestResult]:
+    """Adds partitions. A topic that has the wanted number already is a success."""
+
     def send(some: Sequence[GrowPartitions]) -> Mapping[str, "Future[None]"]:
         futures = context.client.create_partitions(
             [NewPartitions(step.topic, step.new) for step in some],
@@ -139,6 +143,8 @@ _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
 def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, RequestResult]:
+    """Deletes the topics with the planned ids, and no other topics of the same names."""
+
     def send(some: Sequence[DeleteTopic]) -> Mapping[str, "Future[None]"]:
         futures = context.client.delete_topics(
             [step.topic for step in some],
@@ -162,7 +168,7 @@ def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, Req
 
 
 def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, RequestResult]:
-    """What must not be deleted any more, or is gone already."""
+    """Returns results for topics that must not be deleted any more or that are gone already."""
     topics = TopicCollection([step.topic for step in steps])
     answers = context.client.describe_topics(topics, request_timeout=REQUEST_SECONDS)
     results: dict[str, RequestResult] = {}

@@ -3,8 +3,8 @@
 from typing import assert_never
 
 from planner.config.hints import prose
-from planner.config.language import shapes
-from planner.config.language.shapes import Shape
+from planner.model import shapes
+from planner.model.shapes import Shape
 
 SHOWN_KEYS = 6
 

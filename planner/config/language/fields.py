@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Any, Final
 
 from planner.config.language.expected import describe
-from planner.config.language.shapes import RecordShape
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
+from planner.model.shapes import RecordShape
 
 
 class Invalid(Enum):

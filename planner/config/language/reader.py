@@ -6,13 +6,14 @@ from typing import Any, assert_never
 
 from planner.config.bounds import refuse_more_mistakes
 from planner.config.hints import did_you_mean, nearest, prose, shown
-from planner.config.language import scalars, shapes
+from planner.config.language import scalars
 from planner.config.language.expected import describe
 from planner.config.language.fields import INVALID, Invalid, NamedReference, ParsedRecord, missing
-from planner.config.language.shapes import ScalarShape, Shape
 from planner.config.settings import check_name, setting_value
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence
+from planner.model import shapes
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
+from planner.model.shapes import ScalarShape, Shape
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.regex import LONGEST, UnreadableRegex, regex
 from runtime.contract.spec.selection import written_out
@@ -137,10 +138,10 @@ class ShapeReader:
 
     def _choice(self, shape: shapes.ChoiceShape, node: Scalar, of: str) -> str | Invalid:
         text = node.text.upper() if shape.any_case else node.text
-        if text in shape.words:
-            return text
         if "off" in shape.words and node.plain and node.text in FALSE:
-            return "off"
+            text = "off"
+        if text in shape.words:
+            return text if shape.enum is None else shape.enum(text)
         mend = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
         return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', mend)
 

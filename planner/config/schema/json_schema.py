@@ -2,12 +2,13 @@
 
 from typing import Any, assert_never
 
-from planner.config.language import shapes
-from planner.config.language.root import TOPOLOGY
 from planner.config.language.scalars import BYTES, MILLISECONDS
-from planner.config.language.shapes import Plain, RecordKeyShape, RecordShape, Shape
 from planner.config.variables import python_value
 from planner.config.yaml_tree.parse import documents
+from planner.model import shapes
+from planner.model.keys import record_of
+from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape
+from planner.model.topology import Topology
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 
 Schema = dict[str, Any]
@@ -59,7 +60,7 @@ DEFINITIONS: dict[str, Schema] = {
 def json_schema() -> Schema:
     """What each file may hold; what a folder must have somewhere can't be asked of each of its files."""
     definitions: dict[str, Schema] = dict(DEFINITIONS)
-    root = _record(TOPOLOGY, definitions)
+    root = _record(record_of(Topology), definitions)
     required = root.pop("required")
     return {
         "$schema": DRAFT,

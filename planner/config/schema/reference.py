@@ -2,10 +2,11 @@
 
 from importlib.resources import files
 
-from planner.config.language import shapes
 from planner.config.language.expected import describe
-from planner.config.language.root import TOPOLOGY
-from planner.config.language.shapes import Plain, RecordKeyShape, RecordShape, Shape
+from planner.model import shapes
+from planner.model.keys import record_of
+from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape
+from planner.model.topology import Topology
 
 HEAD = ("| key | takes | default | |", "| --- | --- | --- | --- |")
 
@@ -14,7 +15,7 @@ def reference() -> str:
     here = files("planner.config.schema")
     introduction = here.joinpath("introduction.md").read_text(encoding="utf-8")
     example = here.joinpath("example.yaml").read_text(encoding="utf-8")
-    sections = [_section(record) for record in _records(TOPOLOGY)]
+    sections = [_section(record) for record in _records(record_of(Topology))]
     return "\n".join([introduction.replace("{{ example }}", example.rstrip()), *sections])
 
 

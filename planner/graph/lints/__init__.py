@@ -1,1 +1,4 @@
-"""What cannot work, and what follows from what can: each lint is a code in docs/lints.md."""
+"""Checks of a topology and its desired state: each lint has a code in docs/lints.md.
+
+They return diagnostics and change nothing.
+"""

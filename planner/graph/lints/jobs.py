@@ -1,4 +1,4 @@
-"""Jobs: one destination each, for a transaction cannot span clusters; and ports that ask for a secret."""
+"""Lints of jobs: one destination for each job, and Spark ports without a shared secret."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,7 @@ _SECURED = ("spark.authenticate", "spark.network.crypto.enabled")
 
 
 def jobs(topology: Topology) -> Iterator[Diagnostic]:
+    """Yields an error for a job with several destinations: a transaction can't span clusters."""
     destinations: dict[str, dict[str, str]] = {}
     for flow in sorted(topology.flows.values(), key=lambda one: one.name):
         destinations.setdefault(flow.job, {}).setdefault(flow.destination_cluster, flow.name)
@@ -29,7 +30,7 @@ def jobs(topology: Topology) -> Iterator[Diagnostic]:
 
 
 def _unauthenticated(job: Job) -> Iterator[Diagnostic]:
-    """A job runs code for whatever can connect to its Spark ports, unless Spark asks for a secret there."""
+    """Warns about Spark ports without authentication: whatever connects to them may run code in the job."""
     settings = {key: value.strip().lower() for key, value in job.conf.items()}
     off = [key for key in _SECURED if settings.get(key, "true") == "false"]
     if off:

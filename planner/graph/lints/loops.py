@@ -1,4 +1,6 @@
-"""Records that come home or come twice, and topics that are one at several clusters."""
+"""Lints of loops: records that are copied back or copied twice, and topics that several
+clusters hold as one.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,6 +14,7 @@ from planner.model.topology import Provenance
 
 
 def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
+    """Yields an error for each flow whose provenance can't prevent a loop."""
     for names, found in _by_flows(loops):
         flows = [graph.flow(name) for name in names]
         what = f"{_of(graph, found)} can come back over {', '.join(f'flow.{name}' for name in names)}"
@@ -40,6 +43,7 @@ def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop
 
 
 def identity_merges(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
+    """Yields a message for topics that have one name at several clusters and are written at each."""
     for names, found in _by_flows(loops):
         flows = [graph.flow(name) for name in names]
         synced = [flow for flow in flows if flow.groups.sync]
@@ -58,6 +62,7 @@ def identity_merges(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -
 
 
 def duplicate_paths(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
+    """Yields a warning where the same record reaches a topic over two flows."""
     pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
     for merge in found:
         pairs[merge.flows].append(merge)
@@ -83,6 +88,6 @@ def _by_flows(loops: Sequence[ReplicationLoop]) -> list[tuple[list[str], list[Re
 
 
 def _of(graph: ReplicationGraph, found: Sequence[ReplicationLoop]) -> str:
-    """The topics; where only a regex is known, what it stands for."""
+    """Returns the topics of the loops; if only a regex is known, a phrase for them."""
     existing = {node.topic for one in found for node in one.nodes if node not in graph.sampled.nodes}
     return counted(existing) if existing else "a topic that all of them take"

@@ -1,4 +1,4 @@
-"""Names at the destination: what Kafka would refuse, and two topics under one name."""
+"""Lints of destination names: names that Kafka refuses, and two topics under one name."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,6 +14,7 @@ from runtime.contract.spec.route import is_reserved
 
 
 def illegal_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterator[Diagnostic]:
+    """Yields an error for each flow that would create a topic with an illegal name."""
     wrong: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for edge in edges:
         name = edge.destination.topic
@@ -32,7 +33,7 @@ def illegal_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterato
 
 
 def collisions(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
-    """One error for each pair of flows, or for the one flow whose rename merges."""
+    """Yields one error for each pair of flows, or for the one flow whose rename merges topics."""
     pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
     for merge in found:
         pairs[merge.flows].append(merge)
@@ -69,7 +70,7 @@ def collisions(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator
 
 
 def metric_collisions(graph: ReplicationGraph) -> Iterator[Diagnostic]:
-    """Kafka refuses to create `a.b` where `a_b` is, for their metrics have one name."""
+    """Yields an error for `a.b` beside `a_b`: Kafka refuses it, since their metrics have one name."""
     by_metric: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     nodes = {*graph.live.nodes, *graph.declared.nodes}
     for cluster, names in graph.names.items():

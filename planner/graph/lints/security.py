@@ -1,4 +1,4 @@
-"""How clusters are reached: credentials in clear text, and certificates that are not checked."""
+"""Lints of connections: credentials in clear text, and certificates that are not checked."""
 
 from collections.abc import Iterator
 
@@ -14,6 +14,7 @@ _LOOPBACK = ("localhost", "::1")
 
 
 def security(topology: Topology) -> Iterator[Diagnostic]:
+    """Yields warnings for every cluster that is not on this machine."""
     for name in sorted(topology.clusters):
         cluster = topology.clusters[name]
         if not _on_this_machine(cluster):
@@ -60,7 +61,7 @@ def _text(value: Setting | None) -> str:
 
 
 def _on_this_machine(cluster: Cluster) -> bool:
-    """Whether nothing leaves this machine, as with a lab."""
+    """Returns whether all bootstrap addresses are local, as with a lab."""
     try:
         brokers = parse_bootstrap(cluster.bootstrap)
     except ClientSettingsError:

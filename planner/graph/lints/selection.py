@@ -1,4 +1,4 @@
-"""What a flow includes, against what is there."""
+"""Lints of selections: what a flow includes, compared with what exists."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,7 +14,7 @@ from runtime.contract.spec.selection import NamePatterns, SelectionResult, writt
 
 
 def selections(graph: ReplicationGraph) -> Iterator[Diagnostic]:
-    """For flows whose source could be read."""
+    """Yields warnings for flows whose source could be read."""
     at: dict[str, list[str]] = {}
     for node in sorted(graph.live.nodes):
         at.setdefault(node.cluster, []).append(node.topic)
@@ -25,6 +25,7 @@ def selections(graph: ReplicationGraph) -> Iterator[Diagnostic]:
 
 
 def reserved_names(graph: ReplicationGraph) -> Iterator[Diagnostic]:
+    """Yields an error for each flow that writes out a reserved topic."""
     for flow in graph.topology.flows.values():
         named = [name for entry in flow.topics.include if (name := written_out(entry)) is not None]
         found = [name for name in named if is_reserved(name)]
@@ -94,7 +95,10 @@ def _left_out(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:
 
 
 def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
-    """A group that is named, and reads only what the flow does not copy, would never get an offset."""
+    """Yields an error for a named group that reads only topics which the flow does not copy.
+
+    Such a group would never get an offset.
+    """
     for flow, copied, read in _syncing(graph, observed):
         named = group_selector(flow).written_out
         lost = [group for group in named if read.get(group) and not copied & read[group]]
@@ -111,7 +115,7 @@ def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator
 
 
 def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
-    """That read what the flow copies."""
+    """Yields a note about groups that read copied topics and are kept out by the default denials."""
     for flow, copied, read in _syncing(graph, observed):
         selector = group_selector(flow)
         hidden = [
@@ -134,7 +138,9 @@ def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagn
 def _syncing(
     graph: ReplicationGraph, observed: Observed
 ) -> Iterator[tuple[Flow, frozenset[str], Mapping[str, frozenset[str]]]]:
-    """Flows that sync groups: what they copy, and what groups read at their source, where that was asked."""
+    """Yields flows that sync groups, with their copied topics and the topics that groups read
+    at the source.
+    """
     edges = graph.live.by_flow()
     for flow in graph.flows:
         cluster = observed.reachable(flow.source_cluster)
@@ -144,7 +150,7 @@ def _syncing(
 
 
 def flows_without_topics(graph: ReplicationGraph) -> Iterator[Diagnostic]:
-    """A flow that can never take a topic, and is to sync groups."""
+    """Yields an error for a flow that syncs groups and can never take a topic."""
     for flow in graph.topology.flows.values():
         way = graph.router.ways[flow.name]
         if flow.groups.sync and not way.open_ended and not way.written_out:

@@ -1,4 +1,4 @@
-"""Flow states that contradict each other in the YAML alone. Transitions are judged later."""
+"""Lints of flow states that contradict each other in the YAML alone. Guards judge transitions later."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ from planner.model.topology import RUNNING, Flow, Topology
 
 
 def states(topology: Topology) -> Iterator[Diagnostic]:
+    """Yields an error for each reverse flow that does not fit its original."""
     first: dict[str, str] = {}
     for flow in sorted(topology.flows.values(), key=lambda one: one.name):
         if flow.reverse_of is None:
@@ -16,8 +17,8 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
         if original is None:
             yield _refused(
                 flow,
-                f"is the way back of {flow.reverse_of}, and there is no such flow",
-                "name the flow that it brings home in reverse_of, or remove this flow",
+                f"reverses {flow.reverse_of}, and there is no such flow",
+                "name in reverse_of the flow that it reverses, or remove this flow",
                 "reverse-unknown",
             )
             continue
@@ -25,7 +26,7 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
         if flow.reverse_of in first:
             yield _refused(
                 flow,
-                f"is a second way back of {flow.reverse_of}, beside {first[flow.reverse_of]}",
+                f"reverses {flow.reverse_of}, as {first[flow.reverse_of]} does already",
                 "keep one of them",
                 "reverse-twice",
             )
@@ -33,10 +34,11 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
 
 
 def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
+    """Checks one reverse flow against its original."""
     if original.reverse_of is not None:
         yield _refused(
             flow,
-            f"is the way back of {original.name}, which is a way back itself",
+            f"reverses {original.name}, which is a reverse flow itself",
             f"to fail over again, set the state of {original.reverse_of}",
             "reverse-of-reverse",
         )
@@ -44,7 +46,7 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
     if (flow.source_cluster, flow.destination_cluster) != ends:
         yield _refused(
             flow,
-            f"is no way back of {original.name}: that goes from {ends[1]} to {ends[0]}",
+            f"does not reverse {original.name}: that goes from {ends[1]} to {ends[0]}",
             f"write from: {ends[0]} and to: {ends[1]}",
             "reverse-ends",
         )

@@ -1,4 +1,4 @@
-"""Partitions, replicas and settings that cannot work, or lose what the source keeps."""
+"""Lints of topics: partitions, replicas and settings that can't work or that keep less than the source."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,10 @@ TIMESTAMP_TYPE = "message.timestamp.type"
 def fewer_partitions(
     graph: ReplicationGraph, partitions: Mapping[TopicNode, int | None]
 ) -> Iterator[Diagnostic]:
-    """A record keeps its partition, so a mirror needs as many. It is never shrunk, and may have more."""
+    """Yields an error for a mirror with fewer partitions than its source.
+
+    A record keeps its partition. A mirror is never shrunk, and may have more partitions.
+    """
     for node, edges in sorted(graph.live.incoming().items()):
         topic = graph.declared_topics.get(node)
         if topic is None or topic.partitions is None:
@@ -43,8 +46,10 @@ def fewer_partitions(
 def replication(
     topics: Iterable[DesiredTopic], graph: ReplicationGraph, observed: Observed
 ) -> Iterator[Diagnostic]:
-    """More replicas than brokers, where any would be made: what is there already may miss a broker for a
-    while, and nobody's failover waits until it is back.
+    """Yields an error where a topic needs more replicas than the cluster has brokers.
+
+    A topic that exists with this replication is no error: a broker may be down, and a failover must not wait
+    for it.
     """
     for topic in topics:
         cluster = observed.reachable(topic.cluster)
@@ -64,7 +69,7 @@ def replication(
 
 
 def internal_replication(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
-    """The same of the product's own topics, wherever it needs any."""
+    """Yields the same error for the product's internal topics, where they have to be created."""
     wanted = graph.topology.internal.replication
     if wanted is None:
         return
@@ -82,7 +87,9 @@ def internal_replication(graph: ReplicationGraph, observed: Observed) -> Iterato
 
 
 def _internal(topology: Topology) -> dict[str, set[str]]:
-    """By cluster: what is written when things are applied, by the jobs into it, and by those out of it."""
+    """Returns the internal topics that each cluster needs: for the registry, for jobs into it
+    and out of it.
+    """
     needed: defaultdict[str, set[str]] = defaultdict(set)
     for flow in topology.flows.values():
         needed[flow.destination_cluster] |= {naming.REGISTRY, naming.LEDGER}
@@ -96,7 +103,10 @@ def _internal(topology: Topology) -> dict[str, set[str]]:
 
 
 def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
-    """A topic that wants more replicas in sync than it has takes no record that waits for them."""
+    """Yields an error for a topic with a higher min.insync.replicas than replicas.
+
+    Such a topic accepts no record with acks=all.
+    """
     for topic in topics.desired:
         node = TopicNode(topic.cluster, topic.name)
         settings = topics.settings.get(node, PlannedTopicSettings(topic.config))
@@ -107,7 +117,7 @@ def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observe
         declared = topic.replication is not None or MIN_ISR in topic.config
         ours = declared or isinstance(topic.origin, MirroredBy)
         if not ours and graph.exists(node):
-            continue  # it was so before, and nothing here asks for it
+            continue  # it was like this before, and the topology does not ask for it
         yield error(
             f"min.insync.replicas is {least} and there are {replicas} replicas: no record could be written"
             " with acks=all, as jobs write",
@@ -127,7 +137,9 @@ def _replicas(node: TopicNode, observed: Observed) -> int | None:
 
 
 def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
-    """What is declared at the destination stands, also where a flow would set something else."""
+    """Yields a warning where a declared setting of a mirror differs from its source. The
+    declared one wins.
+    """
     mirrors = graph.live.incoming()
     for topic in topics.desired:
         node = TopicNode(topic.cluster, topic.name)
@@ -157,7 +169,10 @@ def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterat
 
 
 def retention(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
-    """A destination that forgets earlier: what is only there after a failover is less than one thinks."""
+    """Yields a warning for a mirror that deletes records earlier than its source.
+
+    After a failover such a topic holds less than expected.
+    """
     shorter: defaultdict[tuple[str, str], list[tuple[CopyEdge, int, int]]] = defaultdict(list)
     for edge in graph.live.edges:
         here, there = topics.settings.get(edge.source), topics.settings.get(edge.destination)
@@ -191,5 +206,5 @@ def _limit(settings: PlannedTopicSettings, key: str) -> int | None:
 
 
 def _below(left: int, kept: int) -> bool:
-    """-1 is without limit."""
+    """Compares limits; -1 means no limit."""
     return left >= 0 and (kept < 0 or left < kept)

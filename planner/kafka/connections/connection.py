@@ -1,4 +1,4 @@
-"""One connection to one broker for code without an event loop: a request and its answer at a time."""
+"""One connection to one broker for code without an event loop: one request at a time."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from runtime.kafka.errors import TimedOut, WireError
 from runtime.kafka.protocol.request import Request
 
 R = TypeVar("R")
-# No single answer takes longer than so many times the silence that is allowed.
+# The longest time for one answer, as a multiple of the timeout.
 _LONGEST_ANSWER = 6
 
 
 class BlockingConnection:
-    """Used by one thread; `close` may be called from another one and ends a pending read."""
+    """A connection for one thread. `close` may be called by another thread and ends a pending read."""
 
     def __init__(self, loop: LoopThread, dialer: Dialer, address: tuple[str, int], timeout_s: float) -> None:
         self.address = address
@@ -27,12 +27,12 @@ class BlockingConnection:
         self._loop = loop
         self._dialer = dialer
         self._timeout_s = timeout_s
-        self._answered = False  # anything beyond the introduction
+        self._answered = False  # whether any request after the login was answered
         self._closed = False
         self._wire: Connection | None = None
 
     def open(self) -> "BlockingConnection":
-        """Connects and logs in within the time-out as a whole; a WireFailure says why that can't be done."""
+        """Connects and logs in within the timeout as a whole. Raises WireFailure with the reason."""
         try:
             self._wire = self._loop.run(self._dial())
         except WireError as failure:
@@ -42,21 +42,22 @@ class BlockingConnection:
         return self
 
     def close(self) -> None:
+        """Closes the connection; a pending call raises Closed."""
         self._closed = True
         if self._wire is not None:
             self._loop.drop(self._wire)
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """The oldest and newest version of each request that the broker speaks."""
+        """Returns the oldest and newest version of each request that the broker supports."""
         return self._opened.versions
 
     def set_timeout(self, timeout_s: float) -> None:
-        """Sets how long the broker may keep silent from now on."""
+        """Sets for how long the broker may send nothing from now on."""
         self._timeout_s = timeout_s
 
     def call(self, request: Request[R]) -> R:
-        """Sends a request and returns the answer; a WireFailure says why there is none."""
+        """Sends a request and returns the answer. Raises WireFailure with the reason."""
         try:
             answer = self._loop.run(self._call(request))
         except WireError as failure:
@@ -87,7 +88,7 @@ class BlockingConnection:
         return dialled
 
     async def _call(self, request: Request[R]) -> R:
-        """Waits while bytes arrive, up to a limit; silence ends it sooner."""
+        """Waits while bytes arrive, up to a limit. Silence for the timeout ends the wait."""
         connection, loop = self._opened, asyncio.get_running_loop()
         await connection.ready()
         began = loop.time()

@@ -1,4 +1,4 @@
-"""Says why a broker can't be read: an error of the Kafka client → a failure with its way out."""
+"""Maps errors of the Kafka client to failures for users, each with a hint."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ from runtime.kafka.errors import (
 )
 from runtime.kafka.protocol.request import Api
 
-# OpenSSL's verification codes that mean: signed by somebody we don't know.
+# OpenSSL's verification codes for a certificate of an unknown issuer.
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
 _EXPIRED, _NOT_YET = 10, 9
 _WRONG_HOST = frozenset({62, 64})
@@ -44,7 +44,7 @@ _LOOK_AT_BOOTSTRAP = "look at the cluster's bootstrap"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The broker that failed, and how long it was waited for."""
+    """The broker that failed, and the timeout that applied."""
 
     address: tuple[str, int]
     where: str
@@ -53,7 +53,7 @@ class Peer:
 
 
 def why_no_connection(failure: WireError, peer: Peer) -> WireFailure:
-    """Says why no connection could be made, or no login."""
+    """Returns why no connection or no login was possible."""
     match failure:
         case TimedOut():
             return _late_connection(failure, peer)
@@ -79,7 +79,7 @@ def why_no_connection(failure: WireError, peer: Peer) -> WireFailure:
 
 
 def why_no_answer(failure: WireError, peer: Peer, *, first: bool) -> WireFailure:
-    """Says why an open connection gave no answer; `first` is told of the first request after the login."""
+    """Returns why an open connection gave no answer. `first`: it was the first request after the login."""
     match failure:
         case TimedOut():
             return _silent(peer)
@@ -99,7 +99,7 @@ def why_no_answer(failure: WireError, peer: Peer, *, first: bool) -> WireFailure
 
 
 def why_no_tls(failure: Unsupported) -> Refused:
-    """Says why the TLS settings of a cluster do not work."""
+    """Returns why the TLS settings of a cluster can't be used."""
     wrong = failure.__cause__
     if isinstance(wrong, LoginError):
         return Refused(f"the TLS settings can't be used: {wrong.why}", wrong.hint)
@@ -169,7 +169,7 @@ def _unreached(failure: ConnectionFailure, peer: Peer) -> WireFailure:
 
 
 def _nothing_listens(wrong: OSError) -> bool:
-    """Whether every address of the host refused; asyncio joins the errors of several in one text."""
+    """Returns whether every address of the host refused. asyncio joins several errors in one text."""
     return isinstance(wrong, ConnectionRefusedError) or (
         wrong.errno is None and f"[Errno {errno.ECONNREFUSED}]" in str(wrong)
     )
@@ -215,7 +215,7 @@ def _not_authenticated(failure: AuthenticationFailed, peer: Peer) -> Refused:
 
 
 def _tls_refusal(peer: Peer, wrong: ssl.SSLError) -> Refused | None:
-    """What the handshake's failure says for certain; None where the other side may not speak TLS at all."""
+    """Returns the certain cause of a failed handshake; None if the port may not speak TLS at all."""
     if isinstance(wrong, ssl.SSLCertVerificationError):
         return _untrusted(peer, wrong)
     reason = (wrong.reason or "").upper()
@@ -254,7 +254,7 @@ def _untrusted(peer: Peer, wrong: ssl.SSLCertVerificationError) -> Refused:
 
 
 def _first(failure: ConnectionFailure) -> ConnectionFailure:
-    """Returns the failure that others only pass on."""
+    """Returns the original failure that the others pass on."""
     while isinstance(failure.__cause__, ConnectionFailure):
         failure = failure.__cause__
     return failure

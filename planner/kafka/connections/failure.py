@@ -1,4 +1,4 @@
-"""What can go wrong between us and a broker, in a person's words, each with its way out."""
+"""Failures between the control plane and a broker, in words for users, each with a hint."""
 
 from runtime.contract.client.redaction import redacted
 from runtime.kafka.codes import ErrorCode
@@ -7,7 +7,7 @@ from runtime.kafka.codes import ErrorCode
 class WireFailure(Exception):
     """`why` is one clause without a full stop; `way_out` may be empty.
 
-    A secret that a broker sends back in its error is left out of `why`.
+    A secret that a broker repeats in its error is left out of `why`.
     """
 
     def __init__(self, why: str, way_out: str = "") -> None:
@@ -17,26 +17,29 @@ class WireFailure(Exception):
 
 
 class NoConnection(WireFailure):
-    """Nothing to talk to: refused, unknown host, no route. Another address, or a second try, may help."""
+    """No connection: refused, unknown host, or no route. Another address or a later try may help."""
 
 
 class NoAnswer(WireFailure):
-    """Connected, but silent for longer than we wait."""
+    """Connected, and no answer within the timeout."""
 
 
 class Closed(WireFailure):
-    """The connection broke while we were talking."""
+    """The connection broke while it was used."""
 
 
 class Refused(WireFailure):
-    """The broker, or TLS, says no: asking again changes nothing."""
+    """The broker or TLS refused. The same request is refused again."""
 
 
 class Unreadable(WireFailure):
-    """The broker answers, and does not tell: for want of a right, most often. The rest can still be read."""
+    """The broker answers and does not return the data, usually for a missing right.
+
+    Other data can still be read.
+    """
 
 
 def meaning(code: ErrorCode, message: str | None = None) -> str:
-    """Returns `topic authorization failed`, and the broker's own words where it has some."""
+    """Returns `topic authorization failed`, and the broker's own text if there is one."""
     words = code.name.lower().replace("_", " ")
     return f"{words}: {message}" if message else words

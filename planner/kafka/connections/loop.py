@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""An event loop in its own thread, for callers that have no event loop."""
 
 import asyncio
 import threading
@@ -10,17 +10,17 @@ from runtime.kafka.connection import Connection
 
 T = TypeVar("T")
 _END_S = 1.0
-_CLOSING_TURNS = 4  # of the loop, until the transport under TLS is closed too
+_CLOSING_TURNS = 4  # turns of the loop until the transport under TLS is closed too
 
 
 class Ended(Exception):
-    """The loop was ended while this work waited, or before it."""
+    """The loop ended while this work waited, or before it."""
 
 
 class LoopThread:
-    """Runs coroutines for other threads. `end` closes every connection; work that waits then raises Ended.
+    """Runs coroutines for other threads. `end` closes every connection; pending work raises Ended.
 
-    The thread is a daemon: an interrupted program does not wait for a broker that keeps silent.
+    The thread is a daemon: an interrupted program does not wait for a silent broker.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,7 +32,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Returns the result of the work, which runs in the loop while this thread waits."""
+        """Runs the work in the loop while this thread waits, and returns its result."""
         with self._lock:
             if self._ended:
                 work.close()
@@ -44,17 +44,17 @@ class LoopThread:
             raise Ended from None
 
     def track(self, connection: Connection) -> None:
-        """Has the connection closed with the loop. Called in the loop."""
+        """Registers a connection that is closed with the loop. Must be called in the loop."""
         self._connections = {one for one in self._connections if not one.closed} | {connection}
 
     def drop(self, connection: Connection) -> None:
-        """Closes a connection, from any thread; what waits for its answers fails."""
+        """Closes a connection, from any thread. Pending requests fail."""
         with self._lock:
             if not self._ended:
                 self._loop.call_soon_threadsafe(connection.drop)
 
     def end(self) -> None:
-        """Ends the loop, from any thread, once or more often."""
+        """Ends the loop, from any thread. Further calls have no effect."""
         with self._lock:
             if not self._ended:
                 self._ended = True

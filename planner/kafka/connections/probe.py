@@ -1,6 +1,6 @@
-"""A second look at a broker that broke a fresh connection: which protocol does its port speak?
+"""Probes a broker that broke a fresh connection: which protocol does its port speak?
 
-Each question is one small dial of its own, so that the answer is a fact and not a guess.
+Each question is a small connection of its own, so the answer is a fact and not a guess.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Address = tuple[str, int]
 
 
 def no_tls(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
-    """We spoke TLS and it failed: does the port speak plain Kafka?"""
+    """Explains a failed TLS handshake: checks whether the port speaks plaintext Kafka."""
     if _speaks_plaintext(address):
         other = SecurityProtocol.SASL_PLAINTEXT if settings.security.sasl else SecurityProtocol.PLAINTEXT
         return Refused(
@@ -37,7 +37,7 @@ def no_tls(address: Address, where: str, settings: WireSettings, why: str) -> Cl
 
 
 def no_plaintext(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
-    """We spoke plaintext and it closed: does the port speak TLS?"""
+    """Explains a closed plaintext connection: checks whether the port speaks TLS."""
     if _speaks_tls(address):
         other = SecurityProtocol.SASL_SSL if settings.security.sasl else SecurityProtocol.SSL
         return Refused(
@@ -48,7 +48,7 @@ def no_plaintext(address: Address, where: str, settings: WireSettings, why: str)
 
 
 def no_login(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
-    """It took ApiVersions and then closed without a login: does it want one?"""
+    """Explains a connection that closed after ApiVersions: checks whether the listener wants a login."""
     if not settings.security.tls and (offered := _sasl_mechanisms(address)) is not None:
         names = ", ".join(sorted(offered))
         return Refused(
@@ -64,7 +64,7 @@ def no_login(address: Address, where: str, settings: WireSettings, why: str) -> 
 
 
 def accepts(address: Address) -> bool:
-    """Whether the port accepts TCP connections."""
+    """Returns whether the port accepts TCP connections."""
     with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, _TIMEOUT_S):
         return True
     return False
@@ -75,7 +75,7 @@ def _speaks_plaintext(address: Address) -> bool:
 
 
 def _sasl_mechanisms(address: Address) -> list[str] | None:
-    """What a listener offers that wants a login; None where it wants none."""
+    """Returns the mechanisms of a listener that wants a login; None if it wants none."""
     answer = _ask(address, SaslHandshakeRequest("repl"))
     if answer is None or answer.error is ErrorCode.ILLEGAL_SASL_STATE:
         return None
@@ -85,7 +85,7 @@ def _sasl_mechanisms(address: Address) -> list[str] | None:
 def _speaks_tls(address: Address) -> bool:
     context = ssl.create_default_context()
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # only whether it speaks TLS is asked; nothing is sent
+    context.verify_mode = ssl.CERT_NONE  # only tests for TLS; nothing is sent
     try:
         with (
             socket.create_connection(address, _TIMEOUT_S) as dialled,
@@ -93,14 +93,14 @@ def _speaks_tls(address: Address) -> bool:
         ):
             return True
     except ssl.SSLError as wrong:
-        # An alert is TLS too: a client certificate may be wanted, for example.
+        # An alert is TLS too: the listener may want a client certificate, for example.
         return "ALERT" in (wrong.reason or "").upper()
     except OSError:
         return False
 
 
 def _ask(address: Address, request: Request[R]) -> R | None:
-    """Sends one plaintext request in its oldest version; None where no answer comes that can be read."""
+    """Sends one plaintext request in its oldest version; returns None if no readable answer comes."""
     version = request.VERSIONS[0]
     asked = frame(request.API, version, _CORRELATION, "repl", False, request.body(version))
     with contextlib.suppress(OSError), socket.create_connection(address, _TIMEOUT_S) as dialled:

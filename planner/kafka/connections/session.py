@@ -1,4 +1,4 @@
-"""A session with one cluster: some broker of it to ask, another one when that fails, never for too long."""
+"""A session with one cluster: asks one broker, and another broker if that fails, within a timeout."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -23,17 +23,19 @@ from runtime.kafka.errors import Unsupported
 Answer = TypeVar("Answer")
 Address = tuple[str, int]
 
-# Of the time we wait, what one of several brokers gets before another is tried.
+# The share of the timeout that one of several brokers gets before another is tried.
 _TIMEOUT_SHARE = 0.6
-# A broker that starts again refuses connections for a moment.
+# A broker that is restarting refuses connections for a moment.
 _ROUNDS = 3
 _PAUSE_S = 0.25
-# Of the memory for answers, what is kept for the next one.
+# How much memory for answers is kept for the next answer.
 _KEPT_BYTES = 8 << 20
 
 
 class Session:
-    """One thread's. Silence is borne for `timeout_s` in all, each good answer begins it anew."""
+    """A session for one thread. It fails after `timeout_s` without an answer; each answer starts the time
+    again.
+    """
 
     def __init__(self, settings: WireSettings, timeout_s: float) -> None:
         self._settings = settings
@@ -46,24 +48,24 @@ class Session:
         self._closed = False
 
     def add_brokers(self, brokers: Iterable[Address]) -> None:
-        """Addresses that the cluster gave: tried after those of the bootstrap."""
+        """Adds addresses that the cluster returned. They are tried after those of the bootstrap."""
         self._known = list(dict.fromkeys((*self._settings.bootstrap, *brokers)))
 
     def connection(self) -> BlockingConnection:
-        """The open one, or a new one to the first broker that takes us."""
+        """Returns the open connection, or a new one to the first broker that accepts it."""
         if self._open is None:
             self._deadline = time.monotonic() + self._timeout_s
             self._open = self._connect()
         return self._open
 
     def dial(self, address: Address, timeout_s: float) -> BlockingConnection:
-        """A connection of the caller's own to this very broker; `timeout_s` bounds the dialling alone."""
+        """Returns the caller's own connection to this broker. `timeout_s` limits the connecting only."""
         dialled = self._connection(address, min(timeout_s, self._timeout_s)).open()
         dialled.set_timeout(self._timeout_s)
         return dialled
 
     def ask(self, question: Callable[[BlockingConnection], Answer]) -> Answer:
-        """The answer of the broker at hand, or of the next one when this one fails meanwhile."""
+        """Returns the answer of the present broker, or of the next one if it fails."""
         self._deadline = time.monotonic() + self._timeout_s
         while True:
             if self._open is None:
@@ -76,7 +78,7 @@ class Session:
                     raise
 
     def close(self) -> None:
-        """Also from another thread: what is being waited for ends."""
+        """Ends the session, also from another thread: pending calls fail."""
         self._closed = True
         self._loop.end()
 
@@ -86,7 +88,7 @@ class Session:
     def _drop_connection(self) -> None:
         broken, self._open = self._open, None
         if broken is not None:
-            # The next try begins with another broker.
+            # The next attempt starts with another broker.
             if broken.address in self._known:
                 self._known.remove(broken.address)
                 self._known.append(broken.address)

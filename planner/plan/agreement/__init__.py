@@ -1,1 +1,4 @@
-"""Pure: whether a saved plan's steps are what it shows, and whether the clusters are still as it saw them."""
+"""Pure: checks that a saved plan's steps match its changes and that the clusters are still as it saw them.
+
+Apply runs these checks again before it sends anything.
+"""

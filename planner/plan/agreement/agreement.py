@@ -1,9 +1,9 @@
-"""Whether the steps of a plan are exactly what its changes show.
+"""Checks that the steps of a plan are exactly what its changes show.
 
-People approve changes; apply executes steps. A saved plan may have been altered between the two, so apply
-takes no step that its change does not show, and no change that has no step. Each kind of step is handled in
-one `match` that ends in `assert_never`: a kind that is added later does not type-check until it is handled
-here.
+People approve changes; apply executes steps. A saved plan may have been altered between the two. Therefore
+apply executes no step that its change does not show, and no change that has no step. Each kind of step is
+handled in one `match` that ends in `assert_never`: a kind that is added later fails the type check until it
+is handled here.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ TopicStep = CreateTopic | GrowPartitions | AlterConfigs | Reassign | DeleteTopic
 
 @dataclass(frozen=True, slots=True)
 class ShownChange:
-    """What a plan shows of one object, beside the step that is compared with it."""
+    """What a plan shows of one object: its change and its fingerprint."""
 
     plan: Plan
     change: Change
@@ -61,7 +61,7 @@ class ShownChange:
 
 
 def disagreements(plan: Plan) -> tuple[Diagnostic, ...]:
-    """Return an error, exit code 3, for each step and change that do not match; nothing where all do."""
+    """Returns an error with exit code 3 for each step and change that do not match."""
     changes = {change.address: change for change in plan.changes}
     seen = {(one.address, one.cluster): one for one in plan.fingerprints}
     problems: list[tuple[str, str]] = list(_whole_plan_problems(plan))
@@ -85,7 +85,7 @@ def _refused(where: str, what: str) -> Diagnostic:
 
 
 def _whole_plan_problems(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Each object once, each step once, in the order that follows from them."""
+    """Yields problems of the plan as a whole: duplicates, unknown needs, and a wrong order."""
     yield from _duplicates(plan)
     known = {step.id for step in plan.steps}
     for step in plan.steps:
@@ -98,6 +98,7 @@ def _whole_plan_problems(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _duplicates(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yields objects and steps that appear more than once."""
     for address, count in Counter(change.address for change in plan.changes).items():
         if count > 1:
             yield str(address), f"{count} changes are shown for it"
@@ -111,8 +112,9 @@ def _duplicates(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _order_problems(steps: Iterable[Step]) -> Iterator[tuple[str, str]]:
-    """What is remembered of an object waits for what is done to it, or is waited for; a start waits for the
-    end before it.
+    """Yields steps of one object that must wait for each other and do not.
+
+    A registry entry is ordered against the work on its object, and a launch against the stop before it.
     """
     by_address: dict[Address, list[Step]] = {}
     for step in steps:
@@ -140,7 +142,7 @@ def _step_problems(
     changes: Mapping[Address, Change],
     seen: Mapping[tuple[Address, str | None], Fingerprint],
 ) -> Iterator[str]:
-    """Why this step is not what the plan shows; nothing where it is."""
+    """Yields why this step is not what the plan shows; nothing if it is."""
     in_a_cluster = step.address.cluster is not None
     if in_a_cluster and step.cluster != step.address.cluster:
         yield f"it would be done at {step.cluster}"
@@ -166,7 +168,7 @@ def _step_problems(
 
 
 def _fits_change(step: Step, shown: ShownChange) -> bool:
-    """Whether a change of this action has a step of this kind."""
+    """Returns whether a change of this action has a step of this kind."""
     action, kind = shown.change.action, step.address.kind
     match step:
         case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
@@ -208,7 +210,7 @@ def _job_actions(step: LaunchJob | ReconfigureJob | StopJob) -> tuple[Action, ..
 
 
 def _content_problems(step: Step, shown: ShownChange) -> Iterator[str]:
-    """What the step does beside what the fields and the fingerprint say."""
+    """Yields where the step's content differs from the fields and the fingerprint."""
     match step:
         case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
             yield from _topic_problems(step, shown)
@@ -311,9 +313,7 @@ def _reassign_problems(step: Reassign, shown: ShownChange) -> Iterator[str]:
     field, seen = shown.field(*REPLICATION), shown.fingerprint
     counts = {len(one) for one in step.replicas}
     if shown.plan.mode is Mode.ROLLBACK:
-        counts = (
-            {len(step.replicas[0])} if step.replicas else set()
-        )  # as it was before, partition by partition
+        counts = {len(step.replicas[0])} if step.replicas else set()  # each partition as it was before
     if field is None or counts != {field.new}:
         yield "its number of replicas is not what is shown"
     if any(len(set(one)) != len(one) for one in step.replicas):
@@ -341,7 +341,7 @@ def _acl_problems(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[s
 
 
 def _entry_problems(step: Own, shown: ShownChange) -> Iterator[str]:
-    """What is remembered decides what later plans may delete."""
+    """Yields where a registry entry differs: it decides what later plans may delete."""
     entry = step.entry
     if entry.address != step.address or entry.topology != shown.plan.topology:
         yield f"it remembers {entry.address} for the topology {entry.topology!r}"
@@ -362,7 +362,9 @@ def _topic_entry_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[
     if then.exists and entry.spec.get(ID, then.topic_id) != then.topic_id:
         yield "it remembers another topic id than the one that was seen"
     for key, field in shown.configs.items():
-        restored = field.note == RESTORED and key not in entry.config  # such a value is set and not owned
+        restored = (
+            field.note == RESTORED and key not in entry.config
+        )  # a restored value is set and not registered
         if not field.sensitive and not restored and not _same_setting(key, entry.config.get(key), field.new):
             yield f"it remembers {key} otherwise than it is shown"
     values = after.get("config")
@@ -377,7 +379,7 @@ def _topic_entry_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[
 
 
 def _removal_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
-    """Protection and on_remove change only where that is shown."""
+    """Yields where `protect` or `on_remove` changes without being shown."""
     recorded = {key: shown.field("recorded", key) for key in ("protect", "on_remove")}
     now = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
     for key, field in recorded.items():
@@ -396,7 +398,7 @@ def _removal_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]
 
 
 def _missing_steps(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Changes that would not be carried out, or not wholly."""
+    """Yields changes that would not be carried out, or only in part."""
     kinds: dict[Address, set[type[Step]]] = {}
     for step in plan.steps:
         kinds.setdefault(step.address, set()).add(type(step))
@@ -413,6 +415,7 @@ def _missing_steps(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _needed_kinds(change: Change, mode: Mode) -> Iterator[type[Step]]:
+    """Yields the kinds of step that a change needs."""
     kind, action = change.address.kind, change.action
     remembered = mode is not Mode.ROLLBACK and (
         action in MANAGING or (action is Action.NO_OP and change.adopted)

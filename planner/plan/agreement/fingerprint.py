@@ -1,6 +1,6 @@
-"""What a plan saw of each object it touches, and whether it is still so.
+"""What a plan saw of each object that it touches, and whether the object is still the same.
 
-Only what was read counts: a setting that the plan never looked at may move without making it stale.
+Only what was read is compared: a setting that the plan never read may change without making the plan stale.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,10 @@ DRIVER = "driver"
 def fingerprints(
     steps: Sequence[Step], observed: Observed, read: Mapping[Address, Iterable[str]]
 ) -> tuple[Fingerprint, ...]:
-    """One for each address that a step touches; `read` are the config keys that were compared there."""
+    """Returns one fingerprint for each object that a step touches.
+
+    `read` are the config keys that were compared, by address.
+    """
     keys: dict[Address, set[str]] = {}
     moved: set[Address] = set()
     jobs: dict[tuple[str, Address], None] = {}
@@ -51,7 +54,7 @@ def fingerprints(
 
 @dataclass(frozen=True, slots=True)
 class _ClusterIndex:
-    """The clusters as they are now, indexed."""
+    """The clusters as they are now, indexed by address."""
 
     observed: Observed
     owned: Mapping[Address, RegistryEntry]
@@ -66,6 +69,7 @@ class _ClusterIndex:
     def fingerprint_of(
         self, address: Address, keys: Iterable[str], *, with_replicas: bool
     ) -> Fingerprint | None:
+        """Returns the fingerprint of a topic or an ACL; None if its cluster can't be read."""
         cluster = self.observed.reachable(address.cluster or "")
         entry = self.owned.get(address)
         if cluster is None:
@@ -80,7 +84,10 @@ class _ClusterIndex:
                 return None
 
     def fingerprint_of_job_or_flow(self, address: Address, cluster: str) -> Fingerprint | None:
-        """Of a flow who owns it; of a job also whether it runs, as which driver, and by which spec."""
+        """Returns the fingerprint of a flow or a job at a destination.
+
+        A flow has its owner and state. A job also has its driver and the spec that it runs.
+        """
         live = self.observed.reachable(cluster)
         if live is None:
             return None
@@ -141,7 +148,10 @@ def _value(live: ObservedTopic, key: str) -> str | None:
 
 
 def other_clusters(plan: Plan, ids: Mapping[str, str]) -> list[Diagnostic]:
-    """Those that are not the ones which the plan was made for; `ids` are what they are now."""
+    """Returns an error for each cluster that is not the one the plan was made for.
+
+    `ids` are the present cluster ids.
+    """
     return [
         stale_diagnostic(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
         for name, cluster_id in sorted(plan.clusters.items())
@@ -150,7 +160,7 @@ def other_clusters(plan: Plan, ids: Mapping[str, str]) -> list[Diagnostic]:
 
 
 def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
-    """What is no longer as the plan saw it: exit 4, each object by name with the difference."""
+    """Returns an error with exit code 4 for each object that is no longer as the plan saw it."""
     live = (observed.reachable(name) for name in observed.clusters)
     problems = other_clusters(plan, {one.name: one.id for one in live if one is not None})
     index = _ClusterIndex.at(observed)
@@ -169,7 +179,7 @@ def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
 
 
 def _jobs_that_end(steps: Sequence[Step]) -> set[Address]:
-    """Jobs that are stopped for good: whether they run just now, and since when, makes no difference."""
+    """Returns the jobs that are stopped for good: it does not matter whether they run now."""
     begins = {step.address for step in steps if isinstance(step, LaunchJob | ReconfigureJob)}
     return {step.address for step in steps if isinstance(step, StopJob)} - begins
 
@@ -179,7 +189,7 @@ def _owner_alone(one: Fingerprint) -> Fingerprint:
 
 
 def difference_between(then: Fingerprint, now: Fingerprint) -> str:
-    """One sentence, or nothing where they are the same."""
+    """Returns the difference in one clause; "" if there is none."""
     if then.address.kind is Kind.JOB and (difference := _job_difference(then, now)):
         return difference
     if then.owner != now.owner:
@@ -220,6 +230,6 @@ def _owner_text(one: Fingerprint) -> str:
 
 
 def stale_diagnostic(where: str, summary: str) -> Diagnostic:
-    """Exit 4: what a plan was made for is no longer so."""
+    """Returns an error with exit code 4: an object is no longer as the plan saw it."""
     way_out = "make the plan again: repl plan --out FILE"
     return error(summary, way_out, address=where, code="stale", exit=ExitCode.STALE)

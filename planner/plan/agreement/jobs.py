@@ -1,4 +1,4 @@
-"""Whether the steps of jobs and flows are what a plan shows: the job spec by field, and its clusters."""
+"""Checks that the steps of jobs and flows are what a plan shows: the job spec, field by field."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
@@ -21,6 +21,7 @@ NEW_IF_SET = ("conf", "options")
 
 
 def job_problems(step: LaunchJob | ReconfigureJob | StopJob, plan: Plan, change: Change) -> Iterator[str]:
+    """Yields where the step of a job differs from what the plan shows."""
     if step.job != step.address.name:
         yield f"it names the job {step.job!r}"
         return
@@ -63,7 +64,7 @@ def _topics(flow: PlannedFlow | None) -> int:
 
 
 def _job_field_problems(spec: JobSpec, change: Change) -> Iterator[str]:
-    """The spec beside `after`, and `fields`, which people read, beside both."""
+    """Compares the spec with `after`, and with the `fields` that people read."""
     state = job_fields(spec)
     after, before = change.after or {}, change.before
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
@@ -79,24 +80,26 @@ def _job_field_problems(spec: JobSpec, change: Change) -> Iterator[str]:
 
 
 def _changes_destination(change: Change) -> bool:
+    """Returns whether the job gets another destination."""
     return any(one.path == ("destination",) for one in change.fields)
 
 
 def _must_be_shown(key: str, value: object, before: Mapping[str, object] | None, change: Change) -> bool:
+    """Returns whether a field must be among those that the change shows."""
     if change.action is Action.CREATE:
         return key in NEW or (key in NEW_IF_SET and bool(value))
     return before is not None and key in before and not same_value(before[key], value)
 
 
 def same_value(one: object, other: object) -> bool:
-    """A tuple is a list once it was read from a file."""
+    """Compares two values; a tuple equals the list that a plan file makes of it."""
     return (list(one) if isinstance(one, tuple) else one) == (
         list(other) if isinstance(other, tuple) else other
     )
 
 
 def _cluster_problems(name: str, spec: ClusterSpec, plan: Plan) -> Iterator[str]:
-    """The job connects where the plan did, with the same settings."""
+    """Yields where the job connects to another address, or with other settings, than the plan."""
     if name in plan.clusters and spec.id != plan.clusters[name]:
         yield f"its cluster {name} is {spec.id}, and the plan saw {plan.clusters[name]}"
     known = plan.connections.get(name)
@@ -110,7 +113,7 @@ def _cluster_problems(name: str, spec: ClusterSpec, plan: Plan) -> Iterator[str]
 
 
 def _same_setting(key: str, told: jobspec.Setting | None, known: Cluster) -> bool:
-    """The path of a file is absolute in a job spec, for a job has another working folder."""
+    """Compares a client setting. The path of a file is absolute in a job spec: a job has another folder."""
     setting: Setting | None = known.client.get(key)
     match setting:
         case SecretRef(kind="env", name=name):
@@ -147,7 +150,9 @@ def _flow_field_problems(flow: FlowSpec, change: Change) -> Iterator[str]:
 
 
 def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]) -> Iterator[str]:
-    """What a flow takes depends on the routes of the others, so they are the plan's flows."""
+    """Yields where the routes differ from the plan's flows: routes of other flows decide what a
+    flow takes.
+    """
     flows = {one.name: one for one in plan.flows}
     own = {one.name: one for one in spec.flows}
     ways = {route.name: route for route in spec.routes}
@@ -182,7 +187,7 @@ def _after(change: Change | None) -> Mapping[str, object]:
 
 
 def _stop_problems(step: StopJob, plan: Plan, change: Change) -> Iterator[str]:
-    """A job is ended by the launcher that started it: as it was shown, or by which this plan starts it."""
+    """Yields where a job would be stopped by another launcher than the one that started it."""
     launch = launch_of(step.launch)
     if launch is None:
         yield "how it was started can't be read"
@@ -203,7 +208,7 @@ def _stop_problems(step: StopJob, plan: Plan, change: Change) -> Iterator[str]:
 
 
 def launch_of(text: str) -> LaunchSpec | None:
-    """How a job was started, from its JSON text; None where that is no such text."""
+    """Returns how a job was started, from its JSON text; None if the text can't be read."""
     if not text:
         return LaunchSpec()
     try:
@@ -213,7 +218,7 @@ def launch_of(text: str) -> LaunchSpec | None:
 
 
 def recorded_problems(step: Own, plan: Plan, change: Change) -> Iterator[str]:
-    """What the registry remembers of a flow or a job."""
+    """Yields where the registry entry of a flow or a job differs from the plan."""
     entry = step.entry
     if step.address.kind is Kind.JOB:
         launch = launch_of(entry.spec.get(LAUNCH, ""))

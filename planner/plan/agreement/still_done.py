@@ -1,4 +1,4 @@
-"""Whether what an earlier apply of a plan did is still so: then its steps are not done again."""
+"""Checks that the results of an earlier apply of the same plan still hold, so that its steps are skipped."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ from runtime.contract.spec import jobspec
 def no_longer_done(
     steps: Sequence[Step], done: Collection[str], observed: Observed
 ) -> tuple[Diagnostic, ...]:
-    """For each object the first difference from what the steps of `done` left: the plan is stale by it.
+    """Returns, for each object, the first difference from what the steps in `done` left: the plan is stale.
 
-    Of several steps about one entry or one job only the last tells how it is now, and only once it is done.
+    Of several steps about one registry entry or one job, only the last one is compared, once it is done.
     """
     entries = owned_by_address(observed)
     final = {_subject(step): step.id for step in steps}
@@ -53,7 +53,7 @@ def no_longer_done(
 
 
 def keys_of(step: Step) -> frozenset[str]:
-    """The settings of a topic that tell whether the step is still done."""
+    """Returns the topic settings that show whether the step is still done."""
     match step:
         case CreateTopic(config=config):
             return frozenset(config)
@@ -64,6 +64,7 @@ def keys_of(step: Step) -> frozenset[str]:
 
 
 def _subject(step: Step) -> tuple[str, str, Address]:
+    """Returns what the step is about: steps with the same subject overwrite each other."""
     match step:
         case Own() | Disown():
             return ("entry", step.cluster, step.address)
@@ -99,7 +100,7 @@ class _ClusterState:
                 yield from _job_differences(step, self.known_jobs.job(step.job))
 
     def _entry(self, address: Address) -> RegistryEntry | None:
-        """Flows and jobs are entries of their destination alone."""
+        """Returns the registry entry. Flows and jobs have theirs at their destination alone."""
         known = self.entries if address.cluster is not None else self.known_jobs.entries
         return known.get(address)
 
@@ -117,7 +118,7 @@ def _topic_differences(
             yield f"its replication is {live.replication_told} now, the plan gave it {factor}"
         case Reassign() if any(
             set(now) != set(planned) for now, planned in zip(live.replicas, step.replicas, strict=False)
-        ):  # partitions that were added meanwhile are not among those that were moved
+        ):  # partitions that were added since were not moved
             yield "its replicas moved since"
         case _:
             pass

@@ -1,4 +1,4 @@
-"""What a plan must not do, whoever asks: each refusal names its guard and the way out."""
+"""The guards of a plan: ownership, protection, deletes, partitions and replication."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -22,7 +22,7 @@ DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 def check(
     desired: Desired, observed: Observed, changes: Sequence[Change], topology: Topology
 ) -> tuple[Diagnostic, ...]:
-    """Every guard, over the changes that are planned; a pinned id outranks them all."""
+    """Returns the refusals of every guard for the planned changes. A wrong cluster id hides all others."""
     pinned = tuple(pinned_ids(topology.clusters, observed))
     if pinned:
         return pinned
@@ -44,6 +44,7 @@ def check(
 
 
 def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[Diagnostic]:
+    """Yields a refusal for each cluster whose id is not the pinned one."""
     for name, cluster in sorted(clusters.items()):
         live = observed.reachable(name)
         if live is not None and cluster.id is not None and cluster.id != live.id:
@@ -57,6 +58,7 @@ def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[
 
 
 def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields a refusal for each object that another topology owns."""
     owned = owned_by_address(observed)
     for change in changes:
         entry = owned.get(change.address)
@@ -72,6 +74,7 @@ def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> I
 
 
 def partition_decreases(topics: Iterable[DesiredTopic], changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields an error for each topic that would get fewer partitions."""
     sources = {one.address: one.source for one in topics}
     for change in changes:
         for one in change.fields:
@@ -93,7 +96,7 @@ def impossible_replication(
     changes: Iterable[Change],
     complained: frozenset[str],
 ) -> Iterator[Diagnostic]:
-    """More replicas than brokers, unless the lints said so already."""
+    """Yields an error where there are fewer brokers than replicas, unless a lint reported it."""
     wanted = {one.address: one for one in topics}
     for change in changes:
         topic = wanted.get(change.address)
@@ -125,7 +128,10 @@ def impossible_replication(
 def protection(
     observed: Observed, changes: Iterable[Change], topology: Topology | None = None
 ) -> Iterator[Diagnostic]:
-    """As declared, and as last applied: taking the block out of the YAML does not take the guard away."""
+    """Yields a refusal to delete a protected topic, as declared or as last applied.
+
+    Removing a topic's block from the YAML does not remove its protection.
+    """
     owned = owned_by_address(observed)
     topics = topology.topics if topology is not None else ()
     declared = {topic_address(one.cluster, one.name) for one in topics if one.protect}
@@ -150,7 +156,10 @@ def _ended(topology: Topology) -> frozenset[str]:
 def max_deletes(
     allowed: int, ended: Collection[str], observed: Observed, changes: Sequence[Change]
 ) -> Iterator[Diagnostic]:
-    """`ended` are the flows that are promoted or failed over."""
+    """Yields a refusal if the plan destroys more objects than `policies.max_deletes` allows.
+
+    `ended` are the flows that are promoted or failed over.
+    """
     excluded = set(_rules_of_ending_flows(ended, observed, changes))
     destroyed = [
         change.address
@@ -168,15 +177,16 @@ def max_deletes(
 
 
 def _holds_data(change: Change) -> bool:
-    """A job or a flow that ends takes nothing with it: its ledger stays."""
+    """Returns whether the object holds data. A job or flow does not: its ledger stays."""
     return change.address.kind not in (Kind.FLOW, Kind.JOB)
 
 
 def _rules_of_ending_flows(
     ended: Iterable[str], observed: Observed, changes: Iterable[Change]
 ) -> Iterator[Address]:
-    """Rules that a flow made, and that go because it ends, or a part of it, or because it comes back: at a
-    failover nobody is to be asked how many topics were protected.
+    """Yields the ACLs that a flow made and that are removed because it ends or comes back.
+
+    They do not count as deletes: a failover must not ask how many topics were protected.
     """
     ending_flows = {
         change.address.name
@@ -191,4 +201,5 @@ def _rules_of_ending_flows(
 
 
 def destroyed_topics(changes: Iterable[Change]) -> list[Change]:
+    """Returns the changes that delete a topic."""
     return [one for one in changes if one.action in DESTROYING and one.address.kind is Kind.TOPIC]

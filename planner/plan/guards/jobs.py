@@ -1,4 +1,4 @@
-"""What a plan must not do with jobs and flows: take another topology's, or write a secret down."""
+"""Guards of jobs and flows: they must not be another topology's, and must not hold a secret in text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +12,7 @@ from runtime.contract.client.secret_words import secret_settings
 
 
 def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
+    """Yields the refusals for the jobs that this plan changes."""
     addresses = {change.address for change in changes}
     found = destination_jobs(observed)
     for job, destination in wanted_jobs(desired):
@@ -22,7 +23,7 @@ def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) 
 
 
 def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
-    """A job's spec is kept in a file, in a plan, and at its destination."""
+    """Refuses secrets in a job's spec: it is kept in a file, in a plan, and in topics."""
     assert job.spec is not None
     if not job.needed:
         return
@@ -47,6 +48,7 @@ def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
 
 
 def _owned_by_others(job: DesiredJob, topology: str, known_jobs: DestinationJobs) -> Iterator[Diagnostic]:
+    """Refuses jobs and flows whose names another topology uses at the destination."""
     live = known_jobs.job(job.job.name)
     if live is not None and live.live and live.topology != topology:
         yield _refused(job_address(live.name), live.topology, job, "run by")

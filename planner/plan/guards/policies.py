@@ -24,6 +24,7 @@ UNLIMITED = frozenset({"retention.ms", "retention.bytes", "local.retention.ms", 
 def unmet_requirements(
     requirements: Iterable[Requirement], topics: Iterable[DesiredTopic], observed: Observed
 ) -> Iterator[Diagnostic]:
+    """Yields a refusal for each topic that fails a requirement."""
     rules = tuple(requirements)
     for topic in topics if rules else ():
         cluster = observed.reachable(topic.cluster)
@@ -43,7 +44,7 @@ def unmet_requirements(
 
 
 def value_of(subject: str, topic: DesiredTopic, cluster: ObservedCluster | None) -> str | None:
-    """What the topic will have: as declared, or as it is, or what the cluster gives. None: not known."""
+    """Returns the topic's value after the plan: declared, live or the cluster's default; None if unknown."""
     live = cluster.topics.get(topic.name) if cluster is not None else None
     match subject:
         case "partitions":
@@ -65,7 +66,10 @@ def _text(*values: int | str | None) -> str | None:
 
 
 def holds(rule: Requirement, found: str) -> bool:
-    """Numbers are compared as numbers, with -1 of a retention as no limit; words only for being the same."""
+    """Returns whether the value passes the requirement.
+
+    Numbers are compared as numbers, -1 of a retention means no limit, and words are compared for equality.
+    """
     left, right = _number(rule.subject, found), _number(rule.subject, rule.value)
     if left is not None and right is not None:
         return COMPARE[rule.operator](left, right)

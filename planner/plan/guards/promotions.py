@@ -1,4 +1,4 @@
-"""Topics that a flow promotes on their own: what must not be asked for, and what waits until it is done."""
+"""Guards of topics that a flow promotes on their own (`promoted`)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,6 +13,7 @@ from runtime.contract.spec.selection import NamePatterns
 
 
 def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnostic]:
+    """Yields refusals of promotions that can't be done or undone."""
     flows = {one.flow.name: one for one in desired.flows}
     for change in changes:
         known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
@@ -26,8 +27,10 @@ def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnost
 
 
 def _restarts(flow: Flow, change: Change) -> bool:
-    """With this very change: a file that is out of date may know an older restart_from, or way back. Whether
-    a flow that ended may come back is judged with its state.
+    """Returns whether the flow starts again with this very change.
+
+    An out-of-date file may name an older restart_from or reverse flow. Whether a flow that ended may come
+    back is decided with its state.
     """
     moved = {one.path: one.old for one in change.fields}
     flow_steps = flow.restart_from is not None and ("restart_from",) in moved
@@ -36,18 +39,20 @@ def _restarts(flow: Flow, change: Change) -> bool:
 
 
 def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
+    """Refuses to copy promoted topics again without a restart."""
     patterns = ", ".join(removed)
     return _refused(
         flow,
         f"its topics {patterns} were promoted, and can't become active",
         f"write {patterns} under promoted (if somebody did that and this file is older, bring it up to date);"
-        " from promoted a topic becomes active with its flow, over a promoted way back (repl failback) or"
+        " from promoted a topic becomes active with its flow, over a promoted reverse flow (repl failback) or"
         " with a new restart_from",
         "transition",
     )
 
 
 def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
+    """Yields refusals of newly promoted topics."""
     flow = known.flow
     if flow.state is FlowState.PAUSED:
         yield _refused(
@@ -81,6 +86,7 @@ def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
 
 
 def source_is_silent(flow: Flow) -> Diagnostic:
+    """Refuses a promotion while the source does not answer."""
     return _refused(
         flow,
         f"{flow.source_cluster} does not answer: what is left to copy there can't be copied",
@@ -90,7 +96,7 @@ def source_is_silent(flow: Flow) -> Diagnostic:
 
 
 def matches_nothing(pattern: str, topics: Sequence[str]) -> str:
-    """The way out: what was perhaps meant, else what there is."""
+    """Returns a hint for a pattern that matches no topic: a near name, or the topics that are copied."""
     close = nearest(pattern, topics)
     if close is not None:
         return f"did you mean {close}?"

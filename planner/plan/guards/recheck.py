@@ -1,7 +1,7 @@
-"""The guards and policies of a plan, held against the clusters once more before it is applied.
+"""Checks the guards and policies of a plan against the clusters once more before it is applied.
 
-They need nothing but the plan and what the clusters hold now, so a saved plan that lost its refusals, or that
-was made before an object was protected, is refused all the same.
+They need only the plan and the present state of the clusters. A saved plan is refused even if its refusals
+were removed, or if an object was protected after the plan was made.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ PARTITIONS, REPLICATION = "partitions", "replication"
 
 
 def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tuple[Diagnostic, ...]:
-    """Return every refusal. `remaining` are the steps that an earlier apply of this plan did not do."""
+    """Returns every refusal. `remaining` are the steps that an earlier apply of this plan did not do."""
     pinned = tuple(pinned_ids(plan.connections, observed))
     if pinned:
         return pinned
@@ -44,17 +44,17 @@ def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tupl
 
 
 def requirements(plan: Plan, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
-    """`policies.require`, for every topic that these steps leave as ours."""
+    """Yields the unmet `policies.require` of every topic that these steps register."""
     return unmet_requirements(plan.policies.require, _topics_after(tuple(steps)), observed)
 
 
 def required_keys(policies: Policies) -> frozenset[str]:
-    """The settings that must be read of a topic before its requirements can be judged."""
+    """Returns the settings of a topic that its requirements compare."""
     return frozenset(one.subject for one in policies.require) - {PARTITIONS, REPLICATION}
 
 
 def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:
-    """The topics as they will be, told by what is remembered of them."""
+    """Yields the topics as they will be, from their registry entries."""
     listed = tuple(steps)
     unset = {step.address: frozenset(step.unset) for step in listed if isinstance(step, AlterConfigs)}
     for step in listed:
@@ -76,7 +76,7 @@ def _number(entry: RegistryEntry, key: str) -> int | None:
 
 
 def _owned_by_others(topology: str, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
-    """Jobs and flows whose names another topology holds at the same cluster."""
+    """Yields refusals of jobs and flows whose names another topology uses at the same cluster."""
     found = destination_jobs(observed)
     told: set[tuple[Address, str]] = set()
     for step in steps:
@@ -104,7 +104,10 @@ def _owner(address: Address, known_jobs: DestinationJobs) -> str | None:
 
 
 def _other_launchers(steps: Collection[Step], observed: Observed) -> Iterator[Diagnostic]:
-    """A job is stopped by the launcher that started it: another one might stop something else."""
+    """Yields an error where a job was started by another launcher than the plan's.
+
+    A job is stopped by the launcher that started it: another one might stop another job.
+    """
     found = destination_jobs(observed)
     launched = {one.id for one in steps if isinstance(one, LaunchJob)}
     for step in steps:
@@ -117,9 +120,9 @@ def _other_launchers(steps: Collection[Step], observed: Observed) -> Iterator[Di
 
 
 def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
-    """What is shown as the present state of jobs and flows is what they run by.
+    """Yields an error where a plan shows another present state of a job or flow than it runs by.
 
-    Otherwise a field that a plan shows as unchanged could change: `before` would name the new value.
+    Otherwise a forged `before` could hide that a field changes.
     """
     found = destination_jobs(observed)
     changes = {change.address: change for change in plan.changes}
@@ -148,6 +151,7 @@ def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
 
 
 def _shows(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:
+    """Returns whether the shown values are the present state."""
     return all(key in shown and same_value(shown[key], value) for key, value in state.items())
 
 

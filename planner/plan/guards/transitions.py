@@ -1,4 +1,4 @@
-"""Which states of a flow may follow which. A failover is never undone by a file that is out of date."""
+"""Which states of a flow may follow which. An out-of-date file never undoes a failover."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -21,6 +21,7 @@ NEXT = {
 
 
 def transitions(changes: Sequence[Change], topology: Topology, observed: Observed) -> Iterator[Diagnostic]:
+    """Yields a refusal for each flow that can't change to its new state."""
     states = dict(_states(changes))
     for change in changes:
         flow = topology.flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
@@ -49,13 +50,14 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
 
 
 def _before(change: Change) -> FlowState | None:
+    """Returns the flow's state before the change; None if the state does not change."""
     if change.action not in (Action.UPDATE, Action.REPLACE):
         return None
     return next((FlowState(str(one.old)) for one in change.fields if one.path == ("state",)), None)
 
 
 def _ends_and_moves(change: Change, before: FlowState, flow: Flow) -> Diagnostic:
-    """The ledger that tells how it ended is not where it goes."""
+    """Refuses to end a flow and move it in one plan: the ledger of its end stays at the old destination."""
     old = next((str(one.old) for one in change.fields if one.path == ("to",)), "")
     return error(
         f"was {before.value} at {old}, and can't become {flow.state.value} at {flow.destination_cluster}",
@@ -70,15 +72,17 @@ def _ends_and_moves(change: Change, before: FlowState, flow: Flow) -> Diagnostic
 
 
 def _states(changes: Iterable[Change]) -> Iterator[tuple[str, FlowState]]:
-    """Of the flows as they are now."""
+    """Yields the flows with their present states."""
     for change in changes:
         if change.address.kind is Kind.FLOW and change.before is not None:
             yield change.address.name, FlowState(str(change.before["state"]))
 
 
 def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState], observed: Observed) -> bool:
-    """Its opposite ended, or is promoted home with this plan, after it had begun where this flow ended. That
-    it did so is told by the ledgers alone: a file that knows an older end of it looks the same.
+    """Returns whether the flow may run again because its opposite ended.
+
+    The opposite must have started where this flow ended. Only the ledgers tell that: an out-of-date file
+    looks the same.
     """
     opposite = opposite_of(flow, topology)
     before = states.get(opposite.name) if opposite is not None else None
@@ -96,16 +100,16 @@ def _generation(flow: Flow, observed: Observed) -> Generation | None:
 
 
 def may_follow(state: FlowState) -> str:
-    """The legal ways on from a state, for people."""
-    legal = NEXT.get(state, "active, over a promoted way back (repl failback) or with restart_from")
+    """Returns the legal next states of a state, as a clause."""
+    legal = NEXT.get(state, "active, over a promoted reverse flow (repl failback) or with restart_from")
     return f"from {state.value} a flow becomes {legal}"
 
 
 def _way_out(before: FlowState, flow: Flow) -> str:
-    """From a running state everything is legal, so this speaks of flows that ended."""
+    """Returns the hint for a flow that ended. From a running state every transition is legal."""
     stay = f"write state: {before.value} (if somebody did that and this file is older, bring it up to date)"
     back = (
-        "from there a flow becomes active again over a promoted way back"
+        "from there a flow becomes active again over a promoted reverse flow"
         f" (repl failback {flow.source_cluster}, then --switch) or with a new restart_from"
     )
     return f"{stay}; {back}" if flow.state in RUNNING else f"{stay}; {back} only"
@@ -114,7 +118,11 @@ def _way_out(before: FlowState, flow: Flow) -> str:
 def changes_of_silent_sources(
     desired: Desired, observed: Observed, changes: Sequence[Change]
 ) -> Iterator[Change]:
-    """What would change, for the guards alone."""
+    """Yields what would change for flows whose source does not answer, for the guards alone.
+
+    Nothing is planned for these flows, but their job gets the new spec. An out-of-date file is refused here
+    too: otherwise it would undo a failover as soon as the source answers again.
+    """
     unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
     found = destination_jobs(observed)
     for job, destination in wanted_jobs(desired):

@@ -1,1 +1,1 @@
-"""Pure: changes become ordered steps, the whole instruction for apply."""
+"""Pure: turns changes into ordered steps, the whole instruction for apply."""

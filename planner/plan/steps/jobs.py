@@ -1,4 +1,4 @@
-"""Changes of flows and jobs → steps: launch, reconfigure, stop, and what the registry then remembers."""
+"""Turns changes of flows and jobs into steps: launch, reconfigure, stop, and registry entries."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ from runtime.contract.spec.jobspec import JobSpec
 def job_steps(
     changes: Sequence[Change], desired: Desired, observed: Observed, others: Sequence[Step]
 ) -> tuple[Step, ...]:
-    """`others` are the steps of topics and ACLs: what a job copies into is there before the job."""
+    """Returns the steps of all jobs. `others` are the steps of topics and ACLs, which go before a job."""
     found = destination_jobs(observed)
     by_address = {change.address: change for change in changes}
     steps: list[JobStep] = []
@@ -67,6 +67,7 @@ def _job_steps(
     others: Sequence[Step],
     flow_changes: Mapping[Address, Change],
 ) -> Iterator[JobStep]:
+    """Yields the steps of one desired job."""
     name, cluster, address = job.job.name, spec.destination, job.address
     text = jobspec.encode(spec).decode()
     needs = _needed_steps(spec, desired, others)
@@ -76,7 +77,7 @@ def _job_steps(
         case Action.CREATE:
             yield LaunchJob(f"launch:{address}", address, cluster, name, text, needs, topics)
         case Action.REPLACE:
-            # One that moves here has nothing to stop here.
+            # A job that moves to this cluster has nothing to stop here.
             stop = StopJob(
                 f"stop:{address}", address, cluster, name, needs, launch_that_runs(known_jobs, name)
             )
@@ -86,8 +87,8 @@ def _job_steps(
             spec_text = _spec_to_send(spec, known_jobs)
             yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, spec_text, needs, topics)
         case Action.DELETE if known_jobs.job_entry(name) is not None or known_jobs.runs(name):
-            # Its flows end in order, and their ledger says so, before the job goes: by the one that runs, or
-            # by a new one that does nothing else.
+            # The flows end in order, in the ledger, before the job stops: in the running job, or in a new job
+            # that does nothing else.
             last: tuple[JobStep, ...] = ()
             if known_jobs.runs(name):
                 spec_text = jobspec.encode(_as_running_job_knows(spec, known_jobs)).decode()
@@ -113,9 +114,9 @@ def _job_steps(
 
 
 def _as_running_job_knows(spec: JobSpec, known_jobs: DestinationJobs) -> JobSpec:
-    """The spec with clusters as the running job reaches them, which is all that it takes over before it ends.
+    """Returns the spec with the clusters of the running job, which is all that it takes over before it ends.
 
-    A flow from a cluster that it does not know was never copied by it: nothing of that flow is to be ended.
+    The job never copied a flow from a cluster that it does not know, so such a flow needs no end.
     """
     live = known_jobs.job(spec.job)
     if live is None or live.spec is None:
@@ -127,7 +128,7 @@ def _as_running_job_knows(spec: JobSpec, known_jobs: DestinationJobs) -> JobSpec
 
 
 def _ends(change: Change | None) -> bool:
-    """It is promoted or failed over by this plan."""
+    """Returns whether this plan promotes the flow or fails it over."""
     return (
         change is not None
         and change.action is Action.UPDATE
@@ -136,19 +137,20 @@ def _ends(change: Change | None) -> bool:
 
 
 def _launch_to_stop(before: Sequence[JobStep], spec: JobSpec, known_jobs: DestinationJobs, job: str) -> str:
-    """The launcher that the job to stop was started by."""
+    """Returns how the job that is to be stopped was started."""
     if any(isinstance(one, LaunchJob) for one in before):
         return msgspec.json.encode(spec.launch).decode()
     return launch_that_runs(known_jobs, job)
 
 
 def _spec_changed(spec: JobSpec, known_jobs: DestinationJobs) -> bool:
+    """Returns whether the running job has to be given a new spec."""
     live = known_jobs.job(spec.job)
     return live is not None and live.spec != with_files_of(live.spec, spec)
 
 
 def _spec_to_send(spec: JobSpec, known_jobs: DestinationJobs) -> str:
-    """Returns the spec for a job that runs: it keeps the paths that exist on its machine."""
+    """Returns the spec for a running job: it keeps the paths that exist on its machine."""
     live = known_jobs.job(spec.job)
     return jobspec.encode(with_files_of(live.spec if live is not None else None, spec)).decode()
 
@@ -158,7 +160,7 @@ def _copied(flow: DesiredFlow | None) -> int:
 
 
 def _needed_steps(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tuple[str, ...]:
-    """The topics at both ends of its flows, and every ACL there: settings come before data."""
+    """Returns the steps before a job: the topics at both ends of its flows, and every ACL there."""
     own = {flow.name for flow in spec.flows}
     addresses: set[Address] = set()
     for one in desired.flows:
@@ -186,6 +188,7 @@ def _job_registry_steps(
     known_jobs: DestinationJobs,
     topology: str,
 ) -> Iterator[Step]:
+    """Yields the step that registers or disowns a job."""
     needs = tuple(step.id for step in own if change.action is not Action.CREATE)
     if change.action is Action.DELETE:
         if known_jobs.job_entry(job.job.name) is not None:
@@ -196,8 +199,9 @@ def _job_registry_steps(
 
 
 def _own_before_launch(steps: Sequence[JobStep], registry_steps: Sequence[Step]) -> list[JobStep]:
-    """A job is this topology's before it begins: an apply that is cut short leaves none that a later plan, or
-    destroy, does not know of.
+    """Makes a launch wait for the job's registry entry.
+
+    An apply that is cut short then leaves no job that a later plan, or destroy, does not know.
     """
     known = {one.address: one.id for one in registry_steps if isinstance(one, Own)}
     return [
@@ -215,7 +219,7 @@ def _flow_registry_steps(
     own: Sequence[JobStep],
     topology: str,
 ) -> Iterator[Step]:
-    """A flow is remembered once its job has it."""
+    """Yields the steps that register flows, after their job has them."""
     for flow in spec.flows:
         address = flow_address(flow.name)
         change = by_address.get(address)
@@ -226,10 +230,10 @@ def _flow_registry_steps(
 
 
 def _start_reversed_flows_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
-    """A flow that comes back begins where its opposite ended, so the job that ends the opposite goes first.
+    """Makes a job that starts a flow wait for the job that ends the opposite flow.
 
-    Where jobs wait for each other in a ring none can be the first: those are told at the same time. Nothing
-    is lost by that: a driver starts a flow that comes back only once its opposite ended by the ledger.
+    Jobs that wait for each other in a ring are reconfigured at the same time. That loses nothing: a driver
+    starts such a flow only after its opposite ended by the ledger.
     """
     by_job: dict[str, list[JobStep]] = {}
     for step in steps:
@@ -247,7 +251,7 @@ def _start_reversed_flows_last(steps: Sequence[JobStep], desired: Desired) -> It
 
 
 def _reversal_order(desired: Desired) -> dict[str, set[str]]:
-    """For each job the jobs that end a flow whose opposite comes back in it."""
+    """Returns, for each job, the jobs that end the opposite of a flow which starts in it."""
     jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
     flows = {one.flow.name: one.flow for one in desired.flows}
     reversal_order: dict[str, set[str]] = {}
@@ -262,7 +266,7 @@ def _reversal_order(desired: Desired) -> dict[str, set[str]]:
 
 
 def _waiting_jobs(by_job: Mapping[str, Sequence[JobStep]]) -> dict[str, set[str]]:
-    """For each job those whose steps its own steps need already."""
+    """Returns, for each job, the jobs whose steps its own steps need already."""
     owner = {step.id: job for job, steps in by_job.items() for step in steps}
     return {
         job: {owner[need] for step in steps for need in step.needs if need in owner} - {job}

@@ -1,4 +1,4 @@
-"""What ends at a destination: jobs that nothing names there any more are stopped, their flows forgotten."""
+"""Stops jobs that are no longer desired at a destination, and disowns their flows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ IDLE = (Action.NO_OP, Action.UNKNOWN)
 
 
 def launch_that_runs(known_jobs: DestinationJobs, job: str) -> str:
-    """How the job that runs was started: as it says, else as it was recorded."""
+    """Returns how the running job was started: as it reports, else as the registry recorded it."""
     live = known_jobs.job(job)
     if live is not None and live.spec is not None:
         return msgspec.json.encode(live.spec.launch).decode()
@@ -28,7 +28,10 @@ def launch_that_runs(known_jobs: DestinationJobs, job: str) -> str:
 def jobs_to_stop(
     by_address: Mapping[Address, Change], desired: Desired, found: Mapping[str, DestinationJobs]
 ) -> tuple[list[StopJob], list[Step]]:
-    """Also those that only move: they have another destination now, or several held them."""
+    """Returns the stops and registry steps of jobs and flows that leave a destination.
+
+    Jobs that only move to another destination are among them.
+    """
     wanted = _destinations(desired)
     stops: list[StopJob] = []
     registry_steps: list[Step] = []
@@ -38,7 +41,7 @@ def jobs_to_stop(
             change = by_address.get(address)
             if wanted.get(address) == cluster or change is None or change.action in IDLE:
                 continue
-            # The plain name is that of the step where it is wanted, or of the first where it is not.
+            # The plain name belongs to the step where the object is desired, or to the first one.
             name = f"{address}@{cluster}" if address in named else str(address)
             named.add(address)
             needs = tuple(_steps_that_release(address, known_jobs))
@@ -47,7 +50,7 @@ def jobs_to_stop(
                 stops.append(StopJob(f"stop:{name}", address, cluster, address.name, (), launch))
                 needs = (f"stop:{name}",)
             if address in known_jobs.entries:
-                # It is written down somewhere at any moment.
+                # The object is registered somewhere at any moment.
                 needs = (*needs, f"own:{address}")
                 registry_steps.append(Disown(f"disown:{name}", address, cluster, desired.topology, needs))
     return stops, registry_steps
@@ -63,7 +66,7 @@ def _destinations(desired: Desired) -> dict[Address, str]:
 
 
 def _steps_that_release(address: Address, known_jobs: DestinationJobs) -> Iterator[str]:
-    """The steps after which the flow's job has it no more; one that is not planned is no need."""
+    """Yields the ids of steps after which the flow's job no longer has it. They may not be planned."""
     entry = known_jobs.entries.get(address)
     job = entry.spec.get(JOB, "") if entry is not None else ""
     here = job_address(job)
@@ -73,8 +76,9 @@ def _steps_that_release(address: Address, known_jobs: DestinationJobs) -> Iterat
 def stops_before_starts(
     steps: Sequence[JobStep], stops: Sequence[StopJob], desired: Desired, found: Mapping[str, DestinationJobs]
 ) -> Iterator[JobStep]:
-    """A flow that moves leaves its old job before another one takes it over (R3), and a job that moves ends
-    where it was before it begins elsewhere.
+    """Makes a flow leave its old job before another job takes it over (R3).
+
+    A job that moves ends at its old destination before it starts at the new one.
     """
     ends = {(one.cluster, one.job): one for one in (*steps, *stops) if not isinstance(one, LaunchJob)}
     moving = _jobs_moved_from(desired, found)
@@ -83,14 +87,14 @@ def stops_before_starts(
             yield step
             continue
         losing = [ends[old] for old in sorted(moving.get(step.job, ())) if old in ends]
-        # Of two that give to each other neither can be the first.
+        # Of two jobs that hand flows to each other, neither can go first.
         gives = any((step.cluster, step.job) in old for old in moving.values())
         more = [one.id for one in losing if not (gives and _waits_for_own_job(one))]
         yield replace(step, needs=(*step.needs, *more)) if more else step
 
 
 def _waits_for_own_job(step: JobStep) -> bool:
-    """For what its own job is told before."""
+    """Returns whether the step waits for an earlier step of its own job."""
     return not isinstance(step, StopJob) or any(
         need.startswith(("reconfigure:", "launch:")) for need in step.needs
     )
@@ -99,7 +103,7 @@ def _waits_for_own_job(step: JobStep) -> bool:
 def _jobs_moved_from(
     desired: Desired, found: Mapping[str, DestinationJobs]
 ) -> dict[str, set[tuple[str, str]]]:
-    """For each job those that it or its flows come from, each with its destination."""
+    """Returns, for each job, the jobs that it or its flows come from, with their destinations."""
     moving: dict[str, set[tuple[str, str]]] = {}
     for job in desired.jobs:
         if job.spec is None or job.spec.destination not in found:

@@ -1,4 +1,4 @@
-"""Changes → steps, in the order in which they must happen. A step's `needs` are steps that go before it."""
+"""Turns changes into steps in their order of execution. A step's `needs` are steps that go before it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ from planner.model.step import (
 )
 from planner.plan.steps.jobs import job_steps
 
-# What is added comes first and what is taken away last, so that a plan cut in the middle has lost nothing.
+# Additions come first and removals last, so that an interrupted plan has lost nothing.
 RANK: Mapping[type, int] = {
     kind: rank
     for rank, kind in enumerate(
@@ -54,6 +54,7 @@ RANK: Mapping[type, int] = {
 def make_steps(
     changes: Sequence[Change], desired: Desired, observed: Observed, owned: Mapping[Address, RegistryEntry]
 ) -> tuple[Step, ...]:
+    """Returns the steps of all changes, in order."""
     topics = {one.address: one for one in desired.topics}
     acls = {one.address: one for one in desired.acls}
     steps: list[Step] = []
@@ -78,7 +79,7 @@ def make_steps(
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """By kind and address, each after all that it needs."""
+    """Returns the steps by kind and address, each after everything that it needs."""
     ranked = sorted(steps, key=lambda step: (RANK[type(step)], step.id))
     placed: dict[str, None] = {}
     by_id = {step.id: step for step in ranked}
@@ -142,13 +143,16 @@ def _update(
         else:
             reassign = [replace(reassign[0], needs=(alter[0].id,))]
     if grow and reassign:
-        # New partitions take the replication of those there are, and a reassignment names only those.
+        # New partitions take the replication of existing ones, and a reassignment names existing ones only.
         grow = [replace(grow[0], needs=(reassign[0].id,))]
     return [*alter, *reassign, *grow]
 
 
 def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
-    """min.insync.replicas never stands above the replicas of any partition: those come first, and go last."""
+    """Returns whether replicas change before min.insync.replicas does.
+
+    min.insync.replicas must never exceed the number of replicas of any partition.
+    """
     wanted = topic.replication or 0
     if all(len(one) <= wanted for one in live.replicas):
         return True
@@ -174,7 +178,7 @@ def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster
 
 
 def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> list[AlterConfigs]:
-    """One step for all settings. Where it restores what a failback had lifted, its id says so."""
+    """Returns one step for all settings. Its id says if it restores limits that a failback lifted."""
     configs = [one for one in change.fields if one.path[0] == "config"]
     if not configs:
         return []
@@ -204,7 +208,7 @@ def _acl_steps(change: Change, acl: DesiredAcl, entry: RegistryEntry | None, top
     own = acl_entry(acl, topology, created=makes or ours)
     steps: list[Step] = []
     if makes and not ours:
-        # Only who made a rule takes it away again, and a rule does not tell who made it.
+        # A rule is deleted only by the topology that made it, and the rule itself does not name it.
         steps.append(Own(f"announce:{address}", address, cluster, announced(own)))
     if makes:
         needs = tuple(one.id for one in steps)
@@ -233,10 +237,11 @@ def _removal_steps(change: Change, entry: RegistryEntry, cluster: ObservedCluste
 def wanted_replicas(
     replicas: Sequence[tuple[int, ...]], replication: int, brokers: Sequence[ObservedBroker]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """None where there are fewer live brokers than replicas wanted.
+    """Returns the new replicas of each partition; None if there are fewer live brokers than replicas.
 
-    As little as can be is moved: replicas that stay keep their place, the preferred leader stays first.
-    New ones go to the broker that holds fewest of this topic's, on a rack that has none yet if one is left.
+    As few replicas as possible move. Replicas that stay keep their place, and the preferred leader stays
+    first. A new replica goes to the broker with the fewest replicas of this topic, on an unused rack if one
+    is left.
     """
     if replication < 1 or replication > len(brokers):
         return None
@@ -261,13 +266,13 @@ def wanted_replicas(
 
 
 def remove_protection_last(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
-    """What keeps writers off a mirror goes once its flow has let go of it; not if that fails."""
+    """Makes the removal of a protecting ACL wait until its flow has released the mirror."""
     flow_steps = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
     return [_with_need(step, _flow_step(owned.get(step.address)), flow_steps) for step in steps]
 
 
 def restore_limits_last(steps: Sequence[Step]) -> list[Step]:
-    """Limits that a failback lifted are restored once its flow has ended; not if that fails."""
+    """Makes the restoring of lifted limits wait until the failback has ended."""
     ended: dict[str, list[str]] = {}
     for step in steps:
         if isinstance(step, Own) and step.address.kind is Kind.FLOW:
@@ -281,6 +286,7 @@ def restore_limits_last(steps: Sequence[Step]) -> list[Step]:
 
 
 def _flow_step(entry: RegistryEntry | None) -> str:
+    """Returns the id of the step that registers the end of the flow which made the entry."""
     flow = flow_of(entry) if entry is not None else None
     return f"own:{flow_address(flow)}" if flow is not None else ""
 

@@ -1,4 +1,4 @@
-"""`--target`: the changes of the named objects and of what those need."""
+"""`--target`: selects the changes of the named objects and of everything that they need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -19,7 +19,7 @@ def select(
     owned: Mapping[Address, RegistryEntry],
     topology: Topology,
 ) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
-    """All of them where nothing is targeted; else the targeted ones, with a note that the plan is partial."""
+    """Returns the targeted changes, with a note that the plan is partial; all of them without targets."""
     if not targets:
         return tuple(changes), ()
     needs = _needs(desired, owned, topology, changes)
@@ -65,8 +65,10 @@ def _with_needs(address: Address, needs: Mapping[Address, frozenset[Address]]) -
 def _needs(
     desired: Desired, owned: Mapping[Address, RegistryEntry], topology: Topology, changes: Iterable[Change]
 ) -> dict[Address, frozenset[Address]]:
-    """A job and its flows need each other, for it has one spec; a flow also the job that it leaves. A flow
-    needs its mirror topics and ACLs, a mirror topic its source if that is ours.
+    """Returns what each object needs.
+
+    A job and its flows need each other, since they share one spec. A flow also needs the job that it leaves,
+    its mirror topics and its ACLs. A mirror topic needs its source if this topology owns it.
     """
     needs: dict[Address, set[Address]] = {flow_address(name): set() for name in topology.flows}
     for topic in desired.topics:

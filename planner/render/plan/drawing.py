@@ -1,7 +1,7 @@
 """The topology as a drawing: clusters are boxes in layers, flows are arrows. Numbers only, no markup.
 
-Layers go from sources to destinations; an arrow that goes back, as in a two-way pair, lies beside the others.
-The same layers are laid out across (for a wide screen) or down (for a phone).
+Layers go from sources to destinations. An arrow in the opposite direction, as in a two-way pair, lies beside
+the others. The same layers are laid out across (for a wide screen) or down (for a phone).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +13,8 @@ from planner.model.plan import PlannedFlow
 
 @dataclass(frozen=True, slots=True)
 class Box:
+    """The rectangle of one cluster."""
+
     name: str
     x: float
     y: float
@@ -26,7 +28,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A cubic curve, and where its label stands."""
+    """The cubic curve of one flow, and the position of its label."""
 
     flow: PlannedFlow
     path: str
@@ -36,6 +38,8 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
+    """All boxes and arrows, and the size of the whole."""
+
     width: float
     height: float
     boxes: tuple[Box, ...]
@@ -44,7 +48,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """`along` is the direction from source to destination, `across` the other one."""
+    """Sizes and distances. `along` is the direction from source to destination, `across` the other one."""
 
     along: float  # a box's size
     across: float
@@ -66,6 +70,7 @@ Point = tuple[float, float]
 
 
 def draw(clusters: Iterable[str], flows: Sequence[PlannedFlow], measures: Measures) -> Drawing:
+    """Returns the drawing of these clusters and flows."""
     connected = frozenset(end for flow in flows for end in (flow.source_cluster, flow.destination_cluster))
     names = sorted({*clusters, *connected})
     layers = layers_of(names, [(flow.source_cluster, flow.destination_cluster) for flow in flows])
@@ -78,7 +83,10 @@ def draw(clusters: Iterable[str], flows: Sequence[PlannedFlow], measures: Measur
 
 
 def layers_of(names: Sequence[str], ends: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """The longest way to each from where nothing comes in, arrows that close a circle left out."""
+    """Returns each cluster's layer: its longest distance from a cluster without sources.
+
+    Arrows that close a loop are left out.
+    """
     following: dict[str, list[str]] = {name: [] for name in names}
     for source, destination in sorted(set(ends)):
         following[source].append(destination)
@@ -107,7 +115,9 @@ def layers_of(names: Sequence[str], ends: Iterable[tuple[str, str]]) -> dict[str
 
 
 def _places(layers: Mapping[str, int], connected: frozenset[str], measures: Measures) -> dict[str, Point]:
-    """The middle of each box as (along, across); every layer is centred, what no flow touches stands last."""
+    """Returns the middle of each box as (along, across). Layers are centred; unconnected
+    clusters come last.
+    """
     ordered = sorted(layers, key=lambda name: (layers[name], name not in connected, name))
     places: dict[str, Point] = {}
     for layer, members in groupby(ordered, key=lambda name: layers[name]):
@@ -119,7 +129,7 @@ def _places(layers: Mapping[str, int], connected: frozenset[str], measures: Meas
 
 
 def _beside(flows: Sequence[PlannedFlow], measures: Measures) -> list[tuple[PlannedFlow, float]]:
-    """Arrows between the same two clusters lie side by side, whichever way they go."""
+    """Returns the sideways distance of each arrow: arrows between the same clusters lie side by side."""
 
     def pair(flow: PlannedFlow) -> tuple[str, ...]:
         return tuple(sorted((flow.source_cluster, flow.destination_cluster)))
@@ -135,7 +145,7 @@ def _beside(flows: Sequence[PlannedFlow], measures: Measures) -> list[tuple[Plan
 
 
 def _curve(source: Point, destination: Point, beside: float, measures: Measures) -> tuple[Point, ...]:
-    """Start, two handles, end. One that passes other layers bows around them."""
+    """Returns start, two handles and end. A curve that passes other layers bends around them."""
     towards = 1 if destination[0] >= source[0] else -1
     step = measures.along + measures.gap_along
     passed = max(round(abs(destination[0] - source[0]) / step) - 1, 0)
@@ -143,7 +153,7 @@ def _curve(source: Point, destination: Point, beside: float, measures: Measures)
     reach = min(abs(beside), measures.across / 2 - 8)
     port = reach if beside > 0 else -reach
     if passed:
-        port = 0.2 * beside - measures.across / 2 + 14  # at the side that the bow is on
+        port = 0.2 * beside - measures.across / 2 + 14  # on the side of the bow
     start = (source[0] + towards * measures.along / 2, source[1] + port)
     end = (destination[0] - towards * measures.along / 2, destination[1] + port)
     handle = towards * max(abs(end[0] - start[0]) * 0.45, 30)
@@ -161,7 +171,7 @@ def _drawing(
     curves: Sequence[tuple[PlannedFlow, tuple[Point, ...]]],
     measures: Measures,
 ) -> Drawing:
-    """Everything moved so that nothing is left of or above the margin."""
+    """Moves everything right of and below the margin, and turns it if it is laid out downwards."""
     half_along, half_across = measures.along / 2, measures.across / 2
     middles = [_at_half(curve) for _, curve in curves]
     label_across = 78.0 if measures.down else 22.0

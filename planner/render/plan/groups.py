@@ -1,4 +1,4 @@
-"""Identical changes belong together: 214 topics that get the same retention are one thing to review."""
+"""Groups identical changes: 214 topics that get the same retention are one thing to review."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ARROW = "→"
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """Changes with the same action, of the same kind in the same cluster, with the same fields and reason."""
+    """Changes with the same action, kind, cluster, fields and reason."""
 
     action: Action
     kind: Kind
@@ -24,14 +24,14 @@ class ChangeGroup:
 
     @property
     def title(self) -> str:
-        """Its one address, or how many of what."""
+        """Returns the address of a single change, or a count such as `214 topics of dc2`."""
         if len(self.changes) == 1:
             return str(self.changes[0].address)
         where = f" of {self.cluster}" if self.cluster is not None else ""
         return plural(len(self.changes), self.kind.value) + where
 
     def moved(self) -> list[tuple[str, str]]:
-        """Each field by its name, with its value in words: `1d → 3d`."""
+        """Returns each field's name with its value in words: `1d → 3d`."""
         return [(field_name(one), self._value(one)) for one in self.fields]
 
     def _value(self, field: FieldChange) -> str:
@@ -43,10 +43,10 @@ class ChangeGroup:
 
 
 def grouped(changes: Iterable[Change]) -> list[ChangeGroup]:
-    """Destructive first, then the largest; what is alone comes by its address."""
+    """Returns the groups: destructive ones first, then the largest, then by address."""
     alike: dict[tuple[object, ...], list[Change]] = {}
     for one in changes:
-        # What an object loses is its own affair: destroyed objects are never heaped together.
+        # Destroyed objects are never grouped: each has its own data to lose.
         own = one.address if one.action in (Action.DELETE, Action.REPLACE) else None
         key = (one.action, one.address.kind, one.address.cluster, one.reason, one.fields, one.notes, own)
         alike.setdefault(key, []).append(one)

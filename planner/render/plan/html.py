@@ -1,4 +1,4 @@
-"""The plan as one page that needs nothing else: a drawing of the topology, the changes, a search."""
+"""The plan as one self-contained page: a drawing of the topology, the changes, and a search."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """A button above the changes: one action, how many objects it is about."""
+    """A button above the changes: one action and its number of objects."""
 
     name: str
     symbol: str
@@ -39,7 +39,7 @@ class ChangeFilter:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What stands in a cluster's box."""
+    """What a cluster's box shows."""
 
     id: str
     why_silent: str
@@ -47,6 +47,7 @@ class ClusterView:
 
 
 def html(plan: Plan) -> str:
+    """Returns the page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -77,7 +78,7 @@ def html(plan: Plan) -> str:
 
 
 def _showable(value: object) -> object:
-    """What a template writes: text without signs that a page would hide or turn round."""
+    """Escapes what a template writes: characters that a page would hide or reverse."""
     if isinstance(value, Markup):
         return Markup(one_line(value))  # noqa: S704 - escaped already; escapes hold no markup
     return one_line(value) if isinstance(value, str) else value
@@ -97,14 +98,14 @@ def _filters(plan: Plan) -> list[ChangeFilter]:
 
 
 def _drawings(plan: Plan) -> list[tuple[str, Drawing]]:
-    """The same topology twice: the page's style shows the one that fits."""
+    """Returns the topology in two layouts. The page's style shows the one that fits."""
     names = {*plan.connections, *plan.clusters, *_silent(plan)}
     layouts: list[tuple[str, Measures]] = [("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN)]
     return [(css, draw(names, plan.flows, measures)) for css, measures in layouts]
 
 
 def _silent(plan: Plan) -> dict[str, str]:
-    """Clusters that did not answer; what is unknown by an address is not one."""
+    """Returns the clusters that did not answer, without objects that are unknown by address."""
     return {name: why for name, why in plan.unknown.items() if "." not in name}
 
 

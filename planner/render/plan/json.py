@@ -1,4 +1,4 @@
-"""The plan in Terraform's vocabulary: stable, versioned, for machines."""
+"""The plan as JSON in Terraform's vocabulary: stable and versioned."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -28,7 +28,7 @@ ACTIONS: Mapping[Action, tuple[str, ...]] = {
 
 
 def json_text(plan: Plan, signature: str | None = None) -> str:
-    """`signature`: what is known of the signature of a saved plan."""
+    """Returns the plan as JSON text. `signature` is the result of checking a saved plan's signature."""
     tree = json_tree(plan)
     return as_json(tree if signature is None else {**tree, "signature": signature})
 
@@ -38,7 +38,7 @@ def as_json(tree: Any) -> str:
 
 
 def json_tree(plan: Plan) -> dict[str, Any]:
-    """`resource_changes` of a plan; of a drift they are `resource_drift`, for nothing will change."""
+    """Returns the plan as a tree: `resource_changes`, or `resource_drift` where nothing will change."""
     changes = [_change(one) for one in plan.changes]
     drift = plan.mode is Mode.DRIFT
     by_address = {one.address: one for one in plan.changes}
@@ -65,7 +65,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
 
 
 def _step(step: Step, change: Change | None) -> dict[str, Any]:
-    """With the reason of its change; a value that the broker keeps to itself is not shown here either."""
+    """Returns a step with the reason of its change. Sensitive values are masked."""
     tree: dict[str, Any] = plain(step)
     if change is None:
         return tree
@@ -76,7 +76,7 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
 
 
 def failure_tree(diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:
-    """What stands in the place of a plan that could not be made."""
+    """Returns the tree for a plan that could not be made."""
     return {
         "format_version": FORMAT_VERSION,
         "complete": False,

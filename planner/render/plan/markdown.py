@@ -1,4 +1,6 @@
-"""The plan as a comment on a pull request: destruction first, identical changes together, never too long."""
+"""The plan as a comment on a pull request: destructive changes first, identical ones grouped,
+limited length.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,7 +18,7 @@ HEAD_SHARE = 15_000  # of the limit, for diagnostics
 NAMES_SHARE = 2_000  # for the names of one group
 TEXT_SHARE = 1_000  # for one value, reason or message
 _MARKUP = re.compile(r"([\\`*_|~<>\[\]#@&!$])")
-# What GitHub links by itself: addresses, mail, mentions, issues and commits.
+# What GitHub links automatically: addresses, mail, mentions, issues and commits.
 _LINKED = re.compile(r"://|www\.|@|#\d|\bGH-\d|\b(?:mailto|xmpp):|\b[0-9a-f]{7,}\b", re.IGNORECASE)
 
 TITLES = {
@@ -36,7 +38,7 @@ DRIFT_TITLES = {
 
 
 def markdown(plan: Plan, limit: int = LIMIT) -> str:
-    """At most `limit` characters: the middle is cut, the summary never."""
+    """Returns at most `limit` characters. The middle is cut, never the summary."""
     head, blocks = _head(plan), _blocks(plan)
     tail = f"\n<sub>{_tail(plan)}</sub>\n"
     room = limit - len(head) - len(tail)
@@ -44,7 +46,7 @@ def markdown(plan: Plan, limit: int = LIMIT) -> str:
 
 
 def failed(diagnostics: Sequence[Diagnostic]) -> str:
-    """Where no plan could be made: what is wrong, as much of it as a comment holds."""
+    """Returns the comment for a plan that could not be made, with as many errors as fit."""
     errors = sum(one.severity is Severity.ERROR for one in diagnostics)
     head = f"### No plan could be made: {plural(errors, 'error')}\n\n"
     return head + _cut(_diagnostics(diagnostics), LIMIT - len(head), "repl plan")
@@ -62,7 +64,7 @@ def _head(plan: Plan) -> str:
 
 
 def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[str]:
-    """Errors, warnings, notes, in that order."""
+    """Returns errors, warnings and notes, in that order."""
     rank = list(Severity)
     mark = {Severity.ERROR: "❌", Severity.WARNING: "⚠️", Severity.NOTE: "ℹ️"}
     blocks = []
@@ -75,7 +77,7 @@ def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[str]:
 
 
 def _blocks(plan: Plan) -> list[str]:
-    """Each can stand or go as a whole."""
+    """Returns blocks of text. Each is kept or left out as a whole."""
     blocks: list[str] = []
     last: Action | None = None
     titles = TITLES | DRIFT_TITLES if plan.mode is Mode.DRIFT else TITLES
@@ -101,7 +103,7 @@ def _block(group: ChangeGroup, mode: Mode) -> str:
 
 
 def _names(group: ChangeGroup) -> str:
-    """As many as there is room for; the rest is counted."""
+    """Returns as many names as fit, and a count of the others."""
     shown: list[str] = []
     length = 0
     for change in group.changes:
@@ -121,8 +123,9 @@ def _tail(plan: Plan) -> str:
 
 
 def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") -> str:
-    """All of them, or those of the beginning and of the end with a line that says how many are missing, and
-    which command has the `whole`.
+    """Returns all blocks, or the first and last ones with a count of those left out between.
+
+    `whole` is the command that shows all of them.
     """
     if sum(map(len, blocks)) <= room:
         return "".join(blocks)
@@ -132,7 +135,7 @@ def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") ->
     last: list[str] = []
     front, back = 0, len(blocks) - 1
     while True:  # they are larger than the room, so one does not fit
-        at_front = sum(map(len, first)) <= 2 * sum(map(len, last))  # what comes first matters more
+        at_front = sum(map(len, first)) <= 2 * sum(map(len, last))  # the first blocks matter more
         block = blocks[front] if at_front else blocks[back]
         if len(block) > left:
             break
@@ -147,7 +150,7 @@ def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") ->
 
 
 def code(text: str) -> str:
-    """A code span that holds any text: its fence is longer than any run of backticks inside."""
+    """Returns a code span for any text: its fence is longer than any run of backticks inside."""
     flat = _flat(text)
     longest = max((len(run) for run in re.findall(r"`+", flat)), default=0)
     fence = "`" * (longest + 1)
@@ -156,10 +159,10 @@ def code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Plain words, whatever is in them: nothing of it is markup or a link, and it stays on its line.
+    """Returns plain words: nothing in them is markup or a link, and they stay on one line.
 
-    A backslash keeps a sign from being markup. It does not keep GitHub from linking what looks like an
-    address, a mention, an issue or a commit: such a word becomes a code span, in which nothing is linked.
+    A backslash keeps a character from being markup. It does not keep GitHub from linking an address, a
+    mention, an issue or a commit. Such a word becomes a code span, in which nothing is linked.
     """
     return " ".join(code(word) if _LINKED.search(word) else _plain(word) for word in _flat(text).split(" "))
 

@@ -1,4 +1,4 @@
-"""Pure text of what an apply will execute: the steps themselves, each with all that it does."""
+"""The steps that an apply will execute, as text: each with all that it does. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import assert_never
@@ -34,7 +34,7 @@ NOT_READABLE = "(not readable)"
 
 
 def steps_text(plan: Plan) -> Iterator[str]:
-    """Lines: the clusters that are written to, then every step in its order."""
+    """Yields the clusters that are written to, then every step in order."""
     written = sorted({step.cluster for step in plan.steps})
     yield f"{plan.topology}: repl executes {plural(len(plan.steps), 'step')}:"
     for name in written:
@@ -50,11 +50,12 @@ def steps_text(plan: Plan) -> Iterator[str]:
 
 
 def _hidden(change: Change | None) -> frozenset[str]:
-    """Settings whose values the broker keeps to itself."""
+    """Returns the settings whose values the broker never returns."""
     return frozenset(one.key for one in change.fields if one.sensitive) if change is not None else frozenset()
 
 
 def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
+    """Yields what a step does, in parts; empty ones are dropped."""
     match step:
         case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
             yield from _topic_details(step, hidden)
@@ -107,7 +108,10 @@ def _counts(replicas: tuple[tuple[int, ...], ...]) -> str:
 
 
 def _remembered(step: Own) -> Iterator[str]:
-    """What later plans go by. A flow's settings are here, for its job's spec has them in one text."""
+    """Yields what later plans read from the registry entry.
+
+    A flow's settings are shown here, since its job's spec holds them as one text.
+    """
     entry = step.entry
     if step.address.kind is Kind.FLOW:
         flow = recorded_flow(entry)

@@ -1,4 +1,4 @@
-"""The plan as a Terraform user expects it, line by line, so that a pager or `head` may stop it anywhere."""
+"""The plan as text in Terraform's style, line by line, so that a pager or `head` may stop it anywhere."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from planner.render.plan.words import (
     will,
 )
 
-NO_BREAK = "\x00"  # holds a symbol and the word after it together while a line is broken
+NO_BREAK = "\x00"  # keeps a symbol and the next word on one line
 MARKED = re.compile(r"(?:^|(?<= ))(-/\+|[-+~.#!?]) ")
 UNKNOWN_SHOWN = 10  # of one reason; the rest is counted
 
@@ -37,7 +37,7 @@ COLOUR = {
 
 
 def text(plan: Plan, *, width: int | None = None, colour: bool = False) -> Iterator[str]:
-    """Lines without their ends. `width` breaks long ones where a terminal is narrow; None leaves them."""
+    """Yields lines without line ends. `width` breaks long lines; None leaves them."""
     for line, style in _lines(plan):
         for broken in _broken(one_line(line), width):
             yield f"\x1b[{style}m{broken}\x1b[0m" if colour and style and broken else broken
@@ -128,7 +128,7 @@ def _diagnostic(one: Diagnostic) -> Iterator[Line]:
 
 
 def _state(plan: Plan) -> Iterator[Line]:
-    """What keeps the plan from being all there is, or from being applied."""
+    """Yields why the plan is not complete or can't be applied."""
     if plan.unknown:
         yield f"This plan is not complete: {', '.join(plan.unknown)} could not be read.", YELLOW
     errors = sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR)
@@ -137,7 +137,7 @@ def _state(plan: Plan) -> Iterator[Line]:
 
 
 def _broken(line: str, width: int | None) -> list[str]:
-    """At spaces, with what follows under the beginning of the words; a name longer than that stays whole."""
+    """Breaks a line at spaces and indents the rest under its first word. A long name stays whole."""
     if width is None or len(line) <= width:
         return [line]
     indent = len(line) - len(line.lstrip())

@@ -1,4 +1,4 @@
-"""The words of a plan: symbols, verbs, counts, and values as people read them. Every renderer uses these."""
+"""The vocabulary of a plan for every renderer: symbols, verbs, counts and readable values."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ UNKNOWN_AFTER = "the cluster's own"
 
 
 def will(action: Action) -> str:
-    """What will happen to it, after its address."""
+    """Returns what will happen to an object, to follow its address."""
     match action:
         case Action.CREATE:
             return "will be created"
@@ -60,7 +60,7 @@ def will(action: Action) -> str:
 
 
 def has(action: Action) -> str:
-    """What happened to it outside the topology."""
+    """Returns what happened to an object outside the topology."""
     match action:
         case Action.DELETE:
             return "was deleted"
@@ -73,12 +73,14 @@ def has(action: Action) -> str:
 
 
 def shown_changes(plan: Plan) -> tuple[Change, ...]:
-    """Less those that nothing happens to."""
+    """Returns the changes without objects that stay as they are."""
     return tuple(one for one in plan.changes if one.action is not Action.NO_OP or one.adopted)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSummary:
+    """How many objects are added, changed, destroyed, adopted, forgotten and unknown."""
+
     add: int = 0
     change: int = 0
     destroy: int = 0
@@ -88,7 +90,7 @@ class ChangeSummary:
 
     @staticmethod
     def of(changes: Iterable[Change]) -> "ChangeSummary":
-        """A replacement is both; what is adopted and changed besides counts as changed."""
+        """Counts the changes. A replacement counts as added and destroyed, a changed adoption as changed."""
         counted: Counter[str] = Counter()
         for one in changes:
             match one.action:
@@ -113,7 +115,7 @@ class ChangeSummary:
 
 
 def summary_line(plan: Plan) -> str:
-    """`Plan: 3 to add, 1 to change, 0 to destroy.`, or that there is nothing."""
+    """Returns `Plan: 3 to add, 1 to change, 0 to destroy.`, or a sentence that nothing changes."""
     counted = ChangeSummary.of(plan.changes)
     if plan.mode is Mode.DRIFT:
         return _drift_line(plan, counted)
@@ -141,12 +143,12 @@ def _drift_line(plan: Plan, counted: ChangeSummary) -> str:
 
 
 def field_name(field: FieldChange) -> str:
-    """`retention.ms`, also where only what is remembered of it moves."""
+    """Returns `retention.ms`, also for a field whose registered value alone changes."""
     return field.key.removeprefix("config.") if field.path[0] == "recorded" else field.key
 
 
 def value_text(field: FieldChange, value: Value) -> str:
-    """As people read it; None is the cluster's own value, named where it is known and says something."""
+    """Returns a readable value. None is the cluster's own value, which is named if it differs."""
     name = field_name(field)
     if value is None:
         if field.path[0] == "recorded":
@@ -162,7 +164,7 @@ def value_text(field: FieldChange, value: Value) -> str:
 
 
 def created_text(field: FieldChange) -> str:
-    """A value of a new object; what is not declared is only known to the cluster."""
+    """Returns the value of a new object. The cluster chooses a value that is not declared."""
     if field.new is None:
         own = f": {field.inherited}" if field.inherited is not None else ""
         return f"({UNKNOWN_AFTER}{own})"
@@ -170,9 +172,10 @@ def created_text(field: FieldChange) -> str:
 
 
 def moves(field: FieldChange) -> bool:
-    """Whether its value changes; a value that is only remembered from now on does not."""
+    """Returns whether the field's value changes. A value that is only registered does not count."""
     return field.path[0] != "recorded" or field_name(field) in ("protect", "on_remove")
 
 
 def plural(count: int, word: str) -> str:
+    """Returns `1 topic` or `1,234 topics`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -1,1 +1,1 @@
-"""Pure: what the reading commands print, as text and as JSON. One module for each command."""
+"""Pure: the output of commands, as text and as JSON. One module for each command."""

@@ -1,4 +1,4 @@
-"""`repl clients` as people read it: topics × who consumes, topics × who produces. Pure."""
+"""The output of `repl clients`: the topics with their consumers and producers. Pure."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ _PRODUCERS = (
 
 
 def screen(seen: ClientsView, width: int | None) -> Iterator[Text]:
+    """Yields the lines of the screen."""
     yield Text.assemble((seen.cluster, "bold"), f": cluster id {seen.cluster_id}")
     consumers = [_consumer(topic, one) for topic in seen.topics for one in topic.consumers]
     producers = [row for topic in seen.topics for row in _producers(topic, seen.at_ms)]
@@ -67,7 +68,7 @@ def _consumer(topic: TopicClients, one: ConsumerGroupView) -> Row:
 
 
 def _producers(topic: TopicClients, now_ms: int) -> Iterator[Row]:
-    """A flow writes with several ids: they are one line."""
+    """Yields a topic's producers. The producer ids of a flow are one line."""
     flows: dict[str, list[ProducerView]] = {}
     others: list[ProducerView] = []
     for one in topic.producers:
@@ -98,7 +99,7 @@ def _producer(topic: str, name: Cell, some: Sequence[ProducerView], now_ms: int)
 
 
 def _few(numbers: Sequence[int], most: int = 6) -> str:
-    """`0, 1, 2`, or `0-11` where they are neighbours."""
+    """Returns `0, 1, 2`, or `0-11` for a range."""
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{numbers[0]}-{numbers[-1]}"
     more = f", … {len(numbers) - most} more" if len(numbers) > most else ""

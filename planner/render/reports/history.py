@@ -13,16 +13,17 @@ FORMAT_VERSION = 1
 
 
 def when(at_ms: int) -> str:
+    """Returns the time in UTC: `2026-11-21T04:26:18Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
 
 
 def ended(applied: ApplyRecord) -> str:
-    """An apply without an end is running, or was killed; the clusters do not know which."""
+    """Returns the result. An apply without one still runs or was killed; the clusters can't tell which."""
     return applied.result or "not finished"
 
 
 def counts(applied: ApplyRecord) -> dict[str, int]:
-    """Steps by their result; those nobody heard of again were not started."""
+    """Returns the number of steps by result. A step without a record was not started."""
     told = Counter(outcome.result for outcome in applied.outcomes.values())
     if unknown := applied.total - sum(told.values()):
         told["not started"] += unknown
@@ -30,7 +31,7 @@ def counts(applied: ApplyRecord) -> dict[str, int]:
 
 
 def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
-    """The newest first: id, when, who, topology, result, steps, commit."""
+    """Returns the newest apply first: id, time, user, topology, mode, result, steps and commit."""
     return [
         tuple(
             map(
@@ -52,6 +53,7 @@ def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
 
 
 def one_text(applied: ApplyRecord) -> str:
+    """Returns one apply with all its steps."""
     lines = [
         f"{applied.id}  {ended(applied)}",
         f"  topology  {applied.topology} ({applied.mode})",

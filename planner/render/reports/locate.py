@@ -1,4 +1,4 @@
-"""Where a record is on the other side, in a sentence and as JSON."""
+"""The output of `repl locate`: where a record is on the other side, as a sentence and as JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 
 
 def as_text(located: LocatedRecord) -> str:
+    """Returns the sentence."""
     here = f"{located.topic}-{located.partition} at {located.cluster}"
     there = f"{located.other_topic}-{located.partition} at {located.other_cluster}"
     record = f"offset {located.offset} of {here}"

@@ -1,4 +1,4 @@
-"""What a failover costs, as text: a line a flow."""
+"""What a failover loses, as text: a line for each flow and group."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from runtime.contract.views.loss_view import FlowLoss, GroupLoss, GroupTopics
 
 
 def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:
+    """Yields a line for each flow: the records and the time that it is behind."""
     longest = max((len(one.flow) for one in losses), default=0)
     for one in losses:
         style = "" if one.records == 0 else "yellow"
@@ -42,7 +43,7 @@ def _unheard(one: FlowLoss) -> str:
 
 
 def _older(one: FlowLoss) -> str:
-    """Partitions that had stopped before: what came there since is not counted."""
+    """Returns the partitions that stopped earlier: later records in them are not counted."""
     told = [
         f"{each.topic}-{each.partition} as of {moment(each.as_of_ms)} ({each.why})"
         for each in one.older_partitions
@@ -66,7 +67,7 @@ _GROUPS = (
 
 
 def group_lines(groups: Sequence[GroupLoss], width: int | None) -> Iterator[Text]:
-    """By partitions."""
+    """Yields what happens to each consumer group, in numbers of partitions."""
     if not groups:
         yield Text("  No group committed anything on their topics.")
         return
@@ -104,8 +105,8 @@ def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
 
 
 def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:
-    """`jobs` with whether they run: one that does not is started first."""
+    """Returns how long the failover takes. `jobs` has whether each job runs; one that does not is started."""
     started = [name for name, up in jobs if not up]
     if not started:
-        return "It takes about 15 s: its jobs run, and are told."
+        return "It takes about 15 s: the jobs run, and are reconfigured."
     return f"It takes about 30 s: {', '.join(started)} must be started to end the flows."

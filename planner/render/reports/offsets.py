@@ -1,4 +1,4 @@
-"""A group at both sides of a flow, as text and as JSON."""
+"""The output of `repl offsets`: a group at both sides of a flow, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_MEMBERS = ("", "Empty", "Dead")
 
 
 def screen(seen: GroupOffsetsView, width: int | None) -> Iterator[Text]:
-    """`width` of None is as wide as it takes."""
+    """Yields the lines of the screen. Without a `width` it is as wide as needed."""
     yield Text(
         f"{seen.group} over {seen.flow}: {seen.source_cluster} → {seen.destination_cluster}", style="bold"
     )

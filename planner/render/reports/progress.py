@@ -1,4 +1,4 @@
-"""Pure text of an apply under way and of its end: a line a step for people, an event a line for programs."""
+"""The progress and the end of an apply: a line for each step, an event for each line of JSON. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,9 @@ _PAST = {
 
 
 def shown(plan: Plan) -> frozenset[str]:
-    """The steps worth a line. Bookkeeping has one only where it is all that happens to an object."""
+    """Returns the steps that get a line. A registry step has one only if nothing else happens
+    to its object.
+    """
     worked_on = {step.address for step in plan.steps if not isinstance(step, Own | Disown)}
     return frozenset(
         step.id for step in plan.steps if not isinstance(step, Own | Disown) or step.address not in worked_on
@@ -40,7 +42,7 @@ def shown(plan: Plan) -> frozenset[str]:
 
 
 def begun(step: Step) -> str:
-    """`job.dc2: launching ...`."""
+    """Returns the line for a step that takes long: `job.dc2: launching ...`."""
     match step:
         case LaunchJob():
             return f"{step.address}: launching ..."
@@ -49,11 +51,11 @@ def begun(step: Step) -> str:
         case Reassign():
             return f"{step.address}: moving replicas ..."
         case _:
-            return f"{step.address}: being told ..."
+            return f"{step.address}: updating ..."
 
 
 def line(outcome: StepOutcome) -> str:
-    """`topic.dc2.orders: created (0.4 s)`."""
+    """Returns the line for a step that ended: `topic.dc2.orders: created (0.4 s)`."""
     word = verb(outcome.step)
     match outcome.result:
         case Result.DONE:
@@ -67,6 +69,7 @@ def line(outcome: StepOutcome) -> str:
 
 
 def event(outcome: StepOutcome) -> dict[str, Any]:
+    """Returns the JSON event of a step that ended."""
     return {
         "version": EVENT_VERSION,
         "event": "step",
@@ -80,13 +83,14 @@ def event(outcome: StepOutcome) -> dict[str, Any]:
 
 
 def complete(plan: Plan, summary: ApplySummary, waits: Sequence[PartitionWaits] = ()) -> bool:
-    """Every step is done, none is missing because something could not be read, and no partition waits."""
+    """Returns whether every step is done, everything could be read, and no partition waits."""
     return summary.complete and plan.complete and not waits
 
 
 def finished_event(
     plan: Plan, summary: ApplySummary, apply_id: str | None, waits: Sequence[PartitionWaits] = ()
 ) -> dict[str, Any]:
+    """Returns the JSON event of the apply's end."""
     counts = counted(plan, summary)
     results = Counter(outcome.result.value.replace(" ", "_") for outcome in summary.outcomes.values())
     return {
@@ -116,7 +120,7 @@ _COUNTED_AS = {
 
 
 def counted(plan: Plan, summary: ApplySummary) -> Mapping[str, int]:
-    """Objects whose every step is done, by what happened to them."""
+    """Returns the number of objects whose every step is done, by what happened to them."""
     done = _done(summary.outcomes.values())
     counts: Counter[str] = Counter()
     for change in plan.changes:
@@ -143,7 +147,7 @@ def _done(outcomes: Iterable[StepOutcome]) -> dict[Address, bool]:
 
 
 def closing(plan: Plan, summary: ApplySummary, command: str, waits: Sequence[PartitionWaits] = ()) -> str:
-    """The last screen: what was done, and otherwise what was not, why, and the command that finishes it."""
+    """Returns the last screen: what was done, what was not and why, and the command that finishes it."""
     counts = counted(plan, summary)
     resources = (
         f"Resources: {counts['added']} added, {counts['changed']} changed, {counts['destroyed']} destroyed."
@@ -173,7 +177,7 @@ def closing(plan: Plan, summary: ApplySummary, command: str, waits: Sequence[Par
 
 
 def _waiting(waits: Sequence[PartitionWaits]) -> list[str]:
-    """What no apply goes on with by itself, and the next step for it."""
+    """Returns the partitions that wait for a decision, with the next step for each."""
     lines = ["", f"Partitions that wait for a decision ({len(waits)}):"] if waits else []
     for (flow, state, step), found in by_step(waits):
         named = few([f"{one.topic}-{one.partition}" for one in found])

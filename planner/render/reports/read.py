@@ -1,4 +1,4 @@
-"""`repl read` as people read it: bytes are shown safely, whatever they hold. Pure."""
+"""The output of `repl read`: any bytes are shown safely. Pure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from runtime.contract.views.records_view import (
 )
 
 SHORT = 500  # characters of a value; all of them with --full
-_HEX = 64  # bytes of what is no text
+_HEX = 64  # bytes that are not text
 _DIM, _NAME, _NATIVE = "dim", "bold", "green"
 TEXTUAL = frozenset("\t")
 
 
 def text_of(value: bytes) -> str | None:
-    """As text, where it is text that a terminal may be given: no control characters."""
+    """Returns the bytes as text if a terminal may show it; None for control characters and other bytes."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -36,7 +36,7 @@ def text_of(value: bytes) -> str | None:
 
 
 def shown(value: bytes | None, limit: int | None = SHORT) -> str:
-    """One line: `"text"` as it is, `0x…` where it is none, `null`."""
+    """Returns one line: text as it is, `0x…` for other bytes, `null` for none."""
     if value is None:
         return "null"
     text = text_of(value)
@@ -51,7 +51,7 @@ def shown(value: bytes | None, limit: int | None = SHORT) -> str:
 
 
 def moment(ms: int | None) -> str:
-    """With milliseconds: records are compared by them."""
+    """Returns a time with milliseconds, to compare records."""
     from datetime import UTC, datetime
 
     if ms is None:
@@ -63,6 +63,7 @@ def moment(ms: int | None) -> str:
 
 
 def records_screen(seen: RecordsView, *, full: bool = False) -> Iterator[Text]:
+    """Yields the records with key, value and headers."""
     limit = None if full else SHORT
     for record in seen.records:
         yield Text.assemble(
@@ -82,13 +83,15 @@ def records_screen(seen: RecordsView, *, full: bool = False) -> Iterator[Text]:
 
 
 def provenance(record: RecordView) -> str:
-    """`dc1 orders-0 @ 41 → here by dc1-to-dc2 (batch)`; a chain names each place on the way."""
+    """Returns where a record came from. A chain of flows names each place on the way."""
     if record.provenance == "native":
         if record.flow:
             return f"copied by {record.flow}"
         claims = " → ".join(_place(hop) for hop in record.claimed)
         return (
-            f"born here (its header {HEADER} names {claims}, but no flow wrote it)" if claims else "born here"
+            f"written here (its header {HEADER} names {claims}, but no flow wrote it)"
+            if claims
+            else "written here"
         )
     way = " → ".join(_place(hop) for hop in record.hops)
     by = f" by {record.flow}" if record.flow else ""
@@ -102,7 +105,7 @@ def _place(hop: ProvenanceHopView) -> str:
 
 
 def records_json(seen: RecordsView) -> dict[str, Any]:
-    """Bytes as `{"text": …}` or `{"base64": …}`; null stays null."""
+    """Returns the records; bytes are `{"text": …}` or `{"base64": …}`, null stays null."""
     return {
         "cluster": seen.cluster,
         "cluster_id": seen.cluster_id,
@@ -154,6 +157,7 @@ _COPIED = (
 
 
 def cluster_screen(held: ClusterContentView, width: int | None) -> Iterator[Text]:
+    """Yields the topics of a cluster, and the partitions that flows copied."""
     yield Text.assemble(
         (held.cluster, _NAME), f": cluster id {held.cluster_id}, {plural(held.brokers, 'broker')}"
     )

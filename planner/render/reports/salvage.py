@@ -1,4 +1,4 @@
-"""What salvage found, as text, as JSON, and as the lines of an export."""
+"""The output of `repl salvage`, as text, as JSON, and as the lines of an export."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RECORDS = (
 
 
 def screen(seen: SalvageView, width: int | None) -> Iterator[Text]:
-    """`width` of None is as wide as it takes."""
+    """Yields the lines of the screen. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
     rows = [_row(one) for one in seen.partitions if one.records or one.unread or one.lost]
     if rows:
@@ -59,7 +59,7 @@ def as_json(seen: SalvageView) -> dict[str, Any]:
 
 
 def document(record: SalvagedRecord) -> dict[str, Any]:
-    """One record, with all its bytes."""
+    """Returns one record with all its bytes."""
     return {
         "cluster": record.cluster,
         "cluster_id": record.cluster_id,
@@ -79,11 +79,12 @@ def document(record: SalvagedRecord) -> dict[str, Any]:
 
 
 def line(record: SalvagedRecord) -> str:
+    """Returns one record as a line of JSON."""
     return json.dumps(document(record), ensure_ascii=False) + "\n"
 
 
 def _content(content: bytes | None) -> dict[str, str] | None:
-    """Null is null; text stands beside the bytes where it is UTF-8."""
+    """Returns bytes as base64, and as text too if they are UTF-8; null stays null."""
     if content is None:
         return None
     found = {"base64": base64.b64encode(content).decode()}
@@ -121,7 +122,7 @@ def _record(record: SalvagedRecord) -> Row:
         _time(record.timestamp_ms),
         _shown(record.key),
         _shown(record.value),
-        came_by if record.flow is not None else "born here",
+        came_by if record.flow is not None else "written here",
     ]
 
 

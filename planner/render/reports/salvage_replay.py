@@ -1,4 +1,4 @@
-"""What a replay will do, and what it did, as text and as JSON."""
+"""The output of `repl salvage --replay`: what will be copied and what was copied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DONE = (
 
 
 def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Text]:
-    """`width` of None is as wide as it takes."""
+    """Yields what a replay will copy. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
     wanted = replayable(seen)
     if wanted:
@@ -48,10 +48,12 @@ def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Te
 
 
 def replayable(seen: SalvageView) -> list[SalvagedPartition]:
+    """Returns the partitions that can be replayed: with records, and read to the end."""
     return [one for one in seen.partitions if one.records and not one.unread]
 
 
 def done(parts: Sequence[ReplayedPartition], width: int | None) -> Iterator[Text]:
+    """Yields what the replay copied."""
     rows: list[Row] = [
         [one.topic, str(one.partition), f"{one.records:,}", one.into, Cell(one.unread, "red")]
         for one in parts

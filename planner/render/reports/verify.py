@@ -1,4 +1,4 @@
-"""What verifying found, as text and as JSON."""
+"""The output of `repl verify`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 def screen(seen: VerificationReport, width: int | None) -> Iterator[Text]:
-    """`width` of None is as wide as it takes."""
+    """Yields the lines of the screen. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}", style="bold")
     yield from table(_COLUMNS, [_row(one) for one in seen.partitions], width)
     for one in seen.partitions:
@@ -79,6 +79,7 @@ def _details(one: VerifiedPartition, seen: VerificationReport) -> Iterator[Text]
 
 
 def sentence(found: Difference, seen: VerificationReport) -> str:
+    """Returns a difference as a sentence."""
     key = f" (key {found.key})" if found.key else ""
     record = f"source offset {found.source_offset}{key}"
     there = f"offset {found.destination_offset} at {seen.destination}"

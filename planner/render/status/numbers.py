@@ -1,4 +1,4 @@
-"""Numbers and times as people read them at a glance, and sparklines. Pure."""
+"""Numbers, times and sparklines that are readable at a glance. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MANY = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
 def count(number: int | None) -> str:
-    """`12,345`, `12.3 M`."""
+    """Returns `12,345` or `12.3 M`."""
     if number is None:
         return UNKNOWN
     for size, word in _MANY:
@@ -23,7 +23,7 @@ def count(number: int | None) -> str:
 
 
 def octets(number: float | None) -> str:
-    """`1.2 MB`, powers of 1000 as in a topology."""
+    """Returns `1.2 MB`, in powers of 1000 as in a topology."""
     if number is None:
         return UNKNOWN
     for size, word in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -33,14 +33,14 @@ def octets(number: float | None) -> str:
 
 
 def per_second(records: float | None) -> str:
-    """`1,204/s`; below ten with a digit, so that a trickle is not nothing."""
+    """Returns `1,204/s`; below ten with one decimal."""
     if records is None:
         return UNKNOWN
     return f"{records:.1f}/s" if 0 < records < 10 else f"{count(round(records))}/s"
 
 
 def span(ms: float | None) -> str:
-    """`12 ms`, `0.3 s`, `41 s`, `4 min`, `3 h`, `2 d`."""
+    """Returns `12 ms`, `0.3 s`, `41 s`, `4 min`, `3 h` or `2 d`."""
     if ms is None:
         return UNKNOWN
     if ms < 100:
@@ -55,21 +55,21 @@ def span(ms: float | None) -> str:
 
 
 def latency(ms: float | None) -> str:
-    """What is slower than the longest that is counted is only known to be slower."""
+    """Returns a latency. Above the highest bucket only `>` and its bound are known."""
     if ms is None:
         return UNKNOWN
     return f"{'>' if ms >= LATENCY_BOUNDS_MS[-1] else ''}{span(max(ms, 1))}"
 
 
 def moment(ms: int | None) -> str:
-    """`2026-11-21 04:26:18Z`."""
+    """Returns `2026-11-21 04:26:18Z`."""
     if ms is None:
         return UNKNOWN
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def sparkline(values: Sequence[float | None], width: int = 20) -> str:
-    """The newest to the right, the highest as high as it goes; a space where nothing is known."""
+    """Returns a sparkline, the newest value at the right; a space where the value is unknown."""
     shown = list(values)[-width:]
     top = max((one for one in shown if one is not None), default=0)
     return "".join(_bar(one, top) for one in shown).rjust(width)
@@ -84,4 +84,5 @@ def _bar(value: float | None, top: float) -> str:
 
 
 def plural(number: int, word: str) -> str:
+    """Returns `1 flow` or `1,234 flows`."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

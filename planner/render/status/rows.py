@@ -1,4 +1,4 @@
-"""The lines of `repl status`: jobs, flows, topics, partitions, each with its columns. Pure."""
+"""The rows of `repl status`: jobs, flows, topics and partitions, each with its columns. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class FlowHistory:
-    """What the looks before showed of a flow, the newest last."""
+    """What earlier readings showed of a flow, the newest last."""
 
     rates: Sequence[float | None] = ()
     lags: Sequence[float | None] = ()
@@ -90,7 +90,7 @@ _TRAILS = (Column("RECORDS ▸", spare=4), Column("LAG ▸", spare=3))
 
 
 def flow_columns(trails: Mapping[str, FlowHistory] | None) -> tuple[Column, ...]:
-    """With room for what came before, where that is known."""
+    """Returns the columns of flows, with sparklines if earlier readings are known."""
     return FLOWS if trails is None else (*FLOWS, *_TRAILS)
 
 
@@ -117,7 +117,9 @@ def flow_row(flow: FlowStatusView, trails: Mapping[str, FlowHistory] | None) -> 
 
 
 def _lag(records: int | None, old: bool) -> str:
-    """`≥`: the source does not answer, at least this much was there when it last did."""
+    """Returns the lag. `≥` means that the source does not answer: it had at least this much
+    when last seen.
+    """
     return f"{'≥' if old and records is not None else ''}{count(records)}"
 
 

@@ -1,4 +1,6 @@
-"""`repl status` as people read it: what needs someone first, then jobs and flows a line each. Pure."""
+"""The screen of `repl status`: first a headline, then jobs, flows, remarks and what needs a
+decision. Pure.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,11 @@ from runtime.contract.views.status_view import (
 
 MOST_WORRIES = 20
 _SIDES = ("source", "destination")
-_HELD = (PartitionState.BLOCKED_AT_SOURCE, PartitionState.UNSCHEDULED)  # by what is not the job's
+_HELD = (PartitionState.BLOCKED_AT_SOURCE, PartitionState.UNSCHEDULED)  # for reasons outside the job
 
 
 class DetailLevel(IntEnum):
-    """How far down a line is given to each."""
+    """Which rows are shown beside jobs and flows."""
 
     FLOWS = 0
     TOPICS = 1
@@ -53,7 +55,7 @@ def screen(
     depth: DetailLevel = DetailLevel.FLOWS,
     trails: Mapping[str, FlowHistory] | None = None,
 ) -> Iterator[Text]:
-    """Lines; a blank one between the sections."""
+    """Yields the lines of the screen, with a blank line between sections."""
     yield _headline(status)
     for one in status.clusters:
         if not one.answers:
@@ -74,7 +76,7 @@ def screen(
 
 
 def _headline(status: StatusView) -> Text:
-    """All of it in a line: whether someone must look."""
+    """Returns everything in one line: whether an operator has to act."""
     idle = Counter(one.state for one in status.jobs if not one.up)
     worries = len(_needing(status))
     late = sum(one.rpo_met is False for one in status.flows)
@@ -106,7 +108,7 @@ def _behind(status: StatusView) -> list[str]:
 
 
 def _remarks(status: StatusView) -> Iterator[Text]:
-    """What is in the way of jobs and flows, and what could not be done: each once."""
+    """Yields what holds up jobs and flows, and what could not be done, each once."""
     said = {f"{side} {one.name} does not answer: {one.why}" for one in status.clusters for side in _SIDES}
     said |= {f"{one.topic}-{one.partition}: {one.why}" for _, one in _needing(status)}
     remarks = []
@@ -131,7 +133,7 @@ def _remarks(status: StatusView) -> Iterator[Text]:
 
 
 def _old_end(flow: FlowStatusView, now_ms: int) -> list[str]:
-    """Where the source does not answer: how long ago its end was seen."""
+    """Returns how long ago the end of a source was seen that does not answer now."""
     seen = [one.source_end_seen_ms for one in flow.partitions if one.source_end_seen_ms is not None]
     if not seen:
         return []
@@ -145,7 +147,7 @@ def _foreign(flow: FlowStatusView) -> list[str]:
 
 
 def _blocked(flow: FlowStatusView) -> list[str]:
-    """A partition for each transaction that holds readers back, with the command that ends it."""
+    """Returns one partition for each transaction that blocks readers, with the command that ends it."""
     first: dict[int, PartitionStatusView] = {}
     for one in flow.partitions:
         if one.blocked_by is not None:
@@ -161,7 +163,7 @@ def _slot(slot: SlotStatusView) -> str:
 
 
 def _worries(status: StatusView, width: int | None) -> Iterator[Text]:
-    """Partitions that go on only when someone does something; more of a kind are counted."""
+    """Yields the partitions that need a decision; many are counted."""
     found = _needing(status)
     if not found:
         return
@@ -182,7 +184,7 @@ def _worries(status: StatusView, width: int | None) -> Iterator[Text]:
 
 
 def _next(status: StatusView) -> Iterator[Text]:
-    """The next steps, each once, on a line of its own: a terminal that is narrow cuts no command."""
+    """Yields each next step once, on its own line: a narrow terminal cuts no command."""
     waits: dict[str, dict[str, None]] = {}
     for flow in status.flows:
         for one in flow.partitions:
@@ -207,7 +209,10 @@ _WORRIES = (
 
 
 def _needing(status: StatusView) -> list[tuple[str, PartitionStatusView]]:
-    """Not those whose job is down, as all of it is, or that nobody could read: that is said once."""
+    """Returns the partitions that need a decision, without those whose job is down or unreadable.
+
+    The state of the job is shown once instead.
+    """
     return [
         (flow.name, one)
         for flow in status.flows

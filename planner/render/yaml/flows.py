@@ -24,7 +24,7 @@ from planner.model.topology import (
 from planner.render.yaml.text import UnquotedText, Value
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
 
-_DEFAULT = Flow("", "", "", Selection(), "")
+_DEFAULT = Flow("", "", "", Selection())
 
 
 def flow_value(flow: Flow) -> dict[str, Value]:

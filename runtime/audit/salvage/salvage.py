@@ -33,7 +33,7 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
-from runtime.slot.read.budget import TokenBucket
+from runtime.slot.budget import TokenBucket
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries.partitions import log_start
 from runtime.kafka.timing import Patience
-from runtime.slot.read.budget import TokenBucket
+from runtime.slot.budget import TokenBucket
 
 _FETCH_BYTES = 2 << 20
 _PAUSE_S = 0.1

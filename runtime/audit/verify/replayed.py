@@ -21,7 +21,7 @@ from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition, origins
 
 
-class Replay(NamedTuple):
+class ReplayedRecord(NamedTuple):
     """Holds a record at the destination and its original's source offset; `low` is the range's in the
     ledger.
     """
@@ -50,12 +50,12 @@ class ReplayedRecords:
         """Returns whether the ledger has this source offset in a replayed range."""
         return self._range(source_offset) is not None
 
-    def replay_of(self, record: FetchedRecord) -> Replay | None:
+    def replay_of(self, record: FetchedRecord) -> ReplayedRecord | None:
         original = original_of(record, self._producers, self._flow, self._mirror, self._place)
         low = self._range(original) if original is not None else None
-        return Replay(record, original, low) if original is not None and low is not None else None
+        return ReplayedRecord(record, original, low) if original is not None and low is not None else None
 
-    def compare(self, replay: Replay, original: FetchedRecord | None) -> RecordDifference | None:
+    def compare(self, replay: ReplayedRecord, original: FetchedRecord | None) -> RecordDifference | None:
         """Returns the difference; None for a replay that is equal, or whose original the source lost."""
         record, at, low = replay
         if at <= self._passed.get(low, -1):

@@ -19,7 +19,7 @@ from runtime.audit.verify.committed_reader import (
 from runtime.audit.verify.compare import ComparedRecord, RecordComparer
 from runtime.audit.verify.logs import open_spec
 from runtime.audit.verify.origin import ProvenanceFilter
-from runtime.audit.verify.replayed import Replay, ReplayedRecords, content_of
+from runtime.audit.verify.replayed import ReplayedRecord, ReplayedRecords, content_of
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
@@ -28,7 +28,7 @@ from runtime.contract.records.provenance import ClusterTopic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.slot.read.budget import TokenBucket
+from runtime.slot.budget import TokenBucket
 
 _pieces = msgspec.msgpack.Decoder(list[VerificationPiece])
 _verified = msgspec.msgpack.Decoder(list[VerifiedPiece])
@@ -164,7 +164,7 @@ class PieceComparison:
         self._flow = asked.flow
         self._producers = producers
         self._replayed = replayed
-        self._replays: list[Replay] = []
+        self._replays: list[ReplayedRecord] = []
         runs = decode_runs(piece.runs, piece.low, piece.destination_low)
         self._to = RunOffsetTranslator([(run.source, run.destination, run.records) for run in runs])
         self._from = RunOffsetTranslator([(run.destination, run.source, run.records) for run in runs])
@@ -199,12 +199,12 @@ class PieceComparison:
                 lines.append(ComparedRecord(one.offset, at, content_of(one)))
         self.comparer.add_destination(lines)
 
-    def replays(self) -> list[Replay]:
+    def replays(self) -> list[ReplayedRecord]:
         """Returns the replays since the last call."""
         found, self._replays = self._replays, []
         return found
 
-    def compare(self, replays: Iterable[Replay], originals: Mapping[int, FetchedRecord]) -> None:
+    def compare(self, replays: Iterable[ReplayedRecord], originals: Mapping[int, FetchedRecord]) -> None:
         edits = (self._replayed.compare(one, originals.get(one.original)) for one in replays)
         self.comparer.edits += (edit for edit in edits if edit is not None)
 

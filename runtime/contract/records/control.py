@@ -21,7 +21,7 @@ _COMPRESS_FROM_BYTES = 1_000
 CommandId = Annotated[str, msgspec.Meta(max_length=200)]
 
 
-class StopJob(msgspec.Struct, frozen=True, tag="stop"):
+class StopJobCommand(msgspec.Struct, frozen=True, tag="stop"):
     """Stops the job: transactions end, slots end, the job reports that it stopped."""
 
     id: CommandId
@@ -46,7 +46,7 @@ class AcceptLoss(msgspec.Struct, frozen=True, tag="accept_loss"):
     partitions: list[tuple[str, int]]
 
 
-Command = StopJob | Reconfigure | AcceptLoss
+Command = StopJobCommand | Reconfigure | AcceptLoss
 
 
 class Assign(msgspec.Struct, frozen=True, tag="assign"):

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from runtime.contract.records import record_values
-from runtime.contract.records.record_values import Decoder, UnreadableValue
+from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
 from runtime.contract.records.status import SlotStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
@@ -193,7 +193,7 @@ def decode_spec(value: bytes) -> JobSpec:
         raise UnreadableStatus(f"status: {error}") from error
 
 
-def _read(decoder: Decoder[_T], value: bytes) -> _T:
+def _read(decoder: MsgspecDecoder[_T], value: bytes) -> _T:
     try:
         return record_values.decode(decoder, _text(value))
     except UnreadableValue as error:

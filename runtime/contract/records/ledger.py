@@ -12,7 +12,7 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.offset_map import Span
-from runtime.contract.records.record_values import Decoder, UnreadableValue
+from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
 
 _VERSION = b"\x01"
 _T = TypeVar("_T")
@@ -297,7 +297,7 @@ def decode_replayed(value: bytes) -> Replayed:
     return _read(_replayed, value)
 
 
-def _read(decoder: Decoder[_T], value: bytes) -> _T:
+def _read(decoder: MsgspecDecoder[_T], value: bytes) -> _T:
     if value[:1] != _VERSION:
         raise UnreadableRecord(f"ledger: value of version {value[:1].hex() or 'none'}, this runtime reads 01")
     try:

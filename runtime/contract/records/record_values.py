@@ -25,13 +25,13 @@ class UnreadableValue(ValueError):
         super().__init__(_printable(why))
 
 
-class Decoder(Protocol[_T_co]):
+class MsgspecDecoder(Protocol[_T_co]):
     """Describes a decoder of msgspec, for JSON or MessagePack."""
 
     def decode(self, buf: bytes, /) -> _T_co: ...
 
 
-def decode(decoder: Decoder[_T], text: bytes) -> _T:
+def decode(decoder: MsgspecDecoder[_T], text: bytes) -> _T:
     """Decodes text that is already unpacked. Raises UnreadableValue."""
     if len(text) > MAX_TEXT_BYTES:
         raise UnreadableValue(f"it has {len(text)} bytes, at most {MAX_TEXT_BYTES} are read")

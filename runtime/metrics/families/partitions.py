@@ -30,7 +30,7 @@ DROPPED = MetricFamily(
     "repl_partition_dropped_records_total",
     "counter",
     _LABELS,
-    "Records that were not copied because provenance says they were going home.",
+    "Records that provenance filtered: they had come from the destination.",
 )
 LOST = MetricFamily(
     "repl_partition_lost_offsets_total",

@@ -47,7 +47,7 @@ DROPPED = MetricFamily(
     "repl_slot_dropped_records_total",
     "counter",
     _BOTH,
-    "Records that were not copied because provenance says they were going home.",
+    "Records that provenance filtered: they had come from the destination.",
 )
 COMMITTED = MetricFamily(
     "repl_slot_transactions_committed_total", "counter", _BOTH, "Transactions that were committed."

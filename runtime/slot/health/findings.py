@@ -113,7 +113,7 @@ def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | 
     return None
 
 
-def go_on(
+def accept_loss(
     progress: Progress,
     source: SourceFacts,
     destination: DestinationFacts,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 
 from runtime.batch import Batch, PartitionLocation, RecordSet, walk
@@ -17,8 +16,8 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
 from runtime.kafka.queries.partitions import list_offsets, offsets_of
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.scan import TopicReplaced
-from runtime.slot.health.accounts import OffsetRange
-from runtime.slot.log import log_event
+from runtime.slot import log
+from runtime.slot.offset_accounts import OffsetRange
 from runtime.slot.partition import PartitionCopy
 
 IDLE_EVERY_S = 30.0
@@ -106,17 +105,17 @@ class ForeignWrites:
             if copy.foreign_writes or self._copies.get(copy.key) is not copy:
                 return
             try:
-                copy.foreign_writes = await self._is_foreign(copy, one)
+                foreign = await self._is_foreign(copy, one)
             except (WireError, UnreadableRecord, TopicReplaced):
-                accounts.keep(one)
+                accounts.restore_range(one)
                 self._due[copy] = None
                 continue
-            if copy.foreign_writes:
-                log_event(
+            if foreign:
+                copy.flag_foreign_writes()
+                log.warning(
                     "foreign_writes",
                     key=copy.label,
-                    level=logging.WARNING,
-                    **copy.logged(),
+                    **copy.log_fields(),
                     low=one.low,
                     end=one.end,
                     decision="flag",
@@ -177,4 +176,4 @@ class ForeignWrites:
 
 def _is_idle(copy: PartitionCopy) -> bool:
     """Returns whether the partition has no batch queued or in an open transaction."""
-    return copy.fetchable and not copy.busy and not copy.queue
+    return copy.fetchable and not copy.in_transaction and not copy.queue

@@ -194,7 +194,7 @@ async def _rewritten(cluster: KafkaCluster, copy: PartitionCopy, topic_id: bytes
         copy.at,
         last,
         1,
-        "look",
+        "inspect",
         isolation=Isolation.READ_UNCOMMITTED,
         topic_id=topic_id,
         within=_WITHIN_S,

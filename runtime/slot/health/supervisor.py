@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.slot import log
 from runtime.slot.health.findings import (
     DestinationFacts,
     Finding,
     SourceFacts,
-    go_on,
+    accept_loss,
     judge_destination,
     judge_source,
 )
 from runtime.slot.health.inspection import MissingPartition, PartitionInspection, inspect
-from runtime.slot.log import log_event
 from runtime.slot.partition import PartitionCopy, now_ms
 
 
-class SupervisedFlow(Protocol):
-    """The flow whose partitions the supervisor stops and resumes."""
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """A partition must not be fetched; batches that are queued may still be sent."""
 
-    def halt(self, copy: PartitionCopy) -> None:
-        """Stops fetching for the partition; batches that are queued may still be sent."""
+    copy: PartitionCopy
 
-    def resume(self, copy: PartitionCopy) -> None:
-        """Resumes the partition, which is in no open transaction, from its committed position."""
 
-    def replace(self, copy: PartitionCopy) -> None:
-        """Commits the partition's replacement progress; the partition is resumed afterwards."""
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """An inspected partition, in no open transaction, is to be copied from its committed position."""
 
-    def accepts_loss(self, copy: PartitionCopy) -> bool:
-        """Returns whether the topology or an operator accepts that lost records are skipped."""
+    copy: PartitionCopy
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The replacement progress of a partition is to be committed; it is resumed afterwards."""
+
+    copy: PartitionCopy
+
+
+SupervisorEvent = Halted | Resumed | Replaced
 
 
 class _Due:
@@ -68,8 +75,9 @@ class PartitionSupervisor:
     """The supervisor owns the retry timers of a flow's partitions, and the sets that await an inspection.
 
     No partition enters or re-enters the copy loop without an inspection. `run` inspects new partitions and
-    those with a new leader. `run_again` inspects those that failed: the inspection of a partition without a
-    leader takes long and must not delay the others (R7).
+    those with a new leader. `run_retries` inspects those that failed: the inspection of a partition without a
+    leader takes long and must not delay the others (R7). With `accepts_loss`, lost records of every partition
+    are skipped; an operator may accept the loss of one.
     """
 
     def __init__(
@@ -78,14 +86,16 @@ class PartitionSupervisor:
         destination: KafkaCluster,
         settings: CopySettings,
         generation: int,
-        flow: SupervisedFlow,
+        accepts_loss: bool,
+        emit: Callable[[SupervisorEvent], None],
     ) -> None:
         self._source = source
         self._destination = destination
         self._settings = settings
         self._generation = generation
-        self._flow = flow
-        self._due, self._due_again = _Due(), _Due()
+        self._accepts_loss = accepts_loss
+        self._emit = emit
+        self._due, self._due_retries = _Due(), _Due()
         self._inspecting: set[PartitionCopy] = set()
         self._timers: dict[PartitionCopy, asyncio.TimerHandle] = {}
 
@@ -93,10 +103,10 @@ class PartitionSupervisor:
         """Stops a partition, and inspects it again after its backoff."""
         self._halt(copy, state, why)
         pause_s = copy.backoff_s(self._settings.retry_ms, self._settings.retry_max_ms)
-        log_event(
+        log.info(
             "partition_retry",
             key=copy.label,
-            **copy.logged(),
+            **copy.log_fields(),
             error=why,
             failures=copy.failures,
             decision="retry",
@@ -114,14 +124,14 @@ class PartitionSupervisor:
         self._halt(copy, state, why)
         self._schedule(copy, self._settings.stop_retry_ms / 1000)
 
-    def look(self, copy: PartitionCopy, why: str) -> None:
+    def inspect_later(self, copy: PartitionCopy, why: str) -> None:
         """Stops a partition and inspects it soon, but no more often than the backoff allows."""
         self.retry(copy, why)
 
-    def look_now(self, copy: PartitionCopy) -> None:
+    def inspect_now(self, copy: PartitionCopy) -> None:
         """Inspects a partition at once, before it continues; nothing is fetched for it meanwhile."""
         self.forget(copy)
-        self._flow.halt(copy)
+        self._emit(Halted(copy))
         self.admit([copy])
 
     def admit(self, copies: Iterable[PartitionCopy]) -> None:
@@ -132,7 +142,7 @@ class PartitionSupervisor:
     def forget(self, copy: PartitionCopy) -> None:
         """Cancels the inspections and the timer of a partition."""
         self._due.remove(copy)
-        self._due_again.remove(copy)
+        self._due_retries.remove(copy)
         timer = self._timers.pop(copy, None)
         if timer is not None:
             timer.cancel()
@@ -147,22 +157,22 @@ class PartitionSupervisor:
         while True:
             await self._inspect_all(await self._due.take())
 
-    async def run_again(self) -> None:
+    async def run_retries(self) -> None:
         """Inspects partitions that failed until it is cancelled."""
         while True:
-            await self._inspect_all(await self._due_again.take())
+            await self._inspect_all(await self._due_retries.take())
 
     def _halt(self, copy: PartitionCopy, state: State, why: str) -> None:
         self.forget(copy)
         copy.enter(state, why)
-        self._flow.halt(copy)
+        self._emit(Halted(copy))
 
     def _schedule(self, copy: PartitionCopy, seconds: float) -> None:
         self._timers[copy] = asyncio.get_running_loop().call_later(seconds, self._retry_due, copy)
 
     def _retry_due(self, copy: PartitionCopy) -> None:
         self._timers.pop(copy, None)
-        self._due_again.add(copy)
+        self._due_retries.add(copy)
 
     async def _inspect_all(self, due: list[PartitionCopy]) -> None:
         """Inspects partitions and decides on each, unless it changed during the inspection."""
@@ -180,7 +190,7 @@ class PartitionSupervisor:
         for copy, facts in seen.items():
             if copy.releasing or copy in self._timers:
                 continue
-            if copy.busy or copy.progress is not before[copy]:
+            if copy.in_transaction or copy.progress is not before[copy]:
                 # The inspected facts are older than the progress that the ledger holds now or soon.
                 self._schedule(copy, self._settings.retry_ms / 1000)
             else:
@@ -194,9 +204,9 @@ class PartitionSupervisor:
         source, destination = seen.source, seen.destination
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
         if finding is None:
-            copy.looked_epoch = destination.leader_epoch
+            copy.inspected(destination.leader_epoch)
             self._resume_if_ready(copy)
-        elif self._flow.accepts_loss(copy):
+        elif self._accepts_loss or copy.assigned.accept_loss:
             self._accept_loss(copy, finding, source, destination)
         else:
             if copy.state is not finding.state:
@@ -206,38 +216,31 @@ class PartitionSupervisor:
     def _resume_if_ready(self, copy: PartitionCopy) -> None:
         """Resumes a partition if both sides have a leader and enough replicas are in sync; else retries."""
         leader = self._destination.leader(*copy.at)
-        if leader is None:
-            self.retry(copy, f"{copy.at.topic}-{copy.at.partition} has no leader at the destination")
-        elif len(leader.in_sync) < copy.assigned.min_in_sync:
-            count = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync}"
-            self.retry(
-                copy, f"{count} in-sync replicas of {copy.at.topic}-{copy.at.partition} at the destination"
-            )
+        if not copy.is_writable(leader):
+            self.retry(copy, copy.why_not_writable(leader))
         elif self._source.leader(copy.key.topic, copy.key.partition) is None:
             self.retry(copy, f"{copy.key.topic}-{copy.key.partition} has no leader at the source")
         else:
             copy.enter(State.STARTING)
-            self._flow.resume(copy)
+            self._emit(Resumed(copy))
 
     def _accept_loss(
         self, copy: PartitionCopy, finding: Finding, source: SourceFacts, destination: DestinationFacts
     ) -> None:
         """Commits progress that skips the lost records, because the loss is accepted."""
-        copy.rewind()
         copy.enter(State.RETRYING, f"going on over: {finding.why}")
-        log_event(
+        log.warning(
             "loss_accepted",
             key=copy.label,
-            level=logging.WARNING,
-            **copy.logged(),
+            **copy.log_fields(),
             state=finding.state,
             error=finding.why,
             decision="go on",
         )
-        copy.replacement = go_on(
-            copy.progress, source, destination, generation=self._generation, now_ms=now_ms()
+        copy.replace_progress(
+            accept_loss(copy.progress, source, destination, generation=self._generation, now_ms=now_ms())
         )
-        self._flow.replace(copy)
+        self._emit(Replaced(copy))
 
     def _handle_missing(self, copy: PartitionCopy, seen: PartitionInspection) -> None:
         """Retries a partition that could not be inspected, or stops it where its topic is deleted."""

@@ -57,7 +57,7 @@ def rewrite_spec(
     )
 
 
-def restoring(spec: RewriteSpec, restored: int) -> RewriteSpec:
+def without_provenance_filter(spec: RewriteSpec, restored: int) -> RewriteSpec:
     """Returns the spec without the provenance filter up to the offset `restored`.
 
     Before this offset, records are copied even to the cluster that they came from. That cluster lost them,
@@ -66,7 +66,7 @@ def restoring(spec: RewriteSpec, restored: int) -> RewriteSpec:
     return replace(spec, home=None, native_only=False, end=restored)
 
 
-def keep(
+def filter_batches(
     walked: WalkedBatches,
     spec: RewriteSpec,
     cursor: Cursor,

@@ -3,44 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import contextlib
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut, WireError
-from runtime.kafka.protocol.transactions import ProducerIdentity
-from runtime.kafka.transactions import add_partitions, end_transaction
-from runtime.slot.failpoints import Passing
-from runtime.slot.partition import PartitionCopy
-from runtime.slot.settings import LaneSettings
-from runtime.slot.write.closing import CommitEntry, LedgerPartitions, entries_of, write_ledger
-from runtime.slot.write.errors import ErrorPhase
-from runtime.slot.write.joining import JoiningPartitions
-from runtime.slot.write.owner import LaneFlow
-from runtime.slot.write.recovery import STUCK_AFTER_S, LaneRecovery
+from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
+from runtime.slot import log
+from runtime.slot.context import LaneSettings
+from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
+from runtime.slot.failpoints import Failpoint
+from runtime.slot.partition import PartitionCopy, now_ms
+from runtime.slot.write.events import (
+    Aborted,
+    Committed,
+    EmitLaneEvent,
+    LaneFreed,
+    LaneStuck,
+    LeaderChanged,
+    NotReady,
+    Rewound,
+    Sent,
+)
+from runtime.slot.write.flow_ledger import FlowLedger, Superseded
 from runtime.slot.write.sender import ProduceSender
-from runtime.slot.write.transaction import Transaction, TransactionFailure, blamed
+from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, blamed
+from runtime.slot.write.waiting import IdlePositions, LeaderConnections
 
+_STUCK_AFTER_S = 3.0
 _END_S = 10.0
-# A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
-_MAX_RUNS = 50_000
+_MAX_PAUSE_S = 3.0
 _WINDOW_TO_CLOSE_RATIO = 20  # Closing a transaction may take at most this fraction (1/20) of its window.
 
 
 class Lane:
     """A lane owns one transactional id, its open transaction, and the partitions that are copied through it.
 
-    `run` is its main loop. `take` adds a partition, `free` removes it between transactions. `offer` is called
-    when a partition has a batch queued, or when its position moved over records that are not copied.
+    `run` repeats one cycle: partitions join, their batches are sent, the transaction is closed. A failure
+    aborts it, and the lane recovers: it takes a new producer epoch, and its partitions resume from their
+    committed positions (fencing 1).
+
+    A partition may join while it has a leader and enough in-sync replicas (fencing 4). The lane connects to
+    the leader before its partitions join, while the transaction of the other partitions continues: an
+    unreachable leader does not delay them (R7). A new leader may have truncated the log, so its partitions
+    are inspected before they continue (R4).
+
+    `solo` lanes commit one partition per transaction. While `is_stuck`, the id waits for a transaction
+    marker, and its partitions move to other lanes.
     """
 
     def __init__(
         self,
         cluster: KafkaCluster,
         transactional_id: str,
-        place: LedgerPartitions,
+        ledger: FlowLedger,
         settings: LaneSettings,
-        owner: LaneFlow,
-        passing: Passing,
+        emit: EmitLaneEvent,
+        failpoint: Failpoint,
         solo: bool = False,
     ) -> None:
         self.transactional_id = transactional_id
@@ -49,133 +67,128 @@ class Lane:
         self.copies: dict[PartitionCopy, None] = {}
         self.aborts = 0
         self._cluster = cluster
-        self._place = place
+        self._ledger = ledger
         self._settings = settings
-        self._owner = owner
-        self._passing = passing
+        self._emit = emit
+        self._failpoint = failpoint
         self._wake = asyncio.Event()
-        self.ended = asyncio.Event()
-        self._sender = ProduceSender(
-            cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent
-        )
-        self._joining = JoiningPartitions(cluster, self._sender, owner, self._wake.set)
-        self._idle: dict[PartitionCopy, None] = {}
-        self._idle_due = 0.0
-        self._tx: Transaction | None = None
+        self._ended = asyncio.Event()
+        self._sender = ProduceSender(cluster, transactional_id, settings.request_bytes, self._wake.set)
+        self._leaders = LeaderConnections(cluster, self._sender, self._on_connected)
+        self._loop = asyncio.get_running_loop()
+        self._registered = -1
+        self._joining: dict[PartitionCopy, None] = {}
+        self._idle = IdlePositions(settings.idle_commit_s, self._wake.set)
+        self._transaction: Transaction | None = None
         self._draining = False
         self._end_early = False
         self._close_s = 0.005
-        self.recovery = LaneRecovery(cluster, transactional_id, settings.transaction_timeout_ms, owner)
+        self._failures = 0
 
-    # What the flow calls
+    # The partitions of the lane
 
-    async def begin(self) -> None:
-        """Initialises the transactional id; this fences the previous producer and aborts its transaction.
-
-        Raises WireError.
-        """
-        self.begin_epoch(await self.recovery.begin())
-
-    async def begin_again(self) -> None:
-        """Retries the initialisation until the transactional id is no longer stuck."""
-        await self.recovery.begin_again(self)
-
-    def begin_epoch(self, identity: ProducerIdentity) -> None:
-        """Starts a new producer epoch: sequences restart at 0 (fencing 1)."""
-        self._sender.begin_epoch(identity)
-
-    def take(self, copy: PartitionCopy) -> None:
+    def add(self, copy: PartitionCopy) -> None:
         """Adds a partition: from now on it is copied through this lane."""
-        copy.lane = self
         copy.accounts.change_lane()
         self.copies[copy] = None
         self.offer(copy)
 
-    def leave(self, copy: PartitionCopy) -> None:
+    def remove(self, copy: PartitionCopy) -> None:
         """Removes a partition from the lane; it must not be in an open transaction."""
-        assert not copy.busy, "a partition changes its lane between transactions"
+        assert not copy.in_transaction, "a partition changes its lane between transactions"
         self.copies.pop(copy, None)
-        self._joining.leave(copy)
-        self._idle.pop(copy, None)
-        copy.lane = None
+        self._joining.pop(copy, None)
+        self._idle.discard(copy)
+        self._leaders.forget(copy)
 
-    async def free(self, copy: PartitionCopy) -> None:
+    async def release(self, copy: PartitionCopy) -> None:
         """Removes a partition once it is in no open transaction; an open one is ended early for it."""
-        while copy.busy:
+        while copy.in_transaction:
             self._end_early = True
-            self.ended.clear()
+            self._ended.clear()
             self._wake.set()
-            await self.ended.wait()
-        self.leave(copy)
+            await self._ended.wait()
+        self.remove(copy)
 
     def offer(self, copy: PartitionCopy) -> None:
         """Registers that a partition has a batch queued, or that its idle position moved."""
+        tx = self._transaction
+        part = tx.parts.get(copy) if tx is not None else None
         if copy.queue:
-            if copy.part is None:
-                self._joining.offer(copy)
-            elif self._tx is not None and not self._tx.closed:
-                self._sender.offer(copy.part)
+            if tx is None or part is None:
+                self._offer_to_join(copy)
+            elif not tx.closed:
+                self._sender.offer(part)
                 self._wake.set()
-        elif copy.part is not None:  # The transaction may have waited for this partition only.
+        elif part is not None:  # The transaction may have waited for this partition only.
             self._wake.set()
-        elif copy.tail_moved and copy not in self._idle:
-            if not self._idle:
-                self._idle_due = self._now() + self._settings.tail_every_s
-                asyncio.get_running_loop().call_at(self._idle_due, self._wake.set)
-            self._idle[copy] = None
+        elif copy.idle_position_moved:
+            self._idle.add(copy)
 
-    def advance_tails(self) -> None:
+    def commit_idle_positions(self) -> None:
         """Writes the idle positions to the ledger now, without waiting for the interval."""
-        self._idle_due = 0.0
-        self._wake.set()
+        self._idle.make_due()
 
-    def topics(self) -> set[str]:
-        """Returns the internal topics that every transaction of the lane writes to."""
-        return {self._place.ledger.topic, self._place.offset_map.topic}
+    # The life of the lane
+
+    async def begin(self) -> bool:
+        """Initialises the transactional id; returns False where the id is stuck.
+
+        This fences the previous producer and aborts its transaction. Raises SlotMustEnd, WireError.
+        """
+        try:
+            await self._initialise()
+        except WireError as error:
+            self._check_initialisation(error)
+            if not self.is_stuck:
+                raise
+        return not self.is_stuck
+
+    async def run(self) -> None:
+        """Runs one transaction after the other until `drain` is called.
+
+        An id that is stuck is initialised first. Raises SlotMustEnd, and READ_FAILURES of the ledger.
+        """
+        try:
+            if self.is_stuck:
+                await self._initialise_again()
+            while await self._wait_for_work():
+                await self._run_transaction()
+        finally:
+            self._leaders.close()
 
     def drain(self) -> None:
         """Begins no new transaction; `run` returns once the open one has ended."""
         self._draining = True
         self._wake.set()
 
-    # The cycle
-
-    async def run(self) -> None:
-        """Runs one transaction after the other until `drain` is called."""
-        try:
-            while await self._wait_for_work():
-                await self._one_transaction()
-        finally:
-            self._joining.close()
-
-    async def _one_transaction(self) -> None:
-        """Sends, then commits; a failure of either is recovered from."""
-        self._sender.begin()
-        tx = self._tx = Transaction(self._now())
-        try:
-            await self._send_until_due(tx)
-            entries = await self._close(tx)
-        except TransactionFailure as failure:
-            await self._recover(tx, failure)
-        else:
-            self._finish(tx, entries)
-        self._tx = None
-        self._end_early = False
-        self.ended.set()
-
     async def _wait_for_work(self) -> bool:
         """Waits for work; returns False once the lane drains."""
         while not self._draining:
             self._wake.clear()
-            if self._joining or self._idle_is_due():
+            if self._joining or self._idle.is_due():
                 return True
             await self._wake.wait()
         return False
 
+    async def _run_transaction(self) -> None:
+        """Sends, then commits; a failure of either is recovered from."""
+        self._sender.begin()
+        tx = self._transaction = Transaction(self._loop.time())
+        try:
+            await self._send_until_due(tx)
+            await self._close(tx)
+        except TransactionFailure as failure:
+            await self._recover(tx, failure)
+        else:
+            self._finish(tx)
+        self._end_early = False
+        self._ended.set()
+
     async def _send_until_due(self, tx: Transaction) -> None:
         """Adds partitions and sends batches until the transaction is due to end."""
         window = self._window()
-        timer = asyncio.get_running_loop().call_at(tx.started + window, self._wake.set)
+        timer = self._loop.call_at(tx.started + window, self._wake.set)
         try:
             while True:
                 self._wake.clear()
@@ -184,8 +197,9 @@ class Lane:
                     return
                 if self._joining and await self._join(tx):
                     continue
-                await self._sender.connect()
-                self._sender.send(tx)
+                await self._sender.connect_ready()
+                if sent := self._sender.send(tx):
+                    self._emit(Sent(sent))
                 if not self._due(tx, window):
                     await self._wake.wait()
         finally:
@@ -193,9 +207,8 @@ class Lane:
 
     def _due(self, tx: Transaction, window: float) -> bool:
         """Returns whether the transaction should end, by its age, its size, or for lack of more batches."""
-        age = self._now() - tx.started
-        full = tx.bytes >= self._settings.transaction_bytes or tx.runs >= _MAX_RUNS
-        if self._draining or self._end_early or age >= window or full:
+        age = self._loop.time() - tx.started
+        if self._draining or self._end_early or age >= window or tx.is_full(self._settings.transaction_bytes):
             return True
         if tx.in_flight or self._sender.has_ready() or (self._joining and not (self.solo and tx.parts)):
             return False
@@ -208,114 +221,279 @@ class Lane:
         """
         return min(max(_WINDOW_TO_CLOSE_RATIO * self._close_s, 0.05), self._settings.longest_s)
 
+    # Joining
+
+    def _offer_to_join(self, copy: PartitionCopy) -> None:
+        """Lets a partition with a batch wait for the next join, once its leader is connected."""
+        leader = self._cluster.leader(*copy.at)
+        if leader is not None and not self._leaders.is_ready(leader.leader, copy):
+            self._leaders.connect(leader.leader, copy)
+        else:
+            self._joining[copy] = None
+            self._wake.set()
+
     async def _join(self, tx: Transaction) -> bool:
         """Adds the partitions that have their first batch; returns whether there were any."""
-        if self.solo and tx.parts:
-            return False
-        joining = self._joining.take(alone=self.solo)
+        joining = [] if self.solo and tx.parts else self._take_joining()
         if not joining:
             return False
         wanted = [part.copy.at for part in joining]
         if not tx.parts:
-            wanted.append(self._place.ledger)
-        for (
-            part
-        ) in joining:  # Before the request: while it runs, no other code may move them to another lane.
-            tx.take(part)
+            wanted.append(self._ledger.partition)
+        for part in joining:  # Before the request: while it runs, nothing may move them to another lane.
+            tx.add(part)
         try:
-            await add_partitions(
-                self._cluster, self.transactional_id, self._sender.identity, wanted, within=STUCK_AFTER_S
-            )
+            name, identity = self.transactional_id, self._sender.identity
+            await add_partitions(self._cluster, name, identity, wanted, within=_STUCK_AFTER_S)
         except WireError as error:
             raise TransactionFailure(ErrorPhase.ADD, error, blamed(error, joining)) from error
-        tx.joined = True
+        tx.mark_joined()
         for part in joining:
-            self._idle.pop(part.copy, None)
+            self._idle.discard(part.copy)
             if part.copy.queue:
                 self._sender.offer(part)
         return True
 
-    async def _close(self, tx: Transaction) -> list[CommitEntry]:
-        """Flushes, writes the ledger records, and commits the transaction (R1). Raises Failure."""
-        began = self._now()
+    def _take_joining(self) -> list[TransactionPartition]:
+        """Returns parts for the waiting partitions that can join now, at most one in a solo lane."""
+        parts: list[TransactionPartition] = []
+        for copy in list(self._joining):
+            del self._joining[copy]
+            if copy.in_transaction or not copy.queue or copy.releasing:
+                continue
+            if (part := self._part_if_ready(copy)) is not None:
+                parts.append(part)
+                if self.solo:
+                    break
+        return parts
+
+    def _part_if_ready(self, copy: PartitionCopy) -> TransactionPartition | None:
+        """Returns a part if the partition can join; else connects to its leader or notifies the flow."""
+        leader = self._cluster.leader(*copy.at)
+        if leader is None or not copy.is_writable(leader):
+            self._emit(NotReady(copy, copy.why_not_writable(leader)))
+        elif not self._leaders.is_ready(leader.leader, copy):
+            self._leaders.connect(leader.leader, copy)
+        elif leader.leader_epoch != copy.inspected_epoch:
+            self._emit(LeaderChanged(copy))
+        else:
+            return TransactionPartition(copy, leader.leader, leader.leader_epoch)
+        return None
+
+    def _on_connected(self, copies: list[PartitionCopy], error: WireError | None) -> None:
+        """Offers the partitions that waited for their leader, or reports that it can't be reached."""
+        for copy in copies:
+            if error is None:
+                self._offer_to_join(copy)
+            elif copy.queue and not copy.releasing and not copy.in_transaction:  # It may have a new leader.
+                self._emit(NotReady(copy, f"its leader at the destination can't be reached: {error}"))
+
+    # Closing
+
+    async def _close(self, tx: Transaction) -> None:
+        """Flushes, writes the ledger records, and commits (R1). Raises TransactionFailure."""
+        began = self._loop.time()
         try:
             async with asyncio.timeout_at(tx.started + self._settings.late_s):
-                entries = await self._flush_and_write_ledger(tx)
+                await self._flush_and_write_ledger(tx)
         except TimeoutError:
             why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
-            raise TransactionFailure(
-                ErrorPhase.PRODUCE, TimedOut(self.transactional_id, why, sent=True)
-            ) from None
+            late = TimedOut(self.transactional_id, why, sent=True)
+            raise TransactionFailure(ErrorPhase.PRODUCE, late) from None
         if not tx.joined:
-            return entries
-        tx.entries = entries
-        self._passing("before_end")
+            return
+        self._failpoint("before_end")
         try:
             identity = self._sender.identity
             await end_transaction(self._cluster, self.transactional_id, identity, commit=True, within=_END_S)
         except WireError as error:
             raise TransactionFailure(ErrorPhase.END, error) from error
-        self._passing("after_end")
-        self._close_s += (self._now() - began - self._close_s) / 4
-        return entries
+        self._failpoint("after_end")
+        self._close_s += (self._loop.time() - began - self._close_s) / 4
 
-    async def _flush_and_write_ledger(self, tx: Transaction) -> list[CommitEntry]:
+    async def _flush_and_write_ledger(self, tx: Transaction) -> None:
         """Waits until all batches are acknowledged, then writes the ledger records."""
-        self._passing("before_flush")
+        self._failpoint("before_flush")
         while tx.in_flight and tx.unexpected is None:
             self._wake.clear()
             await self._wake.wait()
         tx.check()
-        self._passing("after_flush")
-        tails = [copy for copy in self._idle if copy.tail_moved] if self._idle_is_due() or tx.parts else []
-        tx.take_tails(tails)
-        entries = entries_of(tx, tails, self._place.generation, int(time.time() * 1000))
-        if not entries and not tx.joined:
-            return entries
-        self._passing("before_ledger")
-        await write_ledger(self._cluster, self._place, self._sender, self.transactional_id, tx, entries)
-        self._passing("after_ledger")
-        return entries
+        self._failpoint("after_flush")
+        idle = self._idle.moved() if tx.parts or self._idle.is_due() else []
+        tx.prepare_entries(idle, self._ledger.generation, now_ms())
+        if tx.entries or tx.joined:
+            self._failpoint("before_ledger")
+            await self._ledger.write(tx, self._sender, self.transactional_id)
+            self._failpoint("after_ledger")
 
-    def _idle_is_due(self) -> bool:
-        return bool(self._idle) and self._now() >= self._idle_due
-
-    def _finish(self, tx: Transaction, entries: list[CommitEntry]) -> None:
+    def _finish(self, tx: Transaction) -> None:
         """Applies a committed transaction to its partitions and notifies the flow."""
-        self.recovery.failures = 0
-        tx.closed = True
+        self._failures = 0
+        tx.close()
         for copy in tx.parts:
             copy.accounts.committed()
-        for entry in entries:
-            self.settle(entry)
-        tx.let_go()
-        self._owner.committed(self, tx, entries)
-        again = [*tx.parts, *self._idle]
-        self._idle.clear()
-        for copy in again:
-            if copy.lane is self:
+        for entry in tx.entries:
+            entry.apply()
+        self._release(tx)
+        self._emit(Committed(tx.entries, list(tx.parts), tx.latencies))
+        for copy in [*tx.parts, *self._idle.clear()]:
+            if copy in self.copies:
                 self.offer(copy)
 
+    def _release(self, tx: Transaction) -> None:
+        """Releases the partitions of a transaction that is decided."""
+        tx.release_partitions()
+        self._transaction = None
+
+    # Recovery
+
     async def _recover(self, tx: Transaction, failure: TransactionFailure) -> None:
-        """Recovers from a failed transaction; all partitions resume from what is committed (fencing 1, 5)."""
+        """Recovers from a failed transaction; all partitions resume from what is committed (fencing 1, 5).
+
+        A transaction that can only end aborted is rewound before the new epoch is initialised: that may take
+        as long as a transaction marker waits. Where the response to the end was lost, the ledger decides
+        whether it was committed. Raises SlotMustEnd where another writer may have fenced this one.
+        """
         self._sender.close(tx)
         self.aborts += 1
-        await self.recovery.after(self, tx, failure)
+        self._failures += 1
+        decision = decide(failure.phase, failure.error)
+        log.warning(
+            "transaction_failed",
+            key=self.transactional_id,
+            flow=self._ledger.flow,
+            transactional_id=self.transactional_id,
+            epoch=self._sender.identity.epoch,
+            phase=failure.phase,
+            error=str(failure),
+            partitions=len(tx.parts),
+            blamed=", ".join(copy.label for copy in failure.copies[:5]),
+            failures=self._failures,
+            decision=DESCRIPTIONS[decision.action],
+        )
+        if decision.action is ErrorAction.END_SLOT:
+            raise self._fenced(str(failure))
+        topics = {copy.at.topic for copy in tx.parts} | self._ledger.topics
+        undecided = decision.action is ErrorAction.ASK_LEDGER
+        if not undecided:
+            self._abort(tx, failure, decision)
+        if decision.refresh:
+            with contextlib.suppress(WireError):  # The next attempt reports it again.
+                await self._cluster.topics(topics, fresh=True)
+        await self._initialise_again()
+        if undecided:
+            await self._decide_by_ledger(tx, failure, decision)
+        await self._confirm()
+        if self._failures > 1:
+            await asyncio.sleep(min(0.05 * 2 ** min(self._failures, 6), 2.0))
         for copy in self.copies:
             self.offer(copy)
 
-    def settle(self, entry: CommitEntry) -> None:
-        """Applies a committed ledger entry to its partition."""
-        copy, progress, _, part, step = entry
-        if part is not None:
-            copy.part = None
-        copy.committed(progress)
-        if step is not None:
-            copy.dropped -= step.dropped
-        else:
-            copy.replacement = None
+    def _abort(self, tx: Transaction, failure: TransactionFailure, decision: ErrorDecision) -> None:
+        """Rewinds the partitions of a transaction that can only end aborted."""
+        copies = list(tx.parts)
+        for copy in copies:
             copy.rewind()
+        self._release(tx)
+        self._emit(Rewound(copies))
+        self._emit(Aborted(copies, failure, decision))
+        self._ended.set()
 
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
+    async def _decide_by_ledger(
+        self, tx: Transaction, failure: TransactionFailure, decision: ErrorDecision
+    ) -> None:
+        """Reads from the ledger whether a transaction was committed, after the response to its end was lost.
+
+        The new epoch has ended it either way, so its records are decided (fencing 5).
+        """
+        found = [(entry, await self._ledger.decided_progress(entry.copy.key)) for entry in tx.entries]
+        committed = [entry for entry, progress in found if progress == entry.progress]
+        for entry in committed:
+            entry.apply()
+        copies = [*tx.parts, *tx.idle]
+        for copy in copies:
+            copy.rewind()
+        self._release(tx)
+        if committed:
+            self._emit(Committed(committed, list(tx.parts), tx.latencies))
+        self._emit(Rewound(copies))
+        settled = {entry.copy for entry in committed}
+        aborted = [copy for copy in tx.parts if copy not in settled]
+        log.info(
+            "transaction_decided",
+            key=self.transactional_id,
+            flow=self._ledger.flow,
+            transactional_id=self.transactional_id,
+            committed=len(committed),
+            aborted=len(aborted),
+        )
+        self._emit(Aborted(aborted, failure, decision))
+
+    async def _initialise(self) -> None:
+        """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""
+        name, timeout_ms = self.transactional_id, self._settings.transaction_timeout_ms
+        identity = await init_producer_id(self._cluster, name, timeout_ms, within=_STUCK_AFTER_S)
+        if identity.producer_id != self._registered:
+            await self._ledger.register(identity)
+            self._registered = identity.producer_id
+        self._sender.begin_epoch(identity)
+
+    async def _initialise_again(self) -> None:
+        """Retries the initialisation of the transactional id until it succeeds.
+
+        While the id waits for a transaction marker, its partitions move to other lanes (fencing 4). Those of
+        a transaction whose end is not known stay: it may still commit them.
+        """
+        attempt = 0
+        while True:
+            try:
+                await self._initialise()
+                break
+            except WireError as error:
+                self._check_initialisation(error)
+            if self.is_stuck:
+                self._emit(LaneStuck(self.transactional_id))
+            attempt += 1
+            await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _MAX_PAUSE_S))
+        if self.is_stuck:
+            self.is_stuck = False
+            self._emit(LaneFreed(self.transactional_id))
+
+    def _check_initialisation(self, error: WireError) -> None:
+        """Records that the id is stuck where the error says so. Raises SlotMustEnd where it is fenced."""
+        match decide(ErrorPhase.INIT, error).action:
+            case ErrorAction.END_SLOT:
+                raise self._fenced(str(error)) from error
+            case ErrorAction.STUCK:
+                self.is_stuck = True
+
+    async def _confirm(self) -> None:
+        """Verifies that the ledger still holds what this lane committed last, with retries (fencing 3, R3).
+
+        The new epoch may have fenced another writer. Raises SlotMustEnd where it has written.
+        """
+        expected = {copy: copy.progress for copy in self.copies if not copy.in_transaction}
+        while True:
+            try:
+                moved = await self._ledger.differences(expected)
+                break
+            except WireError:
+                await asyncio.sleep(_MAX_PAUSE_S / 4)
+            except Superseded as superseded:
+                raise self._fenced(str(superseded)) from superseded
+        for copy in moved:
+            if copy in self.copies and copy.progress is expected[copy]:
+                raise self._fenced(f"another writer moved the progress of {copy.label}", copy)
+
+    def _fenced(self, why: str, copy: PartitionCopy | None = None) -> SlotMustEnd:
+        """Logs that another writer may be active, and returns the exception that ends the slot."""
+        log.error(
+            "lane_fenced",
+            key=self.transactional_id,
+            **(copy.log_fields() if copy is not None else {"flow": self._ledger.flow}),
+            transactional_id=self.transactional_id,
+            epoch=self._sender.identity.epoch,
+            error=why,
+            decision="end the slot",
+        )
+        return SlotMustEnd(f"{self.transactional_id}: {why}")

@@ -3,79 +3,87 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Iterable
 
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.write.errors import ErrorAction, ErrorPhase, decide
 from runtime.slot.write.lane import Lane
-from runtime.slot.write.owner import SlotMustEnd
 
 _ATTEMPTS = 20
 _PAUSE_S = 0.25
 
 
 class LaneSet:
-    """A lane set owns the lanes of a flow and decides which lane copies a partition.
+    """A lane set owns the lanes of a flow, and decides which lane copies a partition.
 
     The first `homes` lanes share the partitions. The next lane retries suspect partitions, one at a time. The
     remaining lanes are spare: they take over from lanes that are stuck.
     """
 
-    def __init__(self, lanes: list[Lane], homes: int, start: Callable[[Lane], None]) -> None:
+    def __init__(self, lanes: list[Lane], homes: int) -> None:
         self.all = lanes
         self._homes = lanes[:homes]
         self._spares = lanes[homes + 1 :]
         self._solo = lanes[homes] if len(lanes) > homes else lanes[0]
-        self._start = start
+        self._lanes: dict[PartitionCopy, Lane] = {}
 
     async def begin(self) -> None:
-        """Initialises every transactional id and starts the lanes.
+        """Initialises every transactional id.
 
-        This includes the spare ids: an older slot of this number may hold any of them (R3). The task of a
-        lane retries an id that is stuck. Copying begins as soon as one id works. Raises WireError.
+        This includes the spare ids: an older slot of this number may hold any of them (R3). An id that is
+        stuck is initialised when its lane runs. Copying begins as soon as one id works. Raises SlotMustEnd,
+        WireError.
         """
-        working = [lane for lane in self.all if await self._initialise(lane)]
+        working = [lane for lane in self.all if await _begin(lane)]
         if not working:
             why = f"every transactional id like {self.all[0].transactional_id} waits for a marker"
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, why)
-        for lane in self.all:
-            self._start(lane)
-
-    async def _initialise(self, lane: Lane) -> bool:
-        """Initialises a lane's id with retries; returns False where the id is stuck."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                await lane.begin()
-            except WireError as error:
-                match decide(ErrorPhase.INIT, error).do:
-                    case ErrorAction.END_SLOT:
-                        raise SlotMustEnd(f"{lane.transactional_id}: {error}") from error
-                    case ErrorAction.STUCK:
-                        lane.is_stuck = True
-                        return False
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                await asyncio.sleep(_PAUSE_S)
-            else:
-                return True
-        return False
 
     def place(self, copy: PartitionCopy) -> None:
         """Moves a partition to its proper lane; it must not be in an open transaction."""
+        before = self._lanes.get(copy)
         lane = self._solo if copy.suspect else self._home_lane()
-        if copy.lane is not lane:
-            if copy.lane is not None:
-                copy.lane.leave(copy)
-            lane.take(copy)
-        else:
+        if before is lane:
+            lane.offer(copy)
+            return
+        if before is not None:
+            before.remove(copy)
+        self._lanes[copy] = lane
+        lane.add(copy)
+
+    def offer(self, copy: PartitionCopy) -> None:
+        """Tells a partition's lane that a batch is queued, or that its idle position moved."""
+        lane = self._lanes.get(copy)
+        if lane is not None:
             lane.offer(copy)
 
-    def leave_stuck(self, lane: Lane) -> None:
-        """Moves a stuck lane's partitions to other lanes, except those that are in its transaction."""
+    async def release(self, copy: PartitionCopy) -> None:
+        """Removes a partition once it is in no open transaction; an open one is ended early for it."""
+        while (lane := self._lanes.get(copy)) is not None:
+            await lane.release(copy)
+            if self._lanes.get(copy) is lane:
+                del self._lanes[copy]
+
+    def commit_replacement(self, copy: PartitionCopy) -> None:
+        """Commits a partition's replacement progress at once; it must not be in an open transaction."""
+        self.place(copy)
+        self._lanes[copy].commit_idle_positions()
+
+    def move_from_stuck_lane(self, transactional_id: str) -> list[PartitionCopy]:
+        """Moves a stuck lane's partitions to other lanes; returns those that stay in its transaction."""
+        lane = self._lane(transactional_id)
+        staying = [copy for copy in lane.copies if copy.in_transaction]
         for copy in list(lane.copies):
-            if not copy.busy and self._usable_lane() is not None:
+            if not copy.in_transaction and self._usable_lane() is not None:
+                self.place(copy)
+        return staying
+
+    def move_from_stuck_lanes(self) -> None:
+        """Moves the partitions that are left in stuck lanes, now that a lane works again."""
+        for copy, lane in list(self._lanes.items()):
+            if lane.is_stuck and not (copy.in_transaction or copy.suspect or copy.releasing):
                 self.place(copy)
 
     def stuck(self) -> list[str]:
@@ -86,6 +94,10 @@ class LaneSet:
         """Returns how many transactions of all lanes were aborted."""
         return sum(lane.aborts for lane in self.all)
 
+    def _lane(self, transactional_id: str) -> Lane:
+        (lane,) = (lane for lane in self.all if lane.transactional_id == transactional_id)
+        return lane
+
     def _home_lane(self) -> Lane:
         """Returns the home lane with the fewest partitions, or a spare lane while all of them are stuck."""
         return self._usable_lane() or self._homes[0]
@@ -93,6 +105,15 @@ class LaneSet:
     def _usable_lane(self) -> Lane | None:
         """Returns the lane to use among those that are not stuck; home lanes take precedence."""
         return _least_loaded(self._homes) or _least_loaded(self._spares)
+
+
+async def _begin(lane: Lane) -> bool:
+    """Initialises a lane's id with retries; returns False where the id is stuck."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(WireError):
+            return await lane.begin()
+        await asyncio.sleep(_PAUSE_S)
+    return await lane.begin()
 
 
 def _least_loaded(lanes: Iterable[Lane]) -> Lane | None:

@@ -18,8 +18,8 @@ from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, QueuedBatch
-from runtime.slot.write.errors import ErrorPhase
 from runtime.slot.write.in_flight_window import REQUESTS, InFlightWindow
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition
 
@@ -48,6 +48,7 @@ class InFlightRequest(NamedTuple):
 class ProduceSender:
     """A sender owns the produce connections, in-flight windows and sequences of one transactional id.
 
+    `wake` is called when a response has arrived, or when a broker's quota allows requests again.
     `ready` holds the partitions of the open transaction that have a batch queued, by their leader's node id.
     """
 
@@ -57,7 +58,6 @@ class ProduceSender:
         transactional_id: str,
         request_bytes: int,
         wake: Callable[[], None],
-        sent: Callable[[PartitionCopy], None],
     ) -> None:
         self.identity = ProducerIdentity(-1, -1)
         self.ready: dict[int, dict[PartitionCopy, None]] = {}
@@ -66,10 +66,9 @@ class ProduceSender:
         self._purpose = f"produce {transactional_id}"
         self._request_bytes = request_bytes
         self._wake = wake
-        self._sent = sent
         self._links: dict[int, Connection] = {}
-        self._connected_at: dict[int, float] = {}
-        self._flights: dict[int, InFlightWindow] = {}
+        self._connection_times: dict[int, float] = {}
+        self._windows: dict[int, InFlightWindow] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._unanswered: dict[int, InFlightRequest] = {}
         self._number = 0
@@ -103,43 +102,45 @@ class ProduceSender:
             if self._cluster.kept(node, self._purpose) is not link:
                 del self._links[node]
 
-    def reaches(self, node: int) -> bool:
+    def is_connected(self, node: int) -> bool:
         """Returns whether an open connection to the broker exists."""
         link = self._links.get(node)
         return link is not None and not link.closed
 
-    def since(self, node: int) -> float:
+    def connected_at(self, node: int) -> float:
         """Returns when the broker was connected to, by the event loop's clock.
 
         A broker that was unavailable before may lead its partitions under a new epoch since then.
         """
-        return self._connected_at[node]
+        return self._connection_times[node]
 
-    async def reach(self, node: int) -> None:
+    async def connect_to(self, node: int) -> None:
         """Connects to a broker. Raises WireError."""
         self._links[node] = await self._cluster.connection(node, self._purpose, 10.0)
-        self._connected_at[node] = asyncio.get_running_loop().time()
+        self._connection_times[node] = asyncio.get_running_loop().time()
 
-    async def connect(self) -> None:
+    async def connect_ready(self) -> None:
         """Connects to every leader that has a batch ready. Raises TransactionFailure."""
         for node, copies in self.ready.items():
-            if copies and not self.reaches(node):
+            if copies and not self.is_connected(node):
                 try:
-                    await self.reach(node)
+                    await self.connect_to(node)
                 except WireError as error:
                     raise TransactionFailure(ErrorPhase.PRODUCE, error) from error
 
-    def send(self, tx: Transaction) -> None:
-        """Sends every batch that the in-flight windows and quotas allow.
+    def send(self, tx: Transaction) -> list[PartitionCopy]:
+        """Sends every batch that the in-flight windows and quotas allow; returns their partitions.
 
         Partitions take turns, a batch each.
         """
+        sent: list[PartitionCopy] = []
         for node, copies in self.ready.items():
-            if not self.reaches(node) or self._throttled(link := self._links[node]):
+            if not self.is_connected(node) or self._throttled(link := self._links[node]):
                 continue
-            flight = self._flights.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
-            while copies and flight.room > 0:
-                self._request(tx, node, link, flight, copies)
+            window = self._windows.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
+            while copies and window.room > 0:
+                sent.extend(self._request(tx, node, link, window, copies))
+        return sent
 
     def _throttled(self, link: Connection) -> bool:
         """Returns whether the broker's quota holds requests back; the lane wakes when that time is over."""
@@ -151,14 +152,14 @@ class ProduceSender:
 
     def close(self, tx: Transaction) -> None:
         """Gives up on the requests in flight: their responses are ignored, and their memory is released."""
-        tx.closed = True
+        tx.close()
         self.ready.clear()
         now = asyncio.get_running_loop().time()
         for one in self._unanswered.values():
-            self._flights[one.node].given_up(one.size, one.at, now)
+            self._windows[one.node].given_up(one.size, one.at, now)
             self._links[one.node].drop()
             for sent in one.batches:
-                sent.queued.held.let_go()
+                sent.queued.held.release_memory()
         self._unanswered.clear()
 
     def _request(
@@ -166,11 +167,11 @@ class ProduceSender:
         tx: Transaction,
         node: int,
         link: Connection,
-        flight: InFlightWindow,
+        window: InFlightWindow,
         copies: dict[PartitionCopy, None],
-    ) -> None:
-        """Sends one produce request with at most one batch of each partition."""
-        most = min(self._request_bytes, flight.room)
+    ) -> list[PartitionCopy]:
+        """Sends one produce request with at most one batch of each partition; returns these partitions."""
+        most = min(self._request_bytes, window.room)
         partitions: list[ProducePartition] = []
         sent: list[SentBatch] = []
         size = 0
@@ -183,22 +184,20 @@ class ProduceSender:
             stamped = stamp(batch, producer, epoch, sequence)
             partitions.append(ProducePartition(copy.at.topic, copy.at.partition, stamped))
             sent.append(SentBatch(part, queued, sequence))
-            part.in_flight += 1
             del copies[copy]
             if copy.queue:
                 copies[copy] = None
-            self._sent(copy)
             size += batch.size
             if size >= most:
                 break
-        tx.bytes += size
-        tx.in_flight += 1
-        flight.sent(size)
+        tx.sent(size)
+        window.sent(size)
         number = self._number = self._number + 1
         self._unanswered[number] = InFlightRequest(node, size, asyncio.get_running_loop().time(), sent)
         request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
         answer = link.start(request, ANSWER_WITHIN_S)
         answer.add_done_callback(lambda done: self._on_response(tx, number, done))
+        return [one.part.copy for one in sent]
 
     def _on_response(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
         """Handles a response as a callback of its future.
@@ -208,7 +207,7 @@ class ProduceSender:
         try:
             self._handle_response(tx, number, answer)
         except BaseException as error:
-            tx.break_off(error)
+            tx.fail_unexpected(error)
             self._wake()
             raise
 
@@ -218,19 +217,19 @@ class ProduceSender:
         request = self._unanswered.pop(number, None)
         if tx.closed or request is None:
             return
-        flight, now = self._flights[request.node], asyncio.get_running_loop().time()
-        tx.in_flight -= 1
+        window, now = self._windows[request.node], asyncio.get_running_loop().time()
+        tx.answered()
         self._wake()
         for one in request.batches:
-            one.queued.held.let_go()
+            one.queued.held.release_memory()
         if error is not None:
-            flight.given_up(request.size, request.at, now)
+            window.given_up(request.size, request.at, now)
             if not isinstance(error, WireError):
                 raise error
             tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error))
             return
         response = answer.result()
-        flight.answered(request.size, request.at, now, response.throttle_ms / 1000)
+        window.answered(request.size, request.at, now, response.throttle_ms / 1000)
         self._record_acknowledgements(tx, request.batches, response)
 
     def _mark(self, sequence: int) -> BatchIdentity:
@@ -253,9 +252,5 @@ class ProduceSender:
                 where = f"{at.topic}-{at.partition}"
                 error = BrokerError(answer.error, where, answer.message)
                 tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
-            elif why := part.acknowledged(queued.out, queued.epoch, answer.base_offset, self._mark(sequence)):
-                tx.fail(TransactionFailure(ErrorPhase.PRODUCE, None, (part.copy,), why))
             else:
-                batch = queued.out.batch
-                tx.runs += len(queued.out.segments)
-                tx.latencies.append((batch.max_timestamp, batch.records))
+                tx.acknowledged(part, queued, answer.base_offset, self._mark(sequence))

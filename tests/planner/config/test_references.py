@@ -88,7 +88,7 @@ WRONG = {
     ),
     "a way back that leads on": (
         f"flows: [{{{F}}}, {{name: f-back, from: dc1, to: dc2, topics: {{include: a}}, reverse_of: f}}]\n",
-        '1:131: the flow is no way back of "f", which goes from dc1 to dc2 — write from: dc2 and to: dc1',
+        '1:131: the flow does not reverse "f", which goes from dc1 to dc2 — write from: dc2 and to: dc1',
     ),
     "a rename without a way back": (
         f"flows: [{{{F}, rename: copy}}]\n",

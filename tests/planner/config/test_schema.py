@@ -10,16 +10,18 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from planner.config import load
-from planner.config.inherit import default_value, plain_node
+from planner.config.language.defaults import default_value, plain_node
 from planner.config.language.reader import ShapeReader
-from planner.config.language.root import TOPOLOGY
-from planner.config.language.shapes import ABSENT, RecordKeyShape, RecordShape
 from planner.config.schema import json_schema, reference, starter
 from planner.config.schema.json_schema import example_value
 from planner.config.schema.reference import _records
 from planner.config.variables import python_value
 from planner.config.yaml_tree.parse import documents
+from planner.model.keys import record_of
+from planner.model.shapes import ABSENT, RecordKeyShape, RecordShape
+from planner.model.topology import Topology
 
+TOPOLOGY = record_of(Topology)
 HERE = Path("planner/config/schema")
 FILES = [HERE / "example.yaml", HERE / "starter.yaml", *Path("plans/examples").glob("*.yaml")]
 TOPOLOGIES = {path.name: path for path in FILES}

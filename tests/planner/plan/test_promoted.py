@@ -108,7 +108,7 @@ def test_a_file_that_is_out_of_date_is_told_so() -> None:
     assert str(one).startswith(
         rf"flow.x: its topics {PAY} were promoted, and can't become active — write {PAY} under promoted"
     )
-    assert "over a promoted way back (repl failback) or with a new restart_from" in one.way_out
+    assert "over a promoted reverse flow (repl failback) or with a new restart_from" in one.way_out
     assert not made.applyable
 
 

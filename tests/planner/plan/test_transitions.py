@@ -158,8 +158,8 @@ def test_a_file_that_is_out_of_date_is_told_so() -> None:
     [
         (ACTIVE, "from active a flow becomes paused, promoted or failed_over"),
         (PAUSED, "from paused a flow becomes active, promoted or failed_over"),
-        (PROMOTED, "from promoted a flow becomes active, over a promoted way back"),
-        (FAILED, "from failed_over a flow becomes active, over a promoted way back"),
+        (PROMOTED, "from promoted a flow becomes active, over a promoted reverse flow"),
+        (FAILED, "from failed_over a flow becomes active, over a promoted reverse flow"),
     ],
 )
 def test_the_legal_ones_are_named(state: FlowState, legal: str) -> None:

@@ -69,10 +69,10 @@ def seen(**changes: Any) -> RecordsView:
 
 
 WAYS: list[tuple[dict[str, Any], str]] = [
-    ({}, "born here"),
+    ({}, "written here"),
     (
         {"claimed": [hop("dc1", "orders", 4)]},
-        "born here (its header __repl names dc1 orders-0 @ 4, but no flow wrote it)",
+        "written here (its header __repl names dc1 orders-0 @ 4, but no flow wrote it)",
     ),
     (
         {"provenance": "batch", "flow": "one", "hops": [hop("dc1", "orders", 40)]},

@@ -72,15 +72,15 @@ def test_what_is_missing() -> None:
     assert "31 records of dc1 never reached dc2." in shown
     assert "1 of them are shown, at most 1 of each partition; --export FILE writes all 31." in shown
     assert "orders-0:1311" in shown
-    assert "born here" in shown
+    assert "written here" in shown
     assert "active" not in shown
 
 
 @pytest.mark.parametrize(
     ("flow", "came_from", "words"),
     [
-        (None, [], "born here"),
-        (None, [("id-0", "far", 0, 7)], "born here"),  # a client kept the header
+        (None, [], "written here"),
+        (None, [("id-0", "far", 0, 7)], "written here"),  # a client kept the header
         ("near", [], "by near"),
         ("near", [("id-0", "far", 0, 7)], "far-0:7 by near"),
     ],
@@ -88,7 +88,7 @@ def test_what_is_missing() -> None:
 def test_only_a_client_s_record_was_born_here(flow: str | None, came_from: list[Any], words: str) -> None:
     shown = text(seen(partition(record(flow=flow, came_from=came_from))))
     assert shown.splitlines()[-3].endswith(words)
-    assert ("born here" in shown) is (words == "born here")
+    assert ("written here" in shown) is (words == "written here")
 
 
 def test_what_is_shown_adds_up() -> None:

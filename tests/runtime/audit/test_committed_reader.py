@@ -9,7 +9,7 @@ import pytest
 from runtime.audit.verify.committed_reader import CommittedRecordReader, OpenTransactionTimeout
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.fetch import FetchResponse
-from runtime.slot.read.budget import TokenBucket
+from runtime.slot.budget import TokenBucket
 from tests.runtime.kafka.fetch.test_once import AT, END, GONE, ID, LONG_S, PATIENCE_S, OneBroker, answered
 
 OPEN = answered(stable=3)

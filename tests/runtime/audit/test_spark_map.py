@@ -15,7 +15,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import MappedOffset
 from runtime.contract.spec.jobspec import SelectionSpec, TemplateRule
 from runtime.lab.lab import Lab
-from runtime.ledger.maps import read_map
+from tests.offset_maps import read_map
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, assigned, copy_through, flow_spec

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from runtime.contract.records import control, heartbeat, job_status
-from runtime.contract.records.control import AcceptLoss, Assign, Reconfigure, StopJob, StopSlot
+from runtime.contract.records.control import AcceptLoss, Assign, Reconfigure, StopJobCommand, StopSlot
 from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
 from runtime.contract.records.status import SlotStatus
@@ -25,7 +25,7 @@ SPEC = JobSpec(
 
 
 @pytest.mark.parametrize(
-    "command", [StopJob("1"), Reconfigure("2", SPEC), AcceptLoss("3", "f1", [("orders", 7)])]
+    "command", [StopJobCommand("1"), Reconfigure("2", SPEC), AcceptLoss("3", "f1", [("orders", 7)])]
 )
 def test_commands(command):
     assert control.decode_command(control.encode(command)) == command

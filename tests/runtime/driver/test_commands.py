@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJob
+from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJobCommand
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.driver.commands import CommandHandler
 from runtime.kafka.errors import Disconnected
@@ -57,7 +57,7 @@ def test_a_spec_that_cannot_be_taken_on_holds_up_no_other_command() -> None:
         await job.until(lambda: len(job.tried) >= 2)
         assert job.commands.trouble == str(AWAY)
         loss = AcceptLoss("loss", "flow", [("orders", 0)])
-        job.tell(loss, StopJob("stop"))
+        job.tell(loss, StopJobCommand("stop"))
         assert (job.accepted, job.stopped) == ([loss], 1)
         assert job.commands.answers == {"loss": "", "stop": ""}
         job.outcome = None

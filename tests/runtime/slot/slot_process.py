@@ -2,6 +2,7 @@
 FILE.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -12,16 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import uvloop
 
 from runtime.contract.spec.assignment import Assignment, SlotSpec
 from runtime.slot.failpoints import VARIABLE
-from runtime.slot.slot import Slot, run_slot
+from runtime.slot.slot import Slot
 
 
 def main(path: str) -> int:
     spec, assignment = json.loads(Path(path).read_bytes())
     slot = Slot(msgspec.convert(spec, SlotSpec), msgspec.convert(assignment, Assignment))
-    print(run_slot(slot), flush=True)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(runner.run(slot.run()), flush=True)
     return 0
 
 

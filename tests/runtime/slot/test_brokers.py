@@ -16,7 +16,7 @@ from tests.labs import spec
 from tests.records import PATIENCE_S
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import await_in_sync, by_hand, place
-from tests.runtime.slot.lost_ends import Lost, losing_ends
+from tests.runtime.slot.lossy_proxy import Lost, losing_ends
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
 
@@ -76,7 +76,7 @@ async def _trickle(side: Side, topic: str, seed: int, *, pause: bool) -> None:
         await asyncio.sleep(0.2)
 
 
-def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fresh: Fresh) -> None:
+def test_the_ledger_decides_an_end_whose_response_was_lost(own_lab: MakeLab, fresh: Fresh) -> None:
     """Fencing 5: the request is lost and the transaction aborted; the answer is lost and it was committed."""
     with losing_ends() as proxy:
         there = replace(spec("dc2"), listeners=(Listener("PROXY", {1: proxy.address}),))
@@ -111,7 +111,7 @@ def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fr
                 await until(slot, at_end([end[1]]), _MENDED_S)
                 assert slot.status().flows[0].aborts > len(lost)
 
-        async def go_on() -> None:
+        async def accept_loss() -> None:
             """What is committed in place of a lost position."""
             over = flow_spec(fresh("flow"), on_data_loss="skip")
             assignment = await driver.take_over(over, assigned(over.name, expired))
@@ -123,7 +123,7 @@ def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fr
 
         asyncio.run(copy())
         assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
-        asyncio.run(go_on())
+        asyncio.run(accept_loss())
         assert _values(sides["dc2"], expired) == _values(sides["dc1"], expired)
 
 

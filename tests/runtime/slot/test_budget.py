@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from runtime.slot.read.budget import ByteBudget, ResponseMemory, TokenBucket
+from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 
 
 def test_a_response_is_given_back_with_its_last_view() -> None:
@@ -12,19 +12,19 @@ def test_a_response_is_given_back_with_its_last_view() -> None:
     budget.take(60)
     held = ResponseMemory(budget, 60)
     first, second = held.view(), held.view()
-    first.let_go()
+    first.release_memory()
     assert budget.left == 40
-    second.let_go()
+    second.release_memory()
     assert budget.left == 100
 
 
-def test_who_needs_room_waits_for_it() -> None:
+def test_a_fetch_waits_for_room_in_the_budget() -> None:
     async def wait() -> list[str]:
         budget, seen = ByteBudget(100), list[str]()
         budget.take(90)
 
         async def reader() -> None:
-            await budget.room(50)
+            await budget.wait_for_room(50)
             seen.append("room")
 
         task = asyncio.create_task(reader())
@@ -42,7 +42,7 @@ def test_who_needs_room_waits_for_it() -> None:
 def test_a_batch_larger_than_the_budget_still_comes() -> None:
     async def wait() -> int:
         budget = ByteBudget(100)
-        await budget.room(1_000)
+        await budget.wait_for_room(1_000)
         budget.take(1_000)
         return budget.left
 
@@ -58,7 +58,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("piece", [1, 100, 5_000])
-def test_the_rate_is_kept_whatever_the_pieces(piece: int) -> None:
+def test_the_rate_is_kept_for_pieces_of_any_size(piece: int) -> None:
     clock = Clock()
     bucket = TokenBucket(1_000, clock)
     taken = 0
@@ -74,7 +74,7 @@ def test_the_rate_is_kept_whatever_the_pieces(piece: int) -> None:
     assert bucket.throttled_s == pytest.approx(60, rel=0.1)
 
 
-def test_a_quiet_flow_saves_up_no_burst() -> None:
+def test_an_idle_flow_does_not_burst_later() -> None:
     clock = Clock()
     bucket = TokenBucket(1_000, clock)
     clock.now = 3_600

@@ -17,8 +17,9 @@ from runtime.contract.records.provenance import origins
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.ledger.maps import read_map, trim_map
+from runtime.ledger.maps import trim_map
 from runtime.ledger.transaction_writer import TransactionWriter
+from tests.offset_maps import read_map
 from tests.records import PATIENCE_S, settled, wait_for
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import (
@@ -137,7 +138,7 @@ def _transactional(name: str, bootstrap: str) -> Producer:
     return producer
 
 
-def test_compaction_holes_and_append_time_are_healed(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_compaction_holes_and_append_time_are_copied_exactly(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow, keys = fresh("compacted"), flow_spec(fresh("flow")), 37
     sides["dc1"].create(
         topic,

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,14 +81,16 @@ def test_a_zombie_of_an_older_generation_writes_nothing_more(
     with slot_process(tmp_path, driver.spec(), older) as again:
         assert again.wait(_ENDS_S) == 0
         assert again.stdout is not None
-        assert "Outdated" in again.stdout.read()
+        ended = again.stdout.read()
+        assert "Outdated" in ended
+        assert "is 2, active; this slot's is 1" in ended
     copied = sides["dc2"].read(topic)[0]
     assert copied == sides["dc1"].read(topic)[0][: len(copied)]
     copy_through(driver, flow, partitions)
     assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
 
 
-def test_a_slot_whose_progress_someone_else_moved_ends(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_a_slot_ends_when_another_writer_moved_its_progress(sides: dict[str, Side], fresh: Fresh) -> None:
     """R3, the last line: after every new epoch the ledger is read, and must say what this slot committed."""
     topic, flow = fresh("compacted"), flow_spec(fresh("flow"))
     sides["dc1"].create(topic, 2)
@@ -107,24 +108,9 @@ def test_a_slot_whose_progress_someone_else_moved_ends(sides: dict[str, Side], f
         await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"no key", "partition": 1}])
         end = await asyncio.wait_for(running, 60)
         assert isinstance(end, Fenced)
-        assert f"someone else copies {topic}-0" in end.why
+        assert f"another writer moved the progress of {flow.name}/{topic}-0" in end.why
 
     asyncio.run(copy())
-
-
-def test_a_slot_keeps_its_progress_through_many_random_kills(
-    sides: dict[str, Side], fresh: Fresh, tmp_path: Path
-) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    driver, partitions = _started(sides, fresh, topic, flow)
-    for seed in range(5):
-        assignment = asyncio.run(driver.take_over(flow, partitions))
-        with slot_process(tmp_path, driver.spec(), assignment) as process:
-            mixed(sides["dc1"], topic, seed=seed + 2, count=100)
-            time.sleep(0.1 * seed)
-            process.kill()
-    copy_through(driver, flow, partitions)
-    assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
 
 
 def _started(

@@ -13,7 +13,7 @@ from runtime.kafka.errors import (
     Unsupported,
     WireError,
 )
-from runtime.slot.write.errors import TABLE, ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
+from runtime.slot.errors import TABLE, ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
 
 ROWS = [
     # Reading: nothing is skipped; what may be R4 is looked at.
@@ -27,10 +27,10 @@ ROWS = [
     (ErrorPhase.FETCH, E.OFFSET_NOT_AVAILABLE, ErrorAction.RETRY, True),
     (ErrorPhase.FETCH, E.TOPIC_AUTHORIZATION_FAILED, ErrorAction.RETRY, False),
     (ErrorPhase.FETCH, E.CORRUPT_MESSAGE, ErrorAction.RETRY, False),
-    (ErrorPhase.FETCH, E.OFFSET_OUT_OF_RANGE, ErrorAction.LOOK, True),
-    (ErrorPhase.FETCH, E.UNKNOWN_TOPIC_ID, ErrorAction.LOOK, True),
-    (ErrorPhase.FETCH, E.INCONSISTENT_TOPIC_ID, ErrorAction.LOOK, True),
-    (ErrorPhase.FETCH, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.LOOK, True),
+    (ErrorPhase.FETCH, E.OFFSET_OUT_OF_RANGE, ErrorAction.INSPECT, True),
+    (ErrorPhase.FETCH, E.UNKNOWN_TOPIC_ID, ErrorAction.INSPECT, True),
+    (ErrorPhase.FETCH, E.INCONSISTENT_TOPIC_ID, ErrorAction.INSPECT, True),
+    (ErrorPhase.FETCH, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.INSPECT, True),
     # Fencing 3: these can't be told from a timeout fence.
     *((phase, code, ErrorAction.END_SLOT, False)
       for phase in (ErrorPhase.INIT, ErrorPhase.ADD, ErrorPhase.PRODUCE, ErrorPhase.LEDGER, ErrorPhase.END)
@@ -41,7 +41,7 @@ ROWS = [
     (ErrorPhase.INIT, E.INVALID_TRANSACTION_TIMEOUT, ErrorAction.END_SLOT, False),
     (ErrorPhase.INIT, E.COORDINATOR_NOT_AVAILABLE, ErrorAction.RETRY, False),
     (ErrorPhase.INIT, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorAction.RETRY, False),
-    (ErrorPhase.ADD, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.LOOK, True),
+    (ErrorPhase.ADD, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.INSPECT, True),
     (ErrorPhase.ADD, E.TOPIC_AUTHORIZATION_FAILED, ErrorAction.SUSPECT, True),
     # Fencing 1: whatever goes wrong in a transaction aborts it.
     (ErrorPhase.PRODUCE, E.NOT_LEADER_OR_FOLLOWER, ErrorAction.ABORT, True),
@@ -50,8 +50,8 @@ ROWS = [
     (ErrorPhase.PRODUCE, E.INVALID_TXN_STATE, ErrorAction.ABORT, False),
     (ErrorPhase.PRODUCE, E.TRANSACTION_ABORTABLE, ErrorAction.ABORT, False),
     (ErrorPhase.PRODUCE, E.CORRUPT_MESSAGE, ErrorAction.ABORT, False),
-    (ErrorPhase.PRODUCE, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.LOOK, True),
-    (ErrorPhase.PRODUCE, E.UNKNOWN_TOPIC_ID, ErrorAction.LOOK, True),
+    (ErrorPhase.PRODUCE, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.INSPECT, True),
+    (ErrorPhase.PRODUCE, E.UNKNOWN_TOPIC_ID, ErrorAction.INSPECT, True),
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS, ErrorAction.SUSPECT, True),
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorAction.SUSPECT, True),
     (ErrorPhase.PRODUCE, E.REQUEST_TIMED_OUT, ErrorAction.SUSPECT, True),
@@ -103,27 +103,27 @@ def test_a_record_that_is_refused_stops_its_partition(code: E, state: State) -> 
         (ErrorPhase.FETCH, Unsupported("FETCH", "old broker"), ErrorAction.STOP),
     ],
 )
-def test_a_connection_s_end_is_decided_by_what_may_have_arrived(
+def test_a_lost_connection_is_decided_by_whether_the_request_may_have_arrived(
     phase: ErrorPhase, error: WireError, do: ErrorAction
 ) -> None:
-    assert decide(phase, error).do is do
+    assert decide(phase, error).action is do
 
 
 def test_every_row_of_the_table_is_tested_here() -> None:
     rows = {(phase, code) for phase, code, _, _ in ROWS}
-    stops = {key for key, decision in TABLE.items() if decision.do is ErrorAction.STOP}
+    stops = {key for key, decision in TABLE.items() if decision.action is ErrorAction.STOP}
     elsewhere = {
         (phase, code)
         for phase in (ErrorPhase.PRODUCE, ErrorPhase.LEDGER)
         for code in E
         if TABLE.get((phase, code))
-        in (ErrorDecision(ErrorAction.ABORT, refresh=True), ErrorDecision(ErrorAction.LOOK, refresh=True))
+        in (ErrorDecision(ErrorAction.ABORT, refresh=True), ErrorDecision(ErrorAction.INSPECT, refresh=True))
     }
     gone = {(ErrorPhase.ADD, code) for code in (E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_TOPIC_ID)}
     assert set(TABLE) - rows - stops - elsewhere - gone == set()
 
 
 @pytest.mark.parametrize("phase", ErrorPhase)
-def test_what_the_table_does_not_name_is_never_passed_over(phase: ErrorPhase) -> None:
-    otherwise = {decide(phase, BrokerError(E(code), "b")).do for code in (998, E.UNKNOWN_SERVER_ERROR)}
+def test_a_code_that_the_table_does_not_name_is_never_ignored(phase: ErrorPhase) -> None:
+    otherwise = {decide(phase, BrokerError(E(code), "b")).action for code in (998, E.UNKNOWN_SERVER_ERROR)}
     assert otherwise <= {ErrorAction.RETRY, ErrorAction.ABORT, ErrorAction.ASK_LEDGER}

@@ -7,7 +7,13 @@ from runtime.contract.records.ledger import Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.topic_ids import name_id
-from runtime.slot.health.findings import DestinationFacts, SourceFacts, go_on, judge_destination, judge_source
+from runtime.slot.health.findings import (
+    DestinationFacts,
+    SourceFacts,
+    accept_loss,
+    judge_destination,
+    judge_source,
+)
 
 SOURCE, DESTINATION, OTHER = b"s" * 16, b"d" * 16, b"x" * 16
 
@@ -82,21 +88,21 @@ HEALTHY = DestinationFacts(DESTINATION, 130)
         (SourceFacts(SOURCE, 150, 200), DestinationFacts(OTHER, 0), 150, 1, [(100, 150)]),
     ],
 )
-def test_going_on_skips_nothing_that_is_there(
+def test_an_accepted_loss_skips_no_record_that_exists(
     source: SourceFacts,
     destination: DestinationFacts,
     position: int,
     incarnation: int,
     gaps: list[tuple[int, int]],
 ) -> None:
-    after = go_on(copied(), source, destination, generation=2, now_ms=9)
+    after = accept_loss(copied(), source, destination, generation=2, now_ms=9)
     assert (after.position, after.incarnation) == (position, incarnation)
     assert [(gap.low, gap.end) for gap in after.gaps] == gaps
     assert judge_source(after, SourceFacts(source.topic_id, source.log_start, source.log_end)) is None
     assert judge_destination(after, destination) is None
 
 
-def test_what_was_copied_before_a_side_was_recreated_is_unmapped() -> None:
-    after = go_on(copied(), SourceFacts(OTHER, 0, 80), HEALTHY, generation=2, now_ms=9)
+def test_records_copied_before_a_side_was_recreated_are_unmapped() -> None:
+    after = accept_loss(copied(), SourceFacts(OTHER, 0, 80), HEALTHY, generation=2, now_ms=9)
     assert OffsetMap([after.open_span()]).translate(0) != UnmappedOffset()
     assert OffsetMap([after.open_span()]).origin(50) == UnmappedOffset()

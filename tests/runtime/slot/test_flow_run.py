@@ -16,12 +16,12 @@ from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
+from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
-from runtime.slot.flow import Superseded
 from runtime.slot.flow_run import FlowRun
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.read.budget import ByteBudget
 from runtime.slot.sources import Opening, SourceClusters
+from runtime.slot.write.flow_ledger import Superseded
 from tests.runtime.slot.world import assigned, flow_spec
 
 THERE = ClusterSpec(bootstrap="there:1")
@@ -42,11 +42,11 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         producers=ProducerDirectory(destination),
         map_partitions=1,
         budget=ByteBudget(1),
-        passing=failpoints.from_environment({}),
+        failpoint=failpoints.from_environment({}),
         spawn=asyncio.create_task,
     )
     run = FlowRun("flow", around, SourceClusters(opening, {"dc1": THERE}))
-    run.want(1, FLOW, PARTITIONS)
+    run.set_assignment(1, FLOW, PARTITIONS)
     task = asyncio.create_task(run.run())
     try:
         yield run
@@ -70,24 +70,24 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("opening", [refuses, keeps_silent])
-def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(opening: Opening) -> None:
+def test_partitions_of_a_flow_that_cannot_begin_are_released_at_once(opening: Opening) -> None:
     async def work() -> None:
         async with running(opening) as run:
             await asyncio.sleep(0)
-            run.want(2, FLOW, {})
+            run.set_assignment(2, FLOW, {})
             assert (run.version, run.partitions()) == (2, [])
 
     asyncio.run(work())
 
 
-def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> None:
+def test_a_newer_generation_that_arrives_while_an_older_one_begins_is_tried() -> None:
     runs: list[FlowRun] = []
     asked: list[str] = []
 
     async def outdated(name: str, _: ClusterSpec) -> KafkaCluster:
         asked.append(name)
         if len(asked) == 1:
-            runs[0].want(2, FLOW, PARTITIONS)
+            runs[0].set_assignment(2, FLOW, PARTITIONS)
         raise Superseded("older")
 
     async def work() -> None:
@@ -109,7 +109,7 @@ def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_adds_one(
     async def work() -> None:
         async with running(notes) as run:
             await until(lambda: asked == [THERE])
-            run.want(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
+            run.set_assignment(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
             await until(lambda: "not in the spec" in run.partitions()[0].why)
             (status,) = run.partitions()
             assert (status.state, run.version) == (State.RETRYING, 2)
@@ -133,7 +133,7 @@ class Stuck:
     def undecided(self) -> dict[PartitionKey, AssignedPartition]:
         return PARTITIONS
 
-    def set_rate(self, rate_limit: int | None) -> None: ...
+    def set_assigned(self, assigned: AssignedFlow) -> None: ...
 
     async def release(self, keys: object) -> None:
         self.releasing.set()
@@ -154,10 +154,10 @@ def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_begins_a
         async with running(notes) as run:
             stuck = Stuck()
             run.flow = stuck  # type: ignore[assignment]
-            run.want(2, FLOW, {})
+            run.set_assignment(2, FLOW, {})
             await asyncio.wait_for(stuck.releasing.wait(), 20)
             run.fail(UnreadableRecord("value of version 02"))
-            run.want(3, FLOW, PARTITIONS)
+            run.set_assignment(3, FLOW, PARTITIONS)
             await asyncio.wait_for(stuck.drained.wait(), 20)
             await until(lambda: len(begun) > 1)
             (status,) = run.partitions()

@@ -91,7 +91,7 @@ def test_another_writer_is_seen_while_the_flow_copies(
                 assert not status.foreign_writes
             await asyncio.to_thread(foreign, sides["dc2"], topic)
             await asyncio.to_thread(sides["dc1"].write, topic, spread(1, 1))
-            await until(slot, lambda one: one.foreign_writes)
+            await until(slot, lambda one: one.foreign_writes and one.position == 31)
 
     asyncio.run(copy())
 
@@ -128,7 +128,7 @@ def test_after_a_restart_only_what_another_wrote_meanwhile_is_foreign(
     asyncio.run(copy(30, set()))
 
 
-def test_a_marker_is_told_from_a_record_by_its_offset(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_a_marker_is_distinguished_from_a_record_by_its_offset(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, side = fresh("orders"), sides["dc2"]
     side.create(topic)
     transactional(side, topic)

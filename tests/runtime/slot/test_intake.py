@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.batch import RewriteSpec
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import WireSettings
 from runtime.contract.records.advance import first_progress
@@ -19,11 +18,11 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
+from runtime.slot.budget import ByteBudget, TokenBucket
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.read.batch_filter import FilteredBatches
-from runtime.slot.read.budget import ByteBudget, TokenBucket
+from runtime.slot.read.flow_filter import FlowFilter
 from runtime.slot.read.intake import BrokerIntake
-from runtime.slot.write.errors import ErrorDecision
+from tests.runtime.slot.world import flow_spec
 
 TOPIC_ID = b"s" * 16
 OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -52,20 +51,6 @@ class Leader:
         return None
 
 
-class Reader:
-    """Takes note of nothing: these partitions hold no records."""
-
-    def fetched(self, copy: PartitionCopy) -> None: ...
-    def unreadable(self, copy: PartitionCopy, decision: ErrorDecision, why: str) -> None: ...
-    def corrupt(self, copy: PartitionCopy, kept: FilteredBatches) -> None: ...
-
-    def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
-        return set()
-
-    def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
-        raise AssertionError("there are no records")
-
-
 def partition(number: int) -> PartitionCopy:
     progress = first_progress(
         generation=1,
@@ -84,6 +69,20 @@ def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> Fe
     return FetchResponse(0, session, 0 if session else 7, tuple(found))
 
 
+def intake_of(leader: Leader) -> BrokerIntake:
+    """Its events are ignored: the partitions hold no records."""
+    return BrokerIntake(
+        1,
+        cast(KafkaCluster, leader),
+        CopySettings(linger_ms=0),
+        ByteBudget(1 << 20),
+        TokenBucket(None, lambda: 0.0),
+        FlowFilter(flow_spec("flow"), "id-1", "id-2", None),
+        lambda _: None,
+        "fetch",
+    )
+
+
 def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int, int]:
     """When each of two partitions was heard of at last, in seconds of the leader's clock."""
 
@@ -91,13 +90,9 @@ def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int
         monkeypatch.setattr("runtime.kafka.fetch.session.time.time_ns", lambda: now * 1_000_000)
         monkeypatch.setattr("runtime.slot.read.intake.now_ms", lambda: now)
 
-    leader = Leader(list(answers), clock)
-    settings = CopySettings(linger_ms=0)
-    budget, bucket = ByteBudget(1 << 20), TokenBucket(None, lambda: 0.0)
-    intake = BrokerIntake(1, cast(KafkaCluster, leader), settings, budget, bucket, None, Reader(), "fetch")
+    intake = intake_of(Leader(list(answers), clock))
     copies = [partition(0), partition(1)]
     for copy in copies:
-        copy.intake = intake
         intake.add(copy)
     with pytest.raises(WireError):
         asyncio.run(intake.run())
@@ -115,29 +110,25 @@ def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int
         ([told(0, 1), told(), told(session=GONE)], (2, 2)),  # an answer that looked at no partition
     ],
 )
-def test_an_idle_partition_is_heard_of_with_its_session(
+def test_the_last_answer_of_an_idle_partition_is_that_of_its_session(
     monkeypatch: pytest.MonkeyPatch, answers: list[FetchResponse], times: tuple[int, int]
 ) -> None:
     assert heard(monkeypatch, *answers) == times
 
 
-def test_a_partition_that_is_read_no_more_keeps_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def clock(now: int) -> None:
+        monkeypatch.setattr("runtime.slot.read.intake.now_ms", lambda: now)
+
     copy = partition(0)
-    intake = BrokerIntake(
-        1,
-        cast(KafkaCluster, Leader([], lambda _: None)),
-        CopySettings(),
-        ByteBudget(1 << 20),
-        TokenBucket(None, lambda: 0.0),
-        None,
-        Reader(),
-        "fetch",
-    )
-    copy.intake = intake
+    intake = intake_of(Leader([told(0)], clock))
     intake.add(copy)
-    monkeypatch.setattr(intake, "heard_ms", lambda _: 42_000)
+    with pytest.raises(WireError):
+        asyncio.run(intake.run())
+    before = copy.status().last_fetch_ms
 
     intake.remove(copy)
-    copy.intake = None
 
-    assert copy.status().last_fetch_ms == 42_000
+    assert copy.status().last_fetch_ms == before >= 1_000

@@ -1,182 +1,273 @@
-"""What an open transaction may still commit stays in its lane, also while its coordinator lets it wait."""
+"""A lane: which partitions join its transaction, what stays in it, and how it recovers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import Disconnected, TimedOut
 from runtime.kafka.protocol.fetch import LeaderHint
-from runtime.kafka.protocol.metadata import Partition
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.transactions import (
-    AddPartitionsRequest,
-    AddPartitionsResponse,
-    CoordinatorKind,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProducerIdentity,
-)
+from runtime.slot.budget import ByteBudget, ResponseMemory
+from runtime.slot.errors import SlotMustEnd
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
-from runtime.slot.read.budget import ByteBudget, ResponseMemory
-from runtime.slot.settings import LaneSettings
-from runtime.slot.write.closing import CommitEntry, LedgerPartitions
-from runtime.slot.write.errors import ErrorDecision
+from runtime.slot.write.events import (
+    Aborted,
+    Committed,
+    LeaderChanged,
+    NotReady,
+    Rewound,
+)
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
-from runtime.slot.write.transaction import Transaction, TransactionFailure
+from tests.fakes.lane import Destination, Emitted, LedgerInMemory, Link, lane_of
 from tests.runtime.slot.test_transaction import outgoing, partition
 
-PLACE = LedgerPartitions(TopicPartition("ledger", 0), TopicPartition("map", 0), 1)
-SETTINGS = LaneSettings(
-    longest_s=1.0,
-    tail_every_s=0.0,
-    transaction_bytes=1 << 20,
-    transaction_timeout_ms=10_000,
-    request_bytes=1 << 20,
-)
+NEAR, FAR = 1, 2
+EPOCH = 5
 
 
-class Destination:
-    """Its coordinator begins ids at once, and refuses to add partitions, each time only when it is let."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.let = asyncio.Event()
-        self.heard_s = 0.0
-        self.links: dict[int, SimpleNamespace] = {}
-
-    def leader(self, topic: str, number: int) -> Partition:
-        return Partition(number, 1, 0, (1,), (1,))
-
-    def heard_at(self, topic: str) -> float:
-        return self.heard_s
-
-    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        return 1
-
-    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        raise AssertionError("it does not move")
-
-    async def connection(self, node: int, purpose: str, within: float) -> SimpleNamespace:
-        self.links[node] = SimpleNamespace(closed=False)
-        return self.links[node]
-
-    def kept(self, node: int, purpose: str) -> SimpleNamespace | None:
-        return self.links.get(node)
-
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
-        self.heard_s = asyncio.get_running_loop().time()
-
-    async def call(self, node: int, request: object, purpose: str, within: float | None) -> object:
-        match request:
-            case InitProducerIdRequest():
-                return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(7, 0))
-            case AddPartitionsRequest():
-                self.asked.set()
-                await self.let.wait()
-                self.let.clear()
-                return AddPartitionsResponse(0, {("orders", 0): ErrorCode.INVALID_TXN_STATE})
-        raise AssertionError(request)
+def with_batch(copy: PartitionCopy) -> None:
+    """The source's record at offset 10 is queued."""
+    copy.inspected(EPOCH)
+    batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+    copy.fetched([batch], Cursor(11, 0), 0)
 
 
-class Flow:
-    """Whom the lane works for."""
-
-    def committed(self, lane: Lane, tx: Transaction, entries: list[CommitEntry]) -> None: ...
-
-    def failed(
-        self, lane: Lane, failure: TransactionFailure, decision: ErrorDecision, parts: list[PartitionCopy]
-    ) -> None: ...
-
-    def rewound(self, copies: Iterable[PartitionCopy]) -> None: ...
-
-    def unfit(self, copy: PartitionCopy, why: str) -> None: ...
-
-    def led_anew(self, copy: PartitionCopy) -> None: ...
-
-    def stuck(self, lane: Lane) -> None: ...
-
-    def freed(self, lane: Lane) -> None: ...
-
-    def sent(self, copy: PartitionCopy) -> None: ...
-
-    async def register(self, identity: ProducerIdentity) -> None: ...
-
-    async def confirm(self, lane: Lane) -> None: ...
-
-    async def decided(self, key: PartitionKey) -> Progress | None:
-        raise AssertionError("nothing is ambiguous")
+def with_idle_position(copy: PartitionCopy) -> None:
+    """Nothing is queued, but the position moved over records that are not copied."""
+    copy.fetched([], Cursor(25, 1), 0)
 
 
-def queued(copy: PartitionCopy) -> None:
-    """A batch to send."""
-    copy.looked_epoch = 0
-    copy.add(QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0)))
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
-def tail(copy: PartitionCopy) -> None:
-    """Nothing to send, but a position to tell of."""
-    copy.cursor = Cursor(25, 1)
+@asynccontextmanager
+async def running(lane: Lane) -> AsyncIterator[None]:
+    assert await lane.begin()
+    task = asyncio.create_task(lane.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
+
+async def until(emitted: Emitted, holds: Callable[[], bool]) -> None:
+    while not holds():
+        emitted.arrived.clear()
+        await emitted.arrived.wait()
+
+
+async def passes() -> None:
+    """Lets the lane do everything that it can do now."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+# Joining
+
+
+def test_a_partition_joins_once_its_leader_is_connected() -> None:
+    async def work() -> None:
+        destination, emitted, copy = Destination(), Emitted(), partition()
+        lane = lane_of(destination, emitted, LedgerInMemory(copy))
+        destination.leader_of[0] = FAR
+        destination.connecting[FAR] = asyncio.get_running_loop().create_future()
+        async with running(lane):
+            with_batch(copy)
+            lane.add(copy)
+            await passes()
+            assert not destination.added.is_set()
+            destination.connecting[FAR].set_result(None)
+            await until(emitted, lambda: bool(emitted.of(Committed)))
+        assert (copy.progress.position, copy.in_transaction) == (11, False)
+
+    run(work)
+
+
+def test_the_metadata_of_a_leader_is_fetched_again_after_connecting() -> None:
+    """A broker that was away may lead its partitions under a new epoch since then."""
+
+    async def work() -> None:
+        destination, emitted, copy = Destination(), Emitted(), partition()
+        lane = lane_of(destination, emitted, LedgerInMemory(copy))
+        async with running(lane):
+            with_batch(copy)
+            lane.add(copy)
+            await until(emitted, lambda: bool(emitted.of(Committed)))
+        assert destination.refreshes == 1
+
+    run(work)
+
+
+def test_a_partition_with_a_new_leader_is_inspected_before_it_joins() -> None:
+    async def work() -> None:
+        destination, emitted, copy = Destination(), Emitted(), partition()
+        lane = lane_of(destination, emitted, LedgerInMemory(copy))
+        async with running(lane):
+            with_batch(copy)
+            copy.inspected(EPOCH - 1)
+            lane.add(copy)
+            await until(emitted, lambda: bool(emitted.of(LeaderChanged)))
+            assert not destination.added.is_set()
+            copy.inspected(EPOCH)
+            lane.offer(copy)
+            await until(emitted, lambda: bool(emitted.of(Committed)))
+
+    run(work)
+
+
+def test_a_partition_whose_leader_cannot_be_reached_backs_off() -> None:
+    async def work() -> None:
+        destination, emitted = Destination(), Emitted()
+        removed, copy = partition(0), partition(1)
+        lane = lane_of(destination, emitted, LedgerInMemory(removed, copy))
+        destination.leader_of = {0: FAR, 1: FAR}
+        destination.connecting[FAR] = asyncio.get_running_loop().create_future()
+        async with running(lane):
+            for each in (removed, copy):
+                with_batch(each)
+                lane.add(each)
+            await passes()
+            lane.remove(removed)
+            destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
+            await until(emitted, lambda: bool(emitted.events))
+        assert [event.copy for event in emitted.of(NotReady)] == [copy]
+        assert not destination.added.is_set()
+
+    run(work)
+
+
+@pytest.mark.parametrize("has", [with_batch, with_idle_position])
+def test_a_failed_connection_leaves_partitions_of_the_open_transaction_alone(
+    has: Callable[[PartitionCopy], None],
+) -> None:
+    """The leader moved, and the partition joined; or its idle position is being committed."""
+
+    async def work() -> None:
+        destination, emitted = Destination(), Emitted()
+        alone, copy = partition(0), partition(1)
+        lane = lane_of(destination, emitted, LedgerInMemory(alone, copy))
+        destination.leader_of = {0: FAR, 1: FAR}
+        destination.connecting[FAR] = asyncio.get_running_loop().create_future()
+        for each in (alone, copy):
+            with_batch(each)
+            lane.add(each)
+        if has is with_batch:
+            destination.leader_of[1] = NEAR
+            destination.hold = True
+            lane.offer(copy)
+            async with running(lane):
+                await destination.added.wait()
+                destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
+                await until(emitted, lambda: bool(emitted.events))
+                assert copy.in_transaction
+        else:
+            copy.enter_transaction()
+            destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
+            await until(emitted, lambda: bool(emitted.events))
+        assert [event.copy for event in emitted.of(NotReady)] == [alone]
+        assert copy.queue
+
+    run(work)
+
+
+# What an open transaction may still commit
 
 Has = Callable[[PartitionCopy], None]
-Then = Callable[[Destination, LaneSet, Lane, PartitionCopy], Awaitable[None]]
 
 
-async def waiting_for_its_coordinator(has: Has, then: Then) -> None:
-    there, copy = Destination(), partition()
-    one, other, solo = (
-        Lane(there, name, PLACE, SETTINGS, Flow(), lambda _: None)  # type: ignore[arg-type]
-        for name in ("one", "other", "solo")
-    )
-    lanes = LaneSet([one, other, solo], 2, lambda _: None)
+@asynccontextmanager
+async def waiting_for_its_coordinator(
+    has: Has,
+) -> AsyncIterator[tuple[Destination, LaneSet, Lane, PartitionCopy]]:
+    """The coordinator was asked to add partitions, and does not answer yet."""
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    ledger = SlowLedger(destination)
+    lanes = [lane_of(destination, emitted, ledger, name) for name in ("one", "other", "solo")]
+    lane_set = LaneSet(lanes, 2)
+    destination.hold = True
     has(copy)
-    one.take(copy)
-    life = asyncio.create_task(one.run())
-    try:
-        await asyncio.wait_for(there.asked.wait(), 60)
-        await then(there, lanes, one, copy)
-    finally:
-        life.cancel()
-        await asyncio.gather(life, return_exceptions=True)
+    lane_set.place(copy)
+    async with running(lanes[0]):
+        await destination.added.wait()
+        yield destination, lane_set, lanes[0], copy
 
 
-@pytest.mark.parametrize("has", [queued, tail])
-def test_a_partition_is_let_go_only_after_the_transaction_that_it_is_about_to_join(has: Has) -> None:
-    async def then(there: Destination, lanes: LaneSet, lane: Lane, copy: PartitionCopy) -> None:
-        copy.releasing = True
-        free = asyncio.create_task(lane.free(copy))
-        done, _ = await asyncio.wait([free], timeout=0.05)
-        assert not done
-        assert copy.lane is lane
-        there.let.set()
-        await asyncio.wait_for(free, 60)
-        assert copy.lane is None
+class SlowLedger(LedgerInMemory):
+    """Its writes ask the coordinator first, as those of the real one do for an idle position alone."""
 
-    asyncio.run(waiting_for_its_coordinator(has, then))
+    def __init__(self, destination: Destination) -> None:
+        super().__init__()
+        self._destination = destination
+
+    async def write(self, *arguments: Any) -> None:
+        self._destination.added.set()
+        if self._destination.hold:
+            await self._destination.answer.wait()
+        await super().write(*arguments)
 
 
-@pytest.mark.parametrize("has", [queued, tail])
-def test_no_other_lane_takes_it_meanwhile(has: Has) -> None:
-    async def then(there: Destination, lanes: LaneSet, lane: Lane, copy: PartitionCopy) -> None:
-        assert copy.busy
-        lanes.leave_stuck(lane)
-        assert copy.lane is lane
-        with pytest.raises(AssertionError, match="between transactions"):
+@pytest.mark.parametrize("has", [with_batch, with_idle_position])
+def test_a_partition_is_released_only_after_the_transaction_that_it_is_about_to_join(has: Has) -> None:
+    async def work() -> None:
+        async with waiting_for_its_coordinator(has) as (destination, lanes, lane, copy):
+            copy.start_release()
+            release = asyncio.create_task(lanes.release(copy))
+            await passes()
+            assert not release.done()
+            assert copy in lane.copies
+            destination.hold = False
+            destination.answer.set()
+            await release
+            assert copy not in lane.copies
+
+    run(work)
+
+
+@pytest.mark.parametrize("has", [with_batch, with_idle_position])
+def test_no_other_lane_takes_a_partition_of_an_open_transaction(has: Has) -> None:
+    async def work() -> None:
+        async with waiting_for_its_coordinator(has) as (_, lanes, lane, copy):
+            assert lanes.move_from_stuck_lane(lane.transactional_id) == [copy]
+            assert copy in lane.copies
+            copy.mark_suspect()
+            with pytest.raises(AssertionError, match="between transactions"):
+                lanes.place(copy)
+
+    run(work)
+
+
+def test_a_released_partition_that_moves_to_another_lane_meanwhile_is_released_there() -> None:
+    """A suspect partition returns to its home lane when its transaction is committed."""
+
+    async def work() -> None:
+        async with waiting_for_its_coordinator(with_batch) as (destination, lanes, _, copy):
+            copy.start_release()
+            release = asyncio.create_task(lanes.release(copy))
+            await passes()
+            copy.leave_transaction()
+            copy.mark_suspect()
             lanes.place(copy)
+            destination.hold = False
+            destination.answer.set()
+            await release
+            assert not any(copy in each.copies for each in lanes.all)
 
-    asyncio.run(waiting_for_its_coordinator(has, then))
+    run(work)
 
 
-class Link:
-    """Answers each produce request with a new leader, as soon as it is sent."""
+# Recovery
 
-    closed = False
-    throttled_until = 0.0
+
+class Refusing(Link):
+    """Its broker does not lead the partition any more."""
 
     def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
         moved = ProducedPartition(
@@ -187,32 +278,77 @@ class Link:
         return answer
 
 
-class Unprepared(Destination):
-    """Accepts partitions and batches; what it does with an answer fails as nothing foresaw."""
+def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoch() -> None:
+    async def work() -> None:
+        destination, emitted, copy = Destination(), Emitted(), partition()
+        destination.links[NEAR] = Refusing()
+        lane = lane_of(destination, emitted, LedgerInMemory(copy))
+        async with running(lane):
+            with_batch(copy)
+            lane.add(copy)
+            await until(emitted, lambda: bool(emitted.of(Aborted)))
+            assert (copy.cursor.offset, len(copy.queue), copy.in_transaction) == (10, 0, False)
+            await passes()
+        assert [type(event) for event in emitted.events[-2:]] == [Rewound, Aborted]
+        assert emitted.of(Aborted)[0].failure.copies == (copy,)
+        assert (destination.epoch, destination.ends, lane.aborts) == (1, 0, 1)
 
-    async def connection(self, node: int, purpose: str, within: float) -> Link:  # type: ignore[override]
-        self.links[node] = link = Link()  # type: ignore[assignment]
-        return link
+    run(work)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_ledger_decides_where_the_response_to_the_end_was_lost(committed: bool) -> None:
+    async def work() -> None:
+        destination, emitted, copy = Destination(), Emitted(), partition()
+        ledger = LedgerInMemory(copy)
+        ledger.takes_writes = committed
+        destination.end_errors = [TimedOut("broker 1", "no answer", sent=True)]
+        lane = lane_of(destination, emitted, ledger)
+        async with running(lane):
+            with_batch(copy)
+            lane.add(copy)
+            await until(emitted, lambda: bool(emitted.of(Aborted)))
+        assert [len(event.entries) for event in emitted.of(Committed)] == ([1] if committed else [])
+        assert [list(event.copies) for event in emitted.of(Aborted)] == [[] if committed else [copy]]
+        assert [list(event.copies) for event in emitted.of(Rewound)] == [[copy]]
+        assert copy.cursor.offset == copy.progress.position == (11 if committed else 10)
+        assert not copy.in_transaction
+
+    run(work)
+
+
+def test_a_transactional_id_that_is_fenced_at_the_start_ends_the_slot() -> None:
+    async def work() -> None:
+        destination = Destination()
+        destination.init_errors = [ErrorCode.PRODUCER_FENCED]
+        with pytest.raises(SlotMustEnd, match="lane: "):
+            await lane_of(destination, Emitted()).begin()
+
+    run(work)
+
+
+class Unprepared(Destination):
+    """What it does with a response fails as nothing foresaw."""
 
     def topic(self, name: str) -> SimpleNamespace:
         raise ZeroDivisionError("a programming error")
 
-    async def call(self, node: int, request: object, purpose: str, within: float | None) -> object:
-        if isinstance(request, AddPartitionsRequest):
-            return AddPartitionsResponse(0, {})
-        return await super().call(node, request, purpose, within)  # an end of the transaction fails the test
 
-
-def test_an_unexpected_exception_at_an_answer_ends_the_lane_before_anything_is_committed(
+def test_an_unexpected_exception_at_a_response_ends_the_lane_before_anything_is_committed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    destination = Unprepared()
+
     async def work() -> None:
         copy = partition()
-        lane = Lane(Unprepared(), "one", PLACE, SETTINGS, Flow(), lambda _: None)  # type: ignore[arg-type]
-        queued(copy)
-        lane.take(copy)
-        await asyncio.wait_for(lane.run(), 60)
+        destination.links[NEAR] = Refusing()
+        lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+        await lane.begin()
+        with_batch(copy)
+        lane.add(copy)
+        await lane.run()
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(work())
+        run(work)
+    assert destination.ends == 0
     assert "a programming error" in caplog.text

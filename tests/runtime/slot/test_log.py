@@ -37,7 +37,7 @@ def opened() -> Iterator[tuple[Written, int]]:
     os.close(writing)
 
 
-def test_a_line_is_text_that_grep_finds(opened: tuple[Written, int]) -> None:
+def test_a_line_is_text_by_default(opened: tuple[Written, int]) -> None:
     written, descriptor = opened
     log.start({}, descriptor)
     log_event(
@@ -49,7 +49,7 @@ def test_a_line_is_text_that_grep_finds(opened: tuple[Written, int]) -> None:
     assert rest == 'repl INFO partition_retry flow=one topic=orders partition=3 position=90 error="no leader"'
 
 
-def test_or_json_where_the_environment_says_so(opened: tuple[Written, int]) -> None:
+def test_a_line_is_json_where_the_environment_sets_it(opened: tuple[Written, int]) -> None:
     written, descriptor = opened
     log.start({"REPL_LOG": "json"}, descriptor)
     log_event("assignment", slot=0, version=2)
@@ -61,7 +61,7 @@ def test_or_json_where_the_environment_says_so(opened: tuple[Written, int]) -> N
 
 @pytest.mark.parametrize("environ", [{}, {"REPL_LOG": "json"}])
 @pytest.mark.parametrize("hostile", ["a\nrepl INFO forged", "\x1b]52;c;x\x07", "\x7f", "ü\u202e", "\r"])
-def test_what_others_chose_forges_no_line_and_reaches_no_terminal(
+def test_hostile_values_forge_no_line_and_reach_no_terminal(
     opened: tuple[Written, int], environ: dict[str, str], hostile: str
 ) -> None:
     written, descriptor = opened
@@ -94,7 +94,7 @@ class Clock:
         return self.now
 
 
-def test_lines_are_limited_by_event_and_key_and_what_was_left_out_is_counted() -> None:
+def test_lines_are_limited_by_event_and_key_and_suppressed_ones_are_counted() -> None:
     clock = Clock()
     left: list[tuple[str, int]] = []
     limit = RateLimit(lambda *one: left.append(one), of_key=2, of_event=5, window_s=10, clock=clock)
@@ -107,7 +107,7 @@ def test_lines_are_limited_by_event_and_key_and_what_was_left_out_is_counted() -
     assert not left
 
 
-def test_what_was_left_out_is_told_when_nothing_follows() -> None:
+def test_suppressed_lines_are_counted_when_no_line_follows() -> None:
     left: list[tuple[str, int]] = []
     limit = RateLimit(lambda *one: left.append(one), of_key=1)
     for _ in range(5):
@@ -117,7 +117,7 @@ def test_what_was_left_out_is_told_when_nothing_follows() -> None:
     assert left == [("retry", 4)]
 
 
-def test_the_states_that_change_with_every_transaction_are_no_lines(opened: tuple[Written, int]) -> None:
+def test_changes_between_copying_and_caught_up_are_not_logged(opened: tuple[Written, int]) -> None:
     written, descriptor = opened
     log.start({}, descriptor)
     copy = partition()
@@ -129,10 +129,12 @@ def test_the_states_that_change_with_every_transaction_are_no_lines(opened: tupl
     assert "state=data_loss before=copying why=gone" in last
 
 
-def test_every_event_stands_in_the_operators_page() -> None:
+def test_every_event_is_in_docs_operations() -> None:
     root = Path(__file__).parents[3]
     page = (root / "docs" / "operations.md").read_text().split("## The log of a job")[1].split("\n## ")[0]
-    called = re.compile(r"(?:log_event|log_fields|self\._log)\(\s*(f?\"[a-z_{}]+\")")
+    called = re.compile(
+        r"(?:log_event|log_fields|log\.(?:info|warning|error)|self\._log)\(\s*(f?\"[a-z_{}]+\")"
+    )
     events = {
         event
         for room in ("slot", "ledger", "driver")

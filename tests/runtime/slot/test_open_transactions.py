@@ -98,7 +98,7 @@ def test_a_transactional_id_is_shown_without_its_control_characters() -> None:
     assert "\x07" not in explain(one)
 
 
-def test_how_long_it_is_open_is_told() -> None:
+def test_the_text_has_the_age_of_the_transaction() -> None:
     one = OpenTransaction(7, 3, "id", "Ongoing", started_ms=1_000, timeout_ms=60_000, abort_command="end it")
     assert explain(one, now_ms=96_000) == (
         "a transaction at the source holds its readers back: transactional id 'id', producer id 7, open since"

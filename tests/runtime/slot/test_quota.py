@@ -48,7 +48,7 @@ async def copied(driver: Driver, flow: FlowSpec, topic: str) -> None:
         await until(slot, at_end([100] * PARTITIONS))
 
 
-def test_a_quota_far_below_what_is_there_to_copy_slows_it_and_stops_nothing(
+def test_a_small_produce_quota_slows_a_flow_and_stops_nothing(
     lab: Lab, sides: dict[str, Side], fresh: Fresh
 ) -> None:
     """All of it in flight at once would take twice as long as brokers leave a transaction open."""
@@ -62,7 +62,7 @@ def test_a_quota_far_below_what_is_there_to_copy_slows_it_and_stops_nothing(
     assert sides["dc2"].read(topic, PARTITIONS) == sides["dc1"].read(topic, PARTITIONS)
 
 
-def test_a_quota_far_below_what_is_there_to_read_slows_it_and_stops_nothing(
+def test_a_small_fetch_quota_slows_a_flow_and_stops_nothing(
     lab: Lab, sides: dict[str, Side], fresh: Fresh
 ) -> None:
     """A fetch over it is answered with nothing: of the records, of the ledger, and of the producers at the

@@ -10,41 +10,41 @@ NEAR, FAR = 1, 2
 
 
 class Cluster:
-    """Connects at once; `unfit` are the brokers whose connection is too old."""
+    """Connects at once; `too_old` are the brokers whose connection is too old."""
 
     def __init__(self) -> None:
-        self.unfit: set[int] = set()
+        self.too_old: set[int] = set()
         self.made: list[int] = []
         self._links: dict[int, Connection] = {}
 
     def kept(self, node: int, purpose: str) -> Connection | None:
-        return None if node in self.unfit else self._links.get(node)
+        return None if node in self.too_old else self._links.get(node)
 
     async def connection(self, node: int, purpose: str, within: float) -> Connection:
         kept = self.kept(node, purpose)
         if kept is None:
             self.made.append(node)
-            self.unfit.discard(node)
+            self.too_old.discard(node)
             kept = self._links[node] = Connection(
                 f"broker {node}", "test", request_timeout=1, max_response_bytes=1, buffers=BufferPool()
             )
         return kept
 
 
-def test_a_connection_that_is_too_old_is_made_anew_between_transactions() -> None:
+def test_a_connection_that_is_too_old_is_replaced_between_transactions() -> None:
     async def work() -> None:
         cluster = Cluster()
-        sender = ProduceSender(cluster, "tx", 1 << 20, lambda: None, lambda _: None)  # type: ignore[arg-type]
+        sender = ProduceSender(cluster, "tx", 1 << 20, lambda: None)  # type: ignore[arg-type]
         for node in (NEAR, FAR):
-            await sender.reach(node)
-        cluster.unfit.add(FAR)
-        assert sender.reaches(FAR)  # a transaction goes on with what it has
+            await sender.connect_to(node)
+        cluster.too_old.add(FAR)
+        assert sender.is_connected(FAR)  # a transaction goes on with what it has
         sender.begin()
-        assert sender.reaches(NEAR)
-        assert not sender.reaches(FAR)
-        await sender.reach(FAR)
+        assert sender.is_connected(NEAR)
+        assert not sender.is_connected(FAR)
+        await sender.connect_to(FAR)
         sender.begin()
-        assert sender.reaches(FAR)
+        assert sender.is_connected(FAR)
         assert cluster.made == [NEAR, FAR, FAR]
 
     asyncio.run(work())

@@ -11,10 +11,10 @@ from runtime.contract.spec.assignment import AssignedPartition
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, PartitionsRefused
 from runtime.ledger.records import InternalRecord, build
-from runtime.slot.health.accounts import OffsetRange
+from runtime.slot.budget import ByteBudget, ResponseMemory
+from runtime.slot.offset_accounts import OffsetRange
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
-from runtime.slot.read.budget import ByteBudget, ResponseMemory
-from runtime.slot.write.transaction import TransactionPartition, blamed, tail_step
+from runtime.slot.write.transaction import TransactionPartition, blamed, idle_step
 
 MARK = BatchIdentity(1, 2, 3)
 
@@ -47,10 +47,9 @@ def outgoing(first: int, *records: tuple[int, int]) -> OutgoingBatch:
 def test_acknowledged_base_offsets_become_runs() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
-    part.in_flight = 2
     assert part.acknowledged(outgoing(0, (10, 2), (15, 1)), 7, 100, MARK) is None
     assert part.acknowledged(outgoing(1, (16, 3)), 7, 103, MARK) is None
-    copy.cursor = Cursor(25, 8)
+    copy.fetched([], Cursor(25, 8), 0)
     assert part.step() == Advance(
         position=25,  # the tail behind the last record is decided, too
         source_epoch=8,
@@ -63,17 +62,17 @@ def test_acknowledged_base_offsets_become_runs() -> None:
     )
 
 
-def test_what_is_still_queued_is_not_said_to_be_copied() -> None:
+def test_queued_batches_are_not_in_the_progress() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
     part.acknowledged(outgoing(0, (10, 2)), 7, 100, MARK)
-    copy.add(QueuedBatch(outgoing(0, (12, 2)), 7, ResponseMemory(ByteBudget(1), 1).view()))
-    copy.cursor = Cursor(14, 7)
+    held = ResponseMemory(ByteBudget(1), 1).view()
+    copy.fetched([QueuedBatch(outgoing(0, (12, 2)), 7, held)], Cursor(14, 7), 0)
     assert part.step().position == 12
 
 
 @pytest.mark.parametrize(("base", "refused"), [(99, True), (0, True), (100, False), (150, False)])
-def test_a_base_offset_below_the_destination_s_end_cannot_be_true(base: int, refused: bool) -> None:
+def test_a_base_offset_below_the_destination_end_is_refused(base: int, refused: bool) -> None:
     part = TransactionPartition(partition(), 1, 4)
     assert (part.acknowledged(outgoing(0, (10, 1)), 7, base, MARK) is not None) is refused
 
@@ -82,7 +81,7 @@ def test_a_base_offset_below_the_destination_s_end_cannot_be_true(base: int, ref
     ("bases", "unexplained"),
     [([100, 101], []), ([101], [OffsetRange(100, 101)]), ([150, 155], [(100, 150), (151, 155)])],
 )
-def test_offsets_before_and_between_own_batches_are_to_be_explained(
+def test_offsets_before_and_between_own_batches_are_unexplained(
     bases: list[int], unexplained: list[OffsetRange]
 ) -> None:
     copy = partition()
@@ -92,24 +91,23 @@ def test_offsets_before_and_between_own_batches_are_to_be_explained(
     assert copy.accounts.unexplained() == unexplained
 
 
-def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> None:
+def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
     copy, budget = partition(), ByteBudget(100)
     budget.take(60)
     held = ResponseMemory(budget, 60)
-    for number in range(2):
-        copy.add(QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()))
-    copy.cursor, copy.dropped = Cursor(12, 7), 4
+    batches = [QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()) for number in range(2)]
+    copy.fetched(batches, Cursor(12, 7), 4)
     copy.rewind()
     assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
-    assert (copy.turn, copy.dropped) == (1, 0)
+    assert (copy.rewinds, copy.dropped) == (1, 0)
 
 
-def test_a_tail_that_moved_over_nothing_is_told_with_what_was_dropped() -> None:
-    assert not partition().tail_moved
+def test_an_idle_position_is_committed_with_the_count_of_dropped_records() -> None:
+    assert not partition().idle_position_moved
     copy = partition()
-    copy.cursor, copy.dropped = Cursor(12, 7), 2
-    assert copy.tail_moved
-    assert tail_step(copy) == Advance(12, 7, dropped=2)
+    copy.fetched([], Cursor(12, 7), 2)
+    assert copy.idle_position_moved
+    assert idle_step(copy) == Advance(12, 7, dropped=2)
 
 
 def test_a_partition_that_is_refused_is_blamed_alone() -> None:

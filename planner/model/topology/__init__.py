@@ -1,0 +1,96 @@
+"""The topology and its language: every key of the YAML is declared here, once, as an annotated field.
+
+The reader, the defaults, the JSON Schema, docs/topology.md and the export of YAML follow from these
+dataclasses (`planner.model.keys`); docs/internals/adding-a-key.md shows how a key is added.
+
+A loaded topology is complete: defaults are filled in and variables are expanded, but nothing is resolved yet.
+Everything is frozen; mappings are plain dicts that do not change after the loader built them.
+Durations are milliseconds, sizes are bytes, rates are bytes per second.
+"""
+
+from planner.model.topology.acls import (
+    RESOURCES,
+    Acl,
+    AclEntry,
+    AclRule,
+)
+from planner.model.topology.flows import (
+    ENDED,
+    RUNNING,
+    Configs,
+    ConfigSync,
+    Flow,
+    FlowState,
+    GroupMode,
+    Groups,
+    OnDataLoss,
+    OnSourceDelete,
+    OriginCommits,
+    Protect,
+    Provenance,
+    Selection,
+    Start,
+    StartAt,
+    StartAtOffsets,
+    StartAtTimestamp,
+)
+from planner.model.topology.jobs import (
+    Job,
+)
+from planner.model.topology.resources import (
+    Cluster,
+    OnRemove,
+    SecretRef,
+    Setting,
+    Topic,
+)
+from planner.model.topology.root import (
+    API_VERSION,
+    Defaults,
+    Internal,
+    Policies,
+    Requirement,
+    Timestamps,
+    Topology,
+)
+from runtime.contract.client.secret_words import SECRET_WORDS, looks_secret
+
+__all__ = [
+    "API_VERSION",
+    "ENDED",
+    "RESOURCES",
+    "RUNNING",
+    "SECRET_WORDS",
+    "Acl",
+    "AclEntry",
+    "AclRule",
+    "Cluster",
+    "ConfigSync",
+    "Configs",
+    "Defaults",
+    "Flow",
+    "FlowState",
+    "GroupMode",
+    "Groups",
+    "Internal",
+    "Job",
+    "OnDataLoss",
+    "OnRemove",
+    "OnSourceDelete",
+    "OriginCommits",
+    "Policies",
+    "Protect",
+    "Provenance",
+    "Requirement",
+    "SecretRef",
+    "Selection",
+    "Setting",
+    "Start",
+    "StartAt",
+    "StartAtOffsets",
+    "StartAtTimestamp",
+    "Timestamps",
+    "Topic",
+    "Topology",
+    "looks_secret",
+]

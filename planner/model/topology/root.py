@@ -1,0 +1,245 @@
+"""The topology as a whole: its parts, the defaults, the internal topics and the policies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from planner.model.diagnostic import SourceLocation
+from planner.model.keys import Key, Record, defaults_of, record_of
+from planner.model.shapes import (
+    AnyShape,
+    DurationShape,
+    IntegerShape,
+    ListShape,
+    MapShape,
+    TextShape,
+)
+from planner.model.topology.acls import Acl, AclEntry
+from planner.model.topology.flows import Flow
+from planner.model.topology.jobs import Job
+from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Cluster, Topic
+
+API_VERSION = "repl/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamps:
+    """The topic of consumer timestamps. What concerns the topic itself is meant for when it is made.
+
+    None stands for the value of the other internal topics.
+    """
+
+    record: ClassVar = Record("timestamps", "timestamps")
+
+    retention_ms: Annotated[
+        int | None,
+        Key(
+            "How long a group is remembered that is gone from the source.",
+            DurationShape(),
+            default_doc="that of internal",
+            example="90d",
+        ),
+    ] = None
+    replication: Annotated[
+        int | None,
+        Key("Copies of each of its partitions.", REPLICATION, default_doc="that of internal", example="3"),
+    ] = None
+    partitions: Annotated[int, Key("Its partitions.", IntegerShape(1, 1_000), example="8")] = 1
+    max_per_partition: Annotated[
+        int,
+        Key(
+            "How many commits of one group are remembered of each partition it reads.",
+            IntegerShape(1, 10_000),
+            example="10",
+        ),
+    ] = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Internal:
+    """The product's own topics. They are made like this; those that are there already stay as they are.
+
+    None stands for what the cluster can, and for the usual retention.
+    """
+
+    record: ClassVar = Record("internal", "internal")
+
+    replication: Annotated[
+        int | None,
+        Key(
+            "Copies of each internal partition.",
+            REPLICATION,
+            default_doc="3, or what the cluster can",
+            example="3",
+        ),
+    ] = None
+    retention_ms: Annotated[
+        int | None,
+        Key(
+            "How long the journal of applies and consumer timestamps are kept.",
+            DurationShape(),
+            default="30d",
+            example="90d",
+        ),
+    ] = None
+    timestamps: Annotated[
+        Timestamps,
+        Key("Consumer timestamps, for flows whose groups go by record time.", example="{retention: 90d}"),
+    ] = Timestamps()
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """`replication: ">=3"`: a comparison every managed topic must pass."""
+
+    subject: str
+    operator: Literal[">=", "<=", ">", "<", "==", "!="]
+    value: str
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Checked at plan and at apply."""
+
+    record: ClassVar = Record("policies", "policies")
+
+    max_deletes: Annotated[int, Key("A plan that deletes more is refused.", IntegerShape(), example="0")] = 5
+    require: Annotated[
+        tuple[Requirement, ...],
+        Key(
+            "What every managed topic must have: `partitions`, `replication` or a setting, compared.",
+            MapShape(
+                TextShape("partitions, replication or the name of a topic setting"),
+                TextShape(
+                    "a comparison", r"\s*(>=|<=|==|!=|>|<)?\s*[^\s<>=!].*", 'write it as ">=3"', placed=True
+                ),
+                "requirement",
+            ),
+            default_doc="unset",
+            example='{replication: ">=3"}',
+            converter="requirements",
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What topics and flows inherit."""
+
+    record: ClassVar = Record("defaults", "defaults")
+
+    topic: Annotated[
+        Topic | None,
+        Key(
+            "For declared topics; `config` is merged setting by setting.",
+            defaults_of(
+                Topic,
+                Record(
+                    "topic-defaults",
+                    "the defaults of topics",
+                    "What every declared topic has unless it says otherwise.",
+                ),
+            ),
+            example="{replication: 3}",
+        ),
+    ] = None
+    flow: Annotated[
+        Flow | None,
+        Key(
+            "For flows; maps are merged key by key.",
+            defaults_of(
+                Flow,
+                Record(
+                    "flow-defaults", "the defaults of flows", "What every flow has unless it says otherwise."
+                ),
+            ),
+            example="{start: latest}",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The whole of it: one file, or a folder of files that are merged.
+
+    A key that is a class variable is used up by the loader.
+    """
+
+    record: ClassVar = Record("topology", "a topology")
+
+    api_version: ClassVar[
+        Annotated[
+            str,
+            Key(
+                "The version of the language.",
+                TextShape("the version of the language"),
+                name="apiVersion",
+                example=API_VERSION,
+            ),
+        ]
+    ]
+    name: Annotated[
+        str,
+        Key("The topology's name; what it creates is owned under it.", NAME, example="active-active"),
+    ]
+    vars: ClassVar[
+        Annotated[
+            Mapping[str, Any],
+            Key(
+                "Variables for `{{ … }}`; without a value they must come from --var-file.",
+                MapShape(TextShape("a variable"), AnyShape(), "variable"),
+                default_doc="empty",
+                example="{retention: 7d}",
+            ),
+        ]
+    ]
+    clusters: Annotated[
+        Mapping[str, Cluster],
+        Key(
+            "The clusters, by name.",
+            MapShape(CLUSTER_NAME, record_of(Cluster), "cluster", least=1),
+            example="{dc1: {bootstrap: 127.0.0.1:19092}}",
+        ),
+    ]
+    defaults: ClassVar[
+        Annotated[
+            Defaults,
+            Key("What topics and flows inherit.", default_doc="empty", example="{topic: {replication: 3}}"),
+        ]
+    ]
+    topics: Annotated[
+        tuple[Topic, ...],
+        Key("Topics that this topology manages.", example="[{name: orders, cluster: dc1}]"),
+    ] = ()
+    acls: Annotated[
+        tuple[Acl, ...],
+        Key(
+            "ACLs that this topology manages.",
+            ListShape(record_of(AclEntry)),
+            example='[{cluster: dc1, principal: "User:app", allow: READ, topic: orders}]',
+        ),
+    ] = ()
+    flows: Annotated[
+        Mapping[str, Flow],
+        Key(
+            "What is copied where.",
+            ListShape(record_of(Flow)),
+            default=(),
+            example="[{name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: orders}}]",
+        ),
+    ] = field(default_factory=dict)
+    jobs: Annotated[
+        Mapping[str, Job],
+        Key(
+            "The Spark applications, by name.",
+            MapShape(NAME, record_of(Job), "job"),
+            default_doc="one for each destination",
+            example="{dc2: {slots: 4}}",
+        ),
+    ] = field(default_factory=dict)
+    internal: Annotated[Internal, Key("The product's own topics.", example="{replication: 3}")] = Internal()
+    policies: Annotated[Policies, Key("Limits that a plan must keep.", example="{max_deletes: 0}")] = (
+        Policies()
+    )
+    digest: str = ""

@@ -1,0 +1,165 @@
+"""One table decides how the slot handles an error, by its phase and its code. See docs/internals/slot.md.
+
+Two rules of fencing hold throughout. A batch that failed in a transaction is not sent again in it: any
+produce error aborts. An error that may mean that another writer is active ends the process (R3).
+"""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from runtime.contract.records.status import PartitionState as State
+from runtime.kafka.codes import ErrorCode as E
+from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
+
+
+class SlotMustEnd(Exception):
+    """The process must end: another writer may be active, or copying can't continue (R3)."""
+
+
+class ErrorPhase(StrEnum):
+    """A phase is the step of the copy loop in which an error occurred."""
+
+    FETCH = "fetch"
+    INIT = "init"
+    ADD = "add"
+    PRODUCE = "produce"
+    LEDGER = "ledger"
+    END = "end"
+
+
+class ErrorAction(Enum):
+    """An action is how the slot handles an error.
+
+    RETRY: retry the request, with backoff. ABORT: abort the transaction; all partitions of the lane resume
+    from the ledger. SUSPECT: abort, and retry the partition in a lane of its own. STOP: the partition stops
+    with a state. INSPECT: the partition's topics are inspected, and the finding decides. STUCK: the lane
+    waits for a transaction marker, and its partitions leave it. ASK_LEDGER: initialise the transactional id,
+    and read from the ledger whether the transaction was committed. END_SLOT: the process ends.
+    """
+
+    RETRY = "retry"
+    ABORT = "abort"
+    SUSPECT = "suspect"
+    STOP = "stop"
+    INSPECT = "inspect"
+    STUCK = "stuck"
+    ASK_LEDGER = "ask_ledger"
+    END_SLOT = "end_slot"
+
+
+DESCRIPTIONS = {
+    ErrorAction.RETRY: "abort",
+    ErrorAction.ABORT: "abort",
+    ErrorAction.SUSPECT: "abort, and try the partition in a lane of its own",
+    ErrorAction.STOP: "abort, and stop the partition",
+    ErrorAction.INSPECT: "abort, and inspect the partition's topics",
+    ErrorAction.STUCK: "abort",
+    ErrorAction.ASK_LEDGER: "ask the ledger whether it was committed",
+    ErrorAction.END_SLOT: "end the slot: another writer may have fenced it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDecision:
+    """A decision is an action, with the state of a partition that stops.
+
+    `refresh` means that the cached metadata is outdated and must be fetched again.
+    """
+
+    action: ErrorAction
+    refresh: bool = False
+    state: State | None = None
+
+
+_RETRY = ErrorDecision(ErrorAction.RETRY)
+_REFRESH_AND_RETRY = ErrorDecision(ErrorAction.RETRY, refresh=True)
+_ABORT = ErrorDecision(ErrorAction.ABORT)
+_ABORT_AND_REFRESH = ErrorDecision(ErrorAction.ABORT, refresh=True)
+_SUSPECT = ErrorDecision(ErrorAction.SUSPECT, refresh=True)
+_INSPECT = ErrorDecision(ErrorAction.INSPECT, refresh=True)
+_STUCK = ErrorDecision(ErrorAction.STUCK)
+_ASK = ErrorDecision(ErrorAction.ASK_LEDGER)
+_END = ErrorDecision(ErrorAction.END_SLOT)
+_TOO_LARGE = ErrorDecision(ErrorAction.STOP, state=State.RECORD_TOO_LARGE)
+_UNSUPPORTED = ErrorDecision(ErrorAction.STOP, state=State.UNSUPPORTED_VERSION)
+_REFUSED = ErrorDecision(ErrorAction.STOP, state=State.RECORD_REFUSED)
+
+_LEADER_CHANGED = (
+    E.NOT_LEADER_OR_FOLLOWER,
+    E.LEADER_NOT_AVAILABLE,
+    E.FENCED_LEADER_EPOCH,
+    E.UNKNOWN_LEADER_EPOCH,
+    E.REPLICA_NOT_AVAILABLE,
+    E.BROKER_NOT_AVAILABLE,
+    E.KAFKA_STORAGE_ERROR,
+)
+_TOPIC_GONE = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_TOPIC_ID)
+_FENCED = (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
+
+TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
+    **{(ErrorPhase.FETCH, code): _REFRESH_AND_RETRY for code in _LEADER_CHANGED},
+    **{(ErrorPhase.FETCH, code): _INSPECT for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
+    (ErrorPhase.FETCH, E.OFFSET_NOT_AVAILABLE): _REFRESH_AND_RETRY,
+    **{(phase, code): _END for phase in ErrorPhase if phase is not ErrorPhase.FETCH for code in _FENCED},
+    (ErrorPhase.INIT, E.CONCURRENT_TRANSACTIONS): _STUCK,
+    (ErrorPhase.INIT, E.INVALID_TRANSACTION_TIMEOUT): _END,
+    (ErrorPhase.ADD, E.CONCURRENT_TRANSACTIONS): _STUCK,
+    **{(ErrorPhase.ADD, code): _INSPECT for code in _TOPIC_GONE},
+    (ErrorPhase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
+    **{(ErrorPhase.PRODUCE, code): _ABORT_AND_REFRESH for code in _LEADER_CHANGED},
+    **{(ErrorPhase.PRODUCE, code): _INSPECT for code in _TOPIC_GONE},
+    (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,
+    (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND): _SUSPECT,
+    (ErrorPhase.PRODUCE, E.REQUEST_TIMED_OUT): _SUSPECT,
+    (ErrorPhase.PRODUCE, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
+    (ErrorPhase.PRODUCE, E.MESSAGE_TOO_LARGE): _TOO_LARGE,
+    (ErrorPhase.PRODUCE, E.RECORD_LIST_TOO_LARGE): _TOO_LARGE,
+    (ErrorPhase.PRODUCE, E.INVALID_RECORD): _REFUSED,
+    (ErrorPhase.PRODUCE, E.INVALID_TIMESTAMP): _REFUSED,
+    (ErrorPhase.PRODUCE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT): _REFUSED,
+    (ErrorPhase.PRODUCE, E.UNSUPPORTED_COMPRESSION_TYPE): _REFUSED,
+    (ErrorPhase.PRODUCE, E.POLICY_VIOLATION): _REFUSED,
+    **{(ErrorPhase.LEDGER, code): _ABORT_AND_REFRESH for code in (*_LEADER_CHANGED, *_TOPIC_GONE)},
+    (ErrorPhase.END, E.TRANSACTION_ABORTABLE): _ABORT,
+    (ErrorPhase.END, E.INVALID_PRODUCER_ID_MAPPING): _ABORT,
+}
+
+_DEFAULTS = {
+    ErrorPhase.FETCH: _RETRY,
+    ErrorPhase.INIT: _RETRY,
+    ErrorPhase.ADD: _ABORT,
+    ErrorPhase.PRODUCE: _ABORT,
+    ErrorPhase.LEDGER: _ABORT,
+    ErrorPhase.END: _ASK,
+}
+
+
+def by_code(phase: ErrorPhase, code: E) -> ErrorDecision:
+    """Returns the table's decision on an error code.
+
+    A code that the table does not name is retried while reading and aborts while writing. It is never
+    ignored.
+    """
+    return TABLE.get((phase, code), _DEFAULTS[phase])
+
+
+def decide(phase: ErrorPhase, error: WireError | None) -> ErrorDecision:
+    """Returns the decision on an error, by the broker's code or by the failure of the connection.
+
+    None stands for an acknowledged offset that can't be true: its partition is inspected (R4).
+    """
+    match error:
+        case None:
+            return _INSPECT
+        case BrokerError():
+            return by_code(phase, error.code)
+        case Unsupported() if phase is ErrorPhase.FETCH:
+            return _UNSUPPORTED
+        case ConnectionFailure() if phase is ErrorPhase.END:
+            return _ASK if error.sent else _ABORT
+        case ConnectionFailure() if phase in (ErrorPhase.FETCH, ErrorPhase.INIT):
+            return _REFRESH_AND_RETRY
+        case ConnectionFailure():
+            return _ABORT_AND_REFRESH
+        case _:
+            return _DEFAULTS[phase]

@@ -1,0 +1,195 @@
+"""A lane whose destination answers in this process: a test decides when, and with what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import TypeVar, cast
+
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.metadata import Partition
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import (
+    AddPartitionsRequest,
+    AddPartitionsResponse,
+    CoordinatorKind,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducerIdentity,
+)
+from runtime.slot.context import LaneSettings
+from runtime.slot.partition import PartitionCopy
+from runtime.slot.write.events import LaneEvent
+from runtime.slot.write.flow_ledger import FlowLedger
+from runtime.slot.write.lane import Lane
+from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.transaction import Transaction
+
+Kind = TypeVar("Kind", bound=LaneEvent)
+SETTINGS = LaneSettings(
+    longest_s=1.0,
+    idle_commit_s=0.0,
+    transaction_bytes=1 << 20,
+    transaction_timeout_ms=10_000,
+    request_bytes=1 << 20,
+)
+
+
+class Link:
+    """A connection whose broker acknowledges every batch behind the one before it."""
+
+    closed = False
+    throttled_until = 0.0
+
+    def __init__(self) -> None:
+        self.end_offset = 100
+
+    def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
+        answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        found = []
+        for one in request.partitions:
+            found.append(ProducedPartition(one.topic, one.partition, ErrorCode.NONE, self.end_offset, -1, 0))
+            self.end_offset += 1
+        answer.set_result(ProduceResponse(0, tuple(found)))
+        return answer
+
+    def drop(self) -> None:
+        self.closed = True
+
+
+class Destination:
+    """A cluster of two brokers. `leader_of` is by partition number, and all have `leader_epoch`.
+
+    `added` is set by every request to add partitions, which waits for `answer` while `hold` is True.
+    `connecting` says how a connection to the brokers in it ends.
+    """
+
+    def __init__(self) -> None:
+        self.leader_of: dict[int, int] = {}
+        self.leader_epoch = 5
+        self.refreshed_at = 0.0
+        self.refreshes = 0
+        self.connecting: dict[int, asyncio.Future[None]] = {}
+        self.links: dict[int, Link] = {}
+        self.added = asyncio.Event()
+        self.hold = False
+        self.answer = asyncio.Event()
+        self.add_error = ErrorCode.NONE
+        self.init_errors: list[ErrorCode] = []
+        self.epoch = -1
+        self.ends = 0
+        self.end_errors: list[WireError] = []
+
+    def leader(self, topic: str, number: int) -> Partition:
+        node = self.leader_of.get(number, 1)
+        return Partition(number, node, self.leader_epoch, (node,), (node,))
+
+    def topic(self, name: str) -> SimpleNamespace | None:
+        return None
+
+    def heard_at(self, topic: str) -> float:
+        return self.refreshed_at
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
+        self.refreshes += 1
+        self.refreshed_at = asyncio.get_running_loop().time()
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return 1
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
+
+    async def connection(self, node: int, purpose: str, within: float) -> Link:
+        if node in self.connecting:
+            await self.connecting[node]
+        return self.links.setdefault(node, Link())
+
+    def kept(self, node: int, purpose: str) -> Link | None:
+        return self.links.get(node)
+
+    async def call(self, node: int, request: object, purpose: str, within: float | None) -> object:
+        match request:
+            case InitProducerIdRequest():
+                error = self.init_errors.pop(0) if self.init_errors else ErrorCode.NONE
+                self.epoch += 1
+                return InitProducerIdResponse(0, error, ProducerIdentity(7, self.epoch))
+            case AddPartitionsRequest():
+                self.added.set()
+                if self.hold:
+                    await self.answer.wait()
+                    self.answer.clear()
+                refused = {("orders", 0): self.add_error} if self.add_error else {}
+                return AddPartitionsResponse(0, refused)
+            case EndTransactionRequest():
+                self.ends += 1
+                if self.end_errors:
+                    raise self.end_errors.pop(0)
+                return EndTransactionResponse(0, ErrorCode.NONE)
+        raise AssertionError(request)
+
+
+class LedgerInMemory:
+    """A flow's ledger that holds the progress of `copies`, and what a lane writes while `takes_writes`."""
+
+    flow = "flow"
+    generation = 1
+    partition = TopicPartition("ledger", 0)
+    topics = frozenset({"ledger", "map"})
+
+    def __init__(self, *copies: PartitionCopy) -> None:
+        self.stored: dict[PartitionKey, Progress] = {copy.key: copy.progress for copy in copies}
+        self.takes_writes = True
+
+    async def differences(self, expected: Mapping[PartitionCopy, Progress]) -> list[PartitionCopy]:
+        return [copy for copy, progress in expected.items() if self.stored.get(copy.key) != progress]
+
+    async def register(self, identity: ProducerIdentity) -> None: ...
+
+    async def decided_progress(self, key: PartitionKey) -> Progress | None:
+        return self.stored.get(key)
+
+    async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:
+        tx.mark_joined()
+        if self.takes_writes:
+            self.stored.update((entry.copy.key, entry.progress) for entry in tx.entries)
+
+
+class Emitted:
+    """Collects the events of lanes; `arrived` is set by each of them."""
+
+    def __init__(self) -> None:
+        self.events: list[LaneEvent] = []
+        self.arrived = asyncio.Event()
+
+    def emit(self, event: LaneEvent) -> None:
+        self.events.append(event)
+        self.arrived.set()
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def lane_of(
+    destination: Destination,
+    emitted: Emitted,
+    ledger: LedgerInMemory | None = None,
+    transactional_id: str = "lane",
+    settings: LaneSettings = SETTINGS,
+    solo: bool = False,
+) -> Lane:
+    return Lane(
+        cast(KafkaCluster, destination),
+        transactional_id,
+        cast(FlowLedger, ledger or LedgerInMemory()),
+        settings,
+        emitted.emit,
+        lambda _: None,
+        solo,
+    )

@@ -1,0 +1,14 @@
+"""Offset maps as the ledger of a cluster has them now."""
+
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.offset_map import OffsetMap
+from runtime.kafka.cluster import KafkaCluster
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.maps import OffsetMapReader
+
+
+async def read_map(cluster: KafkaCluster, flow: str) -> dict[PartitionKey, OffsetMap]:
+    """Reads the maps of all partitions that a flow ever copied, once."""
+    maps = OffsetMapReader(cluster, await Ledger.open(cluster))
+    await maps.refresh(flow)
+    return maps.all(flow)

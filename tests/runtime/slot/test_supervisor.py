@@ -1,0 +1,202 @@
+"""How a partition is named in trouble, how long it waits, and what a look is worth."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.records.status import PartitionState as State
+from runtime.contract.spec.jobspec import CopySettings
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fetch import EpochEnd
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
+from runtime.kafka.protocol.offsets import (
+    EpochEndsRequest,
+    EpochEndsResponse,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    TopicPartition,
+)
+from runtime.slot.health.supervisor import PartitionSupervisor, Replaced, Resumed, SupervisorEvent
+from runtime.slot.partition import Cursor, PartitionCopy, SessionAnswers, SourceLog
+from tests.runtime.slot.test_transaction import partition
+
+AT = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def copy() -> PartitionCopy:
+    return partition()
+
+
+def test_the_pause_doubles_up_to_its_bound(copy: PartitionCopy) -> None:
+    assert [copy.backoff_s(200, 1_000) for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("stable_end", "state"), [(10, State.CAUGHT_UP), (11, State.COPYING), (-1, State.STARTING)]
+)
+def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
+    copy: PartitionCopy, stable_end: int, state: State
+) -> None:
+    copy.answered(SourceLog(0, stable_end, 99), SessionAnswers(), 1)
+    copy.settle()
+    assert copy.status().state is state
+    assert (copy.status().caught_up_since_ms > 0) is (state is State.CAUGHT_UP)
+
+
+def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: PartitionCopy) -> None:
+    copy.enter(State.COPYING)
+    copy.aborted("broker 3: gone")
+    assert (copy.status().state, copy.status().why) == (State.RETRYING, "broker 3: gone")
+    assert copy.fetchable
+    copy.committed(copy.progress)
+    assert copy.status().state is State.COPYING
+
+
+def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: PartitionCopy) -> None:
+    copy.enter(State.DATA_LOSS, "why")
+    copy.answered(SourceLog(0, 10, 10), SessionAnswers(), 1)
+    copy.settle()
+    assert copy.status().state is State.DATA_LOSS
+    assert not copy.fetchable
+
+
+def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
+    copy.fetched([], Cursor(50, 1), 0)
+    copy.start_release()
+    assert not copy.fetchable
+    assert not copy.idle_position_moved
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_a_state_that_needs_an_operator_is_not_fetchable(state: State) -> None:
+    fresh = partition()
+    fresh.enter(state)
+    assert not (state.needs_someone and fresh.fetchable)
+
+
+class Side:
+    """A cluster whose partition ends at `end`; `answered` is called once it has said so."""
+
+    def __init__(self, topic_id: bytes, end: int) -> None:
+        self.end = end
+        self.answered: Callable[[], None] = lambda: None
+        self.silent = asyncio.Event()  # set while the partition 1 is not answered for
+        self.first: list[TopicMetadata] = []  # what a look is told before the truth
+        partitions = {number: self.leader() for number in (0, 1)}
+        self._topic = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, partitions)
+
+    def leader(self, *_: object) -> Partition:
+        return Partition(0, 1, 5, (1,), (1,))
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+        return {"orders": self.first.pop() if fresh and self.first else self._topic}
+
+    async def call(self, node: int, request: object, purpose: str, within: float) -> object:
+        match request:
+            case ListOffsetsRequest(questions=questions):
+                asyncio.get_running_loop().call_soon(self.answered)
+                if self.silent.is_set() and any(at.partition == 1 for at in questions):
+                    await asyncio.Event().wait()
+                return ListOffsetsResponse(0, {at: ListedOffset(self.end, -1, 5) for at in questions})
+            case EpochEndsRequest(questions=questions):
+                return EpochEndsResponse(0, {at: EpochEnd(5, self.end) for at in questions})
+        raise AssertionError(request)
+
+
+class Events:
+    """What the supervisor emits; `resumed` is set once the partition may continue."""
+
+    def __init__(self) -> None:
+        self.resumed = asyncio.Event()
+        self.replaced = 0
+
+    def emit(self, event: SupervisorEvent) -> None:
+        match event:
+            case Resumed():
+                self.resumed.set()
+            case Replaced():
+                self.replaced += 1
+                self.resumed.set()
+
+
+def supervisor_of(source: Side, destination: Side, events: Events, **changes: int) -> PartitionSupervisor:
+    """A supervisor of a flow that accepts every loss, and retries at once."""
+    settings = CopySettings(**{"retry_ms": 1, **changes})
+    return PartitionSupervisor(source, destination, settings, 1, True, events.emit)  # type: ignore[arg-type]
+
+
+async def while_supervising(supervisor: PartitionSupervisor, waits: Awaitable[object]) -> None:
+    running = [asyncio.create_task(supervisor.run()), asyncio.create_task(supervisor.run_retries())]
+    await asyncio.wait_for(waits, 60)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy: PartitionCopy) -> None:
+    """R7: a look at a partition without a leader takes long."""
+
+    async def look() -> None:
+        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        supervisor = supervisor_of(source, destination, events)
+        asked = asyncio.Event()
+
+        async def another() -> None:
+            await asked.wait()
+            supervisor.inspect_now(copy)
+            await events.resumed.wait()
+
+        source.answered = asked.set
+        source.silent.set()
+        supervisor.retry(partition(1), "it has no leader")
+        await while_supervising(supervisor, another())
+        assert copy.inspected_epoch == 5
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("behind", ["source", "destination"])
+def test_metadata_of_a_broker_that_is_behind_is_retried(copy: PartitionCopy, behind: str) -> None:
+    """It does not know the topic yet, and says that there is none; or it names a leader that was deposed."""
+
+    async def look() -> None:
+        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        side, topic_id = (source, b"s" * 16) if behind == "source" else (destination, b"d" * 16)
+        copy.committed(replace(copy.progress, source_epoch=5, destination_epoch=5))
+        older = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
+        side.first = [
+            older,
+            TopicMetadata("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {}),
+        ]
+        supervisor = supervisor_of(source, destination, events)
+        supervisor.admit([copy])
+        await while_supervising(supervisor, events.resumed.wait())
+        assert (side.first, events.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
+
+    asyncio.run(look())
+
+
+def test_a_commit_during_an_inspection_makes_no_divergence(copy: PartitionCopy) -> None:
+    """The ends that were seen are older than the ledger's: the partition is looked at again."""
+
+    async def look() -> None:
+        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        ahead = replace(copy.progress, destination_end=140)
+
+        def commit() -> None:
+            destination.end = 140
+            if copy.progress is not ahead:
+                copy.committed(ahead)
+
+        destination.answered = commit
+        supervisor = supervisor_of(source, destination, events, retry_ms=10, retry_max_ms=20)
+        supervisor.admit([copy])
+        await while_supervising(supervisor, events.resumed.wait())
+        assert copy.progress is ahead
+        assert (events.replaced, copy.why) == (0, "")
+
+    asyncio.run(look())
