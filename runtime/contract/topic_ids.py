@@ -25,3 +25,8 @@ def is_from_kafka(topic_id: bytes) -> bool:
 def is_other_topic(known: bytes, found: bytes) -> bool:
     """Returns whether both ids come from Kafka and differ: the topic was deleted and created again."""
     return known != found and is_from_kafka(known) and is_from_kafka(found)
+
+
+def newest_id(known: bytes, found: bytes) -> bytes:
+    """Returns the id to go on with: the one from Kafka, if either is."""
+    return found if is_from_kafka(found) and not is_from_kafka(known) else known

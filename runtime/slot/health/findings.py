@@ -15,15 +15,14 @@ class SourceFacts:
     """The inspected state of a partition at the source.
 
     `diverged_at` is the offset from which the source's log differs from what was read: an older leader epoch
-    ends before the position. `epoch_fell` means that the leader epoch is older than the ledger's in a cluster
-    without topic ids: only a topic that was created again begins with the first epoch.
+    ends before the position. `recreated` is told by the leader epoch, in a cluster without topic ids.
     """
 
     topic_id: bytes
     log_start: int
     log_end: int
     diverged_at: int | None = None
-    epoch_fell: bool = False
+    recreated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class DestinationFacts:
     log_end: int
     rewritten: bool = False
     leader_epoch: int = -1
-    epoch_fell: bool = False
+    recreated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +52,10 @@ class Finding:
 def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
     """Returns why the source contradicts the ledger's progress, or None."""
     position = progress.position
-    if facts.epoch_fell:
+    if facts.recreated:
         return Finding(
             State.RECREATED,
-            f"the source's topic was recreated: its leader epoch fell below {progress.source_epoch}",
+            "the source's topic was recreated: its leader epoch and its end are not those of the one copied",
         )
     if is_other_topic(progress.source_topic_id, facts.topic_id):
         return Finding(
@@ -87,11 +86,11 @@ def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
 def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | None:
     """Returns why the destination contradicts the ledger's progress, or None."""
     end = progress.destination_end
-    if facts.epoch_fell:
+    if facts.recreated:
         return Finding(
             State.RECREATED,
-            "the destination's topic was recreated: its leader epoch fell below"
-            f" {progress.destination_epoch}",
+            "the destination's topic was recreated: its leader epoch and its end are not those of the one"
+            " written",
         )
     if is_other_topic(progress.destination_topic_id, facts.topic_id):
         return Finding(
@@ -127,7 +126,7 @@ def accept_loss(
     which it was truncated, or from the beginning of a recreated topic. A destination that was recreated or
     truncated receives the records from this position on.
     """
-    recreated = source.epoch_fell or is_other_topic(progress.source_topic_id, source.topic_id)
+    recreated = source.recreated or is_other_topic(progress.source_topic_id, source.topic_id)
     restarted = recreated or judge_destination(progress, destination) is not None
     position = progress.position
     if recreated:

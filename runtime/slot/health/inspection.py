@@ -96,8 +96,8 @@ async def _source(
             continue
         diverged = _diverged_at(copy, epochs.get(place))
         topic = topics[place.topic]
-        fell = _epoch_fell(topic, place, progress.source_epoch)
-        found[copy] = SourceFacts(topic.id, start.offset, end.offset, diverged, epoch_fell=fell)
+        another = _recreated(topic, place, progress.source_epoch, end.offset < progress.position)
+        found[copy] = SourceFacts(topic.id, start.offset, end.offset, diverged, recreated=another)
     return found
 
 
@@ -144,8 +144,9 @@ async def _destination(
             found[copy] = MissingPartition("destination", code)
             continue
         led = topic.partitions[copy.at.partition].leader_epoch
-        fell = _epoch_fell(topic, copy.at, progress.destination_epoch)
-        found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led, epoch_fell=fell)
+        shorter = end.offset < progress.destination_end
+        another = _recreated(topic, copy.at, progress.destination_epoch, shorter)
+        found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led, recreated=another)
     return found
 
 
@@ -165,9 +166,14 @@ def _stale_metadata(
     return ErrorCode.UNKNOWN_LEADER_EPOCH if older else None
 
 
-def _epoch_fell(topic: TopicMetadata, at: TopicPartition, epoch: int) -> bool:
-    """Returns whether the leader epoch is older than the ledger's, in a cluster without topic ids."""
-    return not is_from_kafka(topic.id) and topic.partitions[at.partition].leader_epoch < epoch
+def _recreated(topic: TopicMetadata, at: TopicPartition, epoch: int, shorter: bool) -> bool:
+    """Returns whether the topic was recreated, as far as a cluster without topic ids tells.
+
+    Leader epochs never fall, and only a new leader truncates a log: a lower epoch, or a shorter log in the same
+    epoch, is another topic's.
+    """
+    led = topic.partitions[at.partition].leader_epoch
+    return not is_from_kafka(topic.id) and (led < epoch or (shorter and led == epoch))
 
 
 def _epoch_ends_early(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None, log_end: int) -> bool:
