@@ -32,7 +32,7 @@ def test_a_destination_before_2_5_is_refused_with_the_api_and_the_consequence(
     assert "InitProducerId is offered in versions 0 to 2, needed is 3 or higher" in said
     assert "upgrade dc2 to Kafka 2.5 or newer" in said
     # The other way is possible, and the notes say what such a source does not tell.
-    topology.more["flows"] = [{"name": "back", "from": "dc2", "to": "dc1", "topics": {"include": ["orders"]}}]
+    topology.more["flows"] = [flow | {"from": "dc2", "to": "dc1"}]
     done = repl("plan", str(topology.write()), "--json", env={"REPL_HOME": str(tmp_path / "home")})
     assert done.returncode == 0, done.stderr
     assert "a recreated topic is recognised by its leader epoch and its end alone" in done.stdout

@@ -31,8 +31,8 @@ def make_town(tmp_path: Path) -> Iterator[MakeTown]:
 
     def make(*specs: LabClusterSpec) -> Town:
         lab.up(specs)
-        for cluster in lab.clusters.values():
-            coordinators_ready(cluster.client)
+        for made_cluster in lab.clusters.values():
+            coordinators_ready(made_cluster.client)
         topology = at(lab, "town", tmp_path, ("dc1", "dc2"))
         flows = (("there", "dc1", "dc2", "orders"), ("back", "dc2", "dc1", "returns"))
         topology.more["flows"] = [

@@ -169,8 +169,8 @@ def _stale_metadata(
 def _recreated(topic: TopicMetadata, at: TopicPartition, epoch: int, shorter: bool) -> bool:
     """Returns whether the topic was recreated, as far as a cluster without topic ids tells.
 
-    Leader epochs never fall, and only a new leader truncates a log: a lower epoch, or a shorter log in the same
-    epoch, is another topic's.
+    Leader epochs never fall, and only a new leader truncates a log. A lower epoch, or a shorter log in the
+    same epoch, is another topic's.
     """
     led = topic.partitions[at.partition].leader_epoch
     return not is_from_kafka(topic.id) and (led < epoch or (shorter and led == epoch))
