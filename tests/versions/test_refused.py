@@ -20,9 +20,8 @@ def test_a_destination_before_2_5_is_refused_with_the_api_and_the_consequence(
     lab = own_lab(spec("dc1"), spec("dc2", version="2.4.1"))
     create_topic(lab.clusters["dc1"].client, "orders")
     topology = at(lab, "refused", tmp_path, ("dc1", "dc2"))
-    topology.more["flows"] = [
-        {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
-    ]
+    flow = {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
+    topology.more["flows"] = [flow]
     began = time.monotonic()
     done = repl("apply", str(topology.write()), "--auto-approve", env={"REPL_HOME": str(tmp_path / "home")})
     assert time.monotonic() - began < 30
