@@ -105,6 +105,7 @@ class FetchSession:
         self._anew = False
         self._by_name = False
         self._topics: dict[bytes, FetchedTopic] = {}
+        self._with_first_ids: dict[bytes, FetchedTopic] = {}  # of these, what the caller names by a name id
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -202,7 +203,7 @@ class FetchSession:
             epoch,
             partitions,
             forgotten,
-            topics=self._topics,
+            topics=self._topics if self._by_name or epoch == FULL_SESSION_EPOCH else self._with_first_ids,
         )
 
     def _resolve_topics(self, ids: Iterable[bytes]) -> None:
@@ -212,6 +213,9 @@ class FetchSession:
             topic_id: FetchedTopic(topic.name, topic.id)
             for topic_id, topic in found.items()
             if topic is not None
+        }
+        self._with_first_ids = {
+            topic_id: topic for topic_id, topic in self._topics.items() if not is_from_kafka(topic_id)
         }
 
     async def _look_up_topics(self) -> None:
