@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.versions]
 
 MakeTown = Callable[..., Town]
 TOPICS = {"there": ("dc1", "orders"), "back": ("dc2", "returns")}
+CONFIG = {"retention.ms": "-1"}  # the checker writes timestamps of the past
 SHAPES = checker.Spec(10**9, rate=200, large_every=0)
 
 
@@ -41,7 +42,7 @@ def make_town(tmp_path: Path) -> Iterator[MakeTown]:
         ]
         topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
         for cluster, topic in TOPICS.values():
-            create_topic(lab.clusters[cluster].client, topic, 3)
+            create_topic(lab.clusters[cluster].client, topic, 3, config=CONFIG)
         made.append(Town(lab, topology, tmp_path / "home", lambda word: word.removeprefix("into-")))
         return made[0]
 
