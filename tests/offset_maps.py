@@ -4,7 +4,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMapReader
 
 
 async def read_map(cluster: KafkaCluster, flow: str) -> dict[PartitionKey, OffsetMap]:

@@ -39,5 +39,5 @@ Feature: Flows change while their job runs
     And there is no returns at dc2
     When 5 records are written to returns at dc1
     And somebody accepts what there lost
-    Then the message says "goes on over what was lost: returns-0 (recreated)"
+    Then the message says "continues behind the lost records: returns-0 (recreated)"
     And returns at dc2 holds the last 5 of dc1

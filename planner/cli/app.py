@@ -4,12 +4,13 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from planner.cli.terminal import guarded, say
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure
+from planner.cli.output import guarded, reader_is_gone, show
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error
 
 
 class CommandEntry(NamedTuple):
@@ -119,19 +120,23 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo("\nInterrupted.", err=True)
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away (repl … | head): nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        reader_is_gone()
         return int(ExitCode.DONE)
-    except Exception as wrong:  # noqa: BLE001 - the outermost edge: the traceback is kept, and one line is shown
-        from planner.cli.unexpected import unexpected
-
-        show([unexpected(wrong)])
+    except Exception as wrong:  # noqa: BLE001 - the outermost edge: the traceback is kept, one line is shown
+        show([_unexpected(wrong)])
         return int(ExitCode.ERROR)
     return int(outcome) if isinstance(outcome, int) else int(ExitCode.DONE)
 
 
-def show(diagnostics: Sequence[Diagnostic]) -> None:
-    """Diagnostics to stderr, each with its severity."""
-    colours = {"error": "red", "warning": "yellow", "note": "blue"}
-    for one in diagnostics:
-        say(str(one), label=f"{one.severity.value}:", colour=colours[one.severity.value], bold=True, err=True)
+def _unexpected(wrong: Exception) -> Diagnostic:
+    """Writes the traceback of an unexpected exception to a file, and returns the line for the user."""
+    from planner.workflows.tracebacks import traceback_reporter
+    from runtime.contract.client.redaction import redacted
+
+    folder = Path(os.environ.get("REPL_HOME") or ".repl") / "errors"
+    report = traceback_reporter(folder, f"command-{os.getpid()}", lambda text: click.echo(text, err=True))
+    where = report(wrong)
+    text = redacted(str(wrong).splitlines()[0]) if str(wrong) else "no reason given"
+    return error(
+        f"unexpected {type(wrong).__name__}: {text}; {where}", "this is a mistake in repl: report it"
+    )

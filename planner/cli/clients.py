@@ -1,10 +1,9 @@
-"""`repl clients`: who writes and who reads the topics of a cluster."""
+"""`repl clients`: the producers and consumer groups of a cluster's topics."""
 
 from pathlib import Path
 
 import click
 
-from planner.cli import as_json as json_output
 from planner.cli.options import (
     DurationParam,
     json_option,
@@ -12,7 +11,7 @@ from planner.cli.options import (
     topology_path_after,
     var_file_option,
 )
-from planner.config import load
+from planner.cli.output import emit
 from planner.model.diagnostic import ExitCode
 
 FORMAT_VERSION = 1
@@ -26,7 +25,7 @@ FORMAT_VERSION = 1
     type=DurationParam(),
     default="0s",
     metavar="DURATION",
-    help="Look twice, so far apart, and tell how fast groups consume. Choose more than they commit by.",
+    help="Read twice, this far apart, to show how fast groups consume; longer than their commit interval.",
 )
 @topology_path_after("topic")
 @var_file_option
@@ -46,16 +45,13 @@ def command(
     Groups with members, client ids, hosts and lag; producers as the brokers remember them. CLUSTER is a name
     of the topology.
     """
-    from planner.cli.answers import answered
-    from planner.cli.printing import print_lines
-    from planner.cli.reading import read_asked
+    from planner.cli.console import print_lines
     from planner.render.reports import clients as rendered
-    from runtime.audit.read.clients import read_clients
+    from planner.workflows.audit.reading import ClusterRequest, clients
 
-    asked = read_asked(load(path, var_files), cluster)
-    seen = answered(read_clients(asked, topic, over / 1000, timeout / 1000))
+    seen = clients(ClusterRequest(path, var_files, timeout, cluster=cluster, topic=topic), over)
     if as_json:
-        json_output.emit({"format_version": FORMAT_VERSION, **rendered.as_json(seen)})
+        emit({"format_version": FORMAT_VERSION, **rendered.as_json(seen)})
     else:
         print_lines(lambda width: rendered.screen(seen, width))
     return ExitCode.DONE

@@ -4,9 +4,6 @@ from pathlib import Path
 
 import click
 
-from planner.cli.apply import execute
-from planner.cli.apply_view import ApplyView
-from planner.cli.observing import observe
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -15,11 +12,9 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.pipeline import destroy_plan
-from planner.cli.plan_output import show_plan
-from planner.cli.validate import checked
-from planner.diff.differ import declaring_nothing
-from planner.plan import with_diagnostics
+from planner.cli.view import TerminalView, interaction
+from planner.workflows.applying.apply import destroy
+from planner.workflows.topology import ChangeRequest
 
 
 @click.command()
@@ -42,15 +37,5 @@ def command(
     What was applied with on_remove: keep stays at the clusters and is only forgotten. Protection and
     policies.max_deletes guard this like any delete.
     """
-    loaded = checked(path, var_files, may_declare_nothing=True)
-    plan = destroy_plan(loaded.topology, observe(declaring_nothing(loaded.topology), timeout))
-    plan = with_diagnostics(plan, loaded.warnings)
-    show_plan(plan, as_json=as_json)
-    return execute(
-        plan,
-        path,
-        auto_approve=auto_approve,
-        lock_timeout=lock_timeout,
-        timeout=timeout,
-        view=ApplyView(as_json=as_json),
-    )
+    request = ChangeRequest(path, var_files, timeout, lock_timeout_ms=lock_timeout)
+    return destroy(request, interaction(TerminalView(as_json=as_json), auto_approve=auto_approve)).exit_code

@@ -5,9 +5,10 @@ from pathlib import Path
 import click
 
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
-from planner.cli.pipeline import drift_plan, see
 from planner.cli.plan_output import exit_code, failing_as_json, output
-from planner.cli.validate import checked
+from planner.cli.view import TerminalView
+from planner.workflows.planning.plans import drift
+from planner.workflows.topology import TopologyRequest
 
 
 @click.command()
@@ -18,10 +19,10 @@ from planner.cli.validate import checked
 def command(path: Path, var_files: tuple[Path, ...], timeout: int, as_json: bool) -> int:
     """Show what changed outside the topology since it was applied.
 
-    Compared is what each cluster remembers as applied with what is there now. Exit code: 0 nothing,
+    Compares what each cluster remembers as applied with what is there now. Exit code: 0 nothing,
     2 something changed, 1 an error or a cluster that could not be read.
     """
     with failing_as_json(as_json):
-        plan = drift_plan(see(checked(path, var_files).topology, timeout))
+        plan = drift(TopologyRequest(path, var_files, timeout), TerminalView(as_json=as_json))
         output(plan, as_json=as_json)
     return exit_code(plan)

@@ -1,15 +1,10 @@
 """`repl import`: a live cluster, or a MirrorMaker 2 configuration → a topology in YAML."""
 
 import re
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
-from planner.cli import as_json as json_output
-from planner.cli.app import show
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -18,20 +13,21 @@ from planner.cli.options import (
     topology_path_after,
     var_file_option,
 )
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
-from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.topology import Cluster
-from runtime.contract.spec.regex import UnreadableRegex, regex
+from planner.cli.output import diagnostic_trees, emit, show
+from planner.cli.view import TerminalView, interaction
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.workflows.importing import (
+    AdoptRequest,
+    ImportedCopy,
+    ImportRequest,
+    comment,
+    declared_clusters,
+    import_clusters,
+    import_mm2,
+)
+from planner.workflows.importing import adopt as run_adoption
 
 FORMAT_VERSION = 1
-
-
-class ImportResult(NamedTuple):
-    """What comes out: the topology's text, a line that sums it up, and what to look at."""
-
-    yaml: str
-    summary: str
-    diagnostics: tuple[Diagnostic, ...]
 
 
 @click.command()
@@ -41,7 +37,9 @@ class ImportResult(NamedTuple):
 @click.option("--topics", "pattern", metavar="RE", help="Only topics whose whole name matches this regex.")
 @click.option("--mm2", type=click.Path(path_type=Path), metavar="FILE", help="A MirrorMaker 2 configuration.")
 @click.option(
-    "--bootstrap", metavar="HOST:PORT", help="Where CLUSTER is, if no topology says so; it may be any name."
+    "--bootstrap",
+    metavar="HOST:PORT",
+    help="Where CLUSTER is, if no topology declares it; it may be any name.",
 )
 @click.option(
     "--client-config",
@@ -95,189 +93,63 @@ def command(
     if mm2 is not None:
         if clusters or bootstrap or client_config or pattern or adopt:
             raise Failure(error("--mm2 reads a file and asks no cluster", "leave the other arguments away"))
-        written = from_mm2(mm2, name)
-        return _out(written, output, as_json)
-    declared = _declared(clusters, path, var_files, bootstrap, client_config)
+        return _write(import_mm2(mm2, name), output, as_json)
+    request = ImportRequest(
+        path,
+        var_files,
+        timeout,
+        clusters=clusters,
+        bootstrap=bootstrap,
+        client_config=client_config,
+        pattern=pattern,
+        name=name,
+    )
+    declared = declared_clusters(request)
+    view = TerminalView(as_json=as_json)
     if output is not None or not adopt:
-        code = _out(from_clusters(declared, name, _regex(pattern), timeout), output, as_json)
+        code = _write(import_clusters(request, view), output, as_json)
         if not adopt:
             return code
     elif bootstrap or pattern or name:
         raise Failure(
             error("--adopt needs a topology to adopt for", "write one with -o FILE, or name it as PATH")
         )
-    from planner.cli import adopting
-
-    return adopting.adopt(
+    adopting = AdoptRequest(
         output or path,
         () if output is not None else var_files,
-        tuple(declared),
-        auto_approve=auto_approve,
-        lock_timeout=lock_timeout,
-        timeout=timeout,
-        as_json=as_json,
+        timeout,
+        lock_timeout_ms=lock_timeout,
+        clusters=tuple(declared),
     )
+    return run_adoption(adopting, interaction(view, auto_approve=auto_approve)).exit_code
 
 
-def from_clusters(
-    declared: Mapping[str, Cluster], name: str | None, pattern: str | None, timeout_ms: int
-) -> ImportResult:
-    from planner.cli.observing import observe_for_import
-    from planner.observe.imported import import_topology
-    from planner.render.yaml.topology import topology_yaml
+def _write(imported: ImportedCopy, output: Path | None, as_json: bool) -> int:
+    from planner.render.yaml.topology import secret_notes, topology_yaml
 
-    observed = observe_for_import(declared, pattern, timeout_ms)
-    reachable = _reachable(observed)
-    result = import_topology(name or f"imported-{'-'.join(declared)}", declared, reachable, pattern)
-    topology = result.topology
-    if not topology.topics and not topology.acls:
-        what = " and ".join(declared)
-        raise Failure(
-            [
-                error(f"nothing to import: {what} holds no topic of yours", "look at --topics"),
-                *result.diagnostics,
-            ]
-        )
-    secrets = [one for cluster in declared.values() for one in _secrets(cluster)]
-    diagnostics = (*observed.diagnostics, *result.diagnostics, *secrets)
-    header = [
-        f"What {' and '.join(declared)} held on {datetime.now(UTC):%Y-%m-%d}: only what is set explicitly.",
-        "Nothing here is managed before the first repl apply, and on_remove: keep never deletes anything.",
-    ]
-    text = topology_yaml(topology, header, [_comment(one) for one in diagnostics])
-    counted = f"{len(topology.topics):,} topics and {len(topology.acls):,} ACLs of {' and '.join(declared)}"
-    return ImportResult(text, counted, diagnostics)
-
-
-def from_mm2(file: Path, name: str | None) -> ImportResult:
-    from planner.config.mm2 import convert
-    from planner.model.diagnostic import SourceLocation
-    from planner.render.yaml.topology import topology_yaml
-
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as wrong:
-        reason = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8"
-        raise Failure(
-            error(f"{file} can't be read: {reason}", "name the MirrorMaker 2 configuration")
-        ) from None
-    converted = convert(
-        text, str(file), name or re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or "mm2"
-    )
-    diagnostics = tuple(
-        (warning if one.loss else note)(
-            f"{one.key}: {one.reason}", source=SourceLocation(str(file), one.line, 1)
-        )
-        for one in converted.notes
-    )
-    header = [
-        f"The flows of {file.name}. They begin where their ledger begins, not where MirrorMaker stopped: see",
-        "docs/import.md for taking over without copying twice.",
-    ]
-    comments = [f"{one.key} (line {one.line}): {one.reason}" for one in converted.notes]
-    if comments:
-        comments.insert(0, f"Keys of {file.name} without a counterpart, or with a word to say:")
-    flows = len(converted.topology.flows)
-    counted = f"{flows} flow{'s' if flows != 1 else ''} of {file.name}"
-    return ImportResult(topology_yaml(converted.topology, header, comments), counted, diagnostics)
-
-
-def _declared(
-    names: Sequence[str],
-    path: Path,
-    var_files: Sequence[Path],
-    bootstrap: str | None,
-    client_config: Path | None,
-) -> dict[str, Cluster]:
-    if not names:
-        raise Failure(error("which cluster?", "repl import CLUSTER, or repl import --mm2 FILE"))
-    if bootstrap is not None:
-        if len(names) != 1:
-            raise Failure(error("--bootstrap is for one cluster", "import the clusters one by one"))
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", names[0]):
-            raise Failure(error(f"{names[0]!r} is no name for a cluster", "use letters, digits, _ and -"))
-        return {names[0]: Cluster(names[0], bootstrap, client=_client_settings(client_config))}
-    if client_config is not None:
-        raise Failure(
-            error("--client-config goes with --bootstrap", "a topology has client: in its clusters")
-        )
-    from planner.config import load
-    from planner.config.hints import did_you_mean
-
-    topology = load(path, var_files)
-    for name in names:
-        if name not in topology.clusters:
-            known = ", ".join(topology.clusters)
-            way_out = did_you_mean(name, topology.clusters) or f"it has {known}; or give --bootstrap"
-            raise Failure(error(f"the topology has no cluster {name!r}", way_out))
-    return {name: topology.clusters[name] for name in dict.fromkeys(names)}
-
-
-def _client_settings(file: Path | None) -> dict[str, str]:
-    from planner.config.mm2.properties import properties_of
-
-    if file is None:
-        return {}
-    try:
-        return {one.key: one.value for one in properties_of(file.read_text(encoding="utf-8"))}
-    except OSError as wrong:
-        raise Failure(error(f"{file} can't be read: {wrong.strerror}", "look at --client-config")) from None
-
-
-def _regex(pattern: str | None) -> str | None:
-    if pattern is not None:
-        try:
-            regex(pattern)
-        except UnreadableRegex as wrong:
-            raise Failure(error(f"--topics {pattern!r} is no regex: it {wrong.what}", wrong.hint)) from None
-    return pattern
-
-
-def _reachable(observed: Observed) -> list[ObservedCluster]:
-    silent = [one for one in observed.clusters.values() if isinstance(one, Unreachable)]
-    if silent:
-        raise Failure([error(f"{one.name} can't be read: {one.why}", one.way_out) for one in silent])
-    return [one for one in observed.clusters.values() if isinstance(one, ObservedCluster)]
-
-
-def _secrets(cluster: Cluster) -> list[Diagnostic]:
-    from planner.model.topology import looks_secret
-    from planner.render.yaml.topology import secret_variable
-
-    return [
-        warning(
-            f"{key} of {cluster.name} is a secret and not written out",
-            f"set the environment variable {secret_variable(cluster.name, key)}",
-        )
-        for key, value in cluster.client.items()
-        if isinstance(value, str) and looks_secret(key)
-    ]
-
-
-def _comment(one: Diagnostic) -> str:
-    return f"{one.summary} — {one.way_out}" if one.way_out else one.summary
-
-
-def _out(written: ImportResult, output: Path | None, as_json: bool) -> int:
+    secrets = [one for cluster in imported.clusters for one in secret_notes(cluster)]
+    comments = [*imported.comments, *map(comment, secrets)]
+    text = topology_yaml(imported.topology, imported.header, comments)
+    diagnostics = (*imported.diagnostics, *secrets)
     if output is not None:
         try:
             with output.open("x", encoding="utf-8") as opened:
-                opened.write(written.yaml)
+                opened.write(text)
         except OSError as wrong:
             raise Failure(error(f"{output}: {wrong.strerror}", "name a file that can be written")) from None
     if as_json:
-        json_output.emit(
+        emit(
             {
                 "format_version": FORMAT_VERSION,
-                "yaml": written.yaml,
+                "yaml": text,
                 "file": str(output) if output is not None else None,
-                "diagnostics": json_output.diagnostics(written.diagnostics),
+                "diagnostics": diagnostic_trees(diagnostics),
             }
         )
         return ExitCode.DONE
-    show(written.diagnostics)
+    show(diagnostics)
     if output is None:
-        click.echo(written.yaml, nl=False)
+        click.echo(text, nl=False)
     else:
-        click.echo(f"Wrote {output}: {written.summary}. Next: repl plan {output}")
+        click.echo(f"Wrote {output}: {imported.summary}. Next: repl plan {output}")
     return ExitCode.DONE

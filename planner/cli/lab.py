@@ -1,21 +1,17 @@
-"""repl lab: real Kafka clusters on this machine, for trying things and for tests."""
+"""`repl lab`: real Kafka clusters on this machine, for trials and tests."""
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli import as_json as json_output
+from planner.cli.output import emit
 
-if TYPE_CHECKING:
-    from runtime.lab.lab import Lab
-
-FORMAT_VERSION = 1  # of what `load` has written
+FORMAT_VERSION = 1  # of what `repl lab load --json` prints
 
 home_option = click.option(
     "--home",
@@ -32,7 +28,7 @@ address_argument = click.argument("cluster", metavar="CLUSTER[:BROKER]")
 
 @click.group()
 def command() -> None:
-    """Real Kafka clusters on this machine, for trying things and for tests."""
+    """Run real Kafka clusters on this machine, for trials and tests."""
 
 
 @command.command()
@@ -73,17 +69,27 @@ def command() -> None:
 )
 @home_option
 @json_option
-def up(home: Path, as_json: bool, **choices: Any) -> None:
+def up(
+    home: Path,
+    as_json: bool,
+    clusters: str | None,
+    brokers: int | None,
+    security: str | None,
+    ports: str,
+    settings: tuple[str, ...],
+    users: tuple[str, ...],
+    version: str | None,
+) -> None:
     """Bring clusters up, and return when their brokers answer.
 
     What runs already is left alone, what was killed or stopped is started on its data."""
-    from planner.cli.lab_choices import specs
-    from planner.cli.lab_view import hints, progress
+    from planner.cli.lab_view import hints, progress, show
+    from planner.workflows.lab import LabChoices, start_lab
 
-    with _told(), _terminable(), progress() as report:
-        lab = _lab(home, report)
-        lab.up(specs(lab.clusters, **choices))
-    _show(lab, as_json)
+    choices = LabChoices(clusters, brokers, security, ports, settings, users, version)
+    with _terminable(), progress() as report:
+        lab = start_lab(home, choices, report)
+    show(lab.status(), as_json)
     if not as_json:
         hints(lab)
 
@@ -94,12 +100,12 @@ def up(home: Path, as_json: bool, **choices: Any) -> None:
 @json_option
 def down(home: Path, purge: bool, as_json: bool) -> None:
     """Stop every broker of the lab."""
-    with _told():
-        lab = _lab(home)
-        names = ", ".join(lab.clusters)
-        lab.down(purge=purge)
+    from planner.cli.lab_view import show
+    from planner.workflows.lab import lab_status, stop_lab
+
+    names = ", ".join(stop_lab(home, purge=purge))
     if as_json:
-        _show(lab, as_json)
+        show(lab_status(home), as_json)
     elif names:
         click.echo(
             f"{names}: {'stopped, data removed' if purge else 'stopped; repl lab up starts again'}.", err=True
@@ -113,25 +119,29 @@ def down(home: Path, purge: bool, as_json: bool) -> None:
 @json_option
 def status(home: Path, as_json: bool) -> None:
     """What runs: name, cluster id, bootstrap, pids, state, memory."""
-    with _told():
-        _show(_lab(home), as_json)
+    from planner.cli.lab_view import show
+    from planner.workflows.lab import lab_status
+
+    show(lab_status(home), as_json)
 
 
 def _act(name: str, done: str, summary: str) -> click.Command:
-    """kill, stop, pause, unpause: each takes a cluster or one of its brokers."""
+    """Returns a command that acts on a cluster or on one of its brokers."""
 
     @click.command(name, help=summary)
     @address_argument
     @home_option
     @json_option
     def act(cluster: str, home: Path, as_json: bool) -> None:
-        with _told(), _terminable():
-            lab = _lab(home)
-            getattr(lab, name)(cluster)
-            if as_json:
-                _show(lab, as_json)
-            else:
-                click.echo(f"{cluster} {done.format(cluster=cluster)}.", err=True)
+        from planner.cli.lab_view import show
+        from planner.workflows.lab import LabAction, act_on_lab, lab_status
+
+        with _terminable():
+            act_on_lab(home, LabAction(name), cluster)
+        if as_json:
+            show(lab_status(home), as_json)
+        else:
+            click.echo(f"{cluster} {done.format(cluster=cluster)}.", err=True)
 
     return act
 
@@ -142,13 +152,15 @@ def _act(name: str, done: str, summary: str) -> click.Command:
 @home_option
 @json_option
 def start(cluster: str, version: str | None, home: Path, as_json: bool) -> None:
-    with _told(), _terminable():
-        lab = _lab(home)
-        lab.start(cluster, version=version)
-        if as_json:
-            _show(lab, as_json)
-        else:
-            click.echo(f"{cluster} answers again.", err=True)
+    from planner.cli.lab_view import show
+    from planner.workflows.lab import lab_status, start_brokers
+
+    with _terminable():
+        start_brokers(home, cluster, version)
+    if as_json:
+        show(lab_status(home), as_json)
+    else:
+        click.echo(f"{cluster} answers again.", err=True)
 
 
 for _command in (
@@ -166,7 +178,7 @@ for _command in (
     _act(
         "pause", "is paused: repl lab unpause {cluster}", "SIGSTOP: connections stay open, nothing answers."
     ),
-    _act("unpause", "goes on", "SIGCONT: go on after a pause."),
+    _act("unpause", "continues", "SIGCONT: continue after a pause."),
 ):
     command.add_command(_command)
 
@@ -181,9 +193,9 @@ def tool(home: Path, cluster: str, tool: str, arguments: tuple[str, ...]) -> int
 
     CLASS is TopicCommand, ConsoleProducer, ConsoleConsumer or another, with its package or without. The
     bootstrap is added; {client} in an argument becomes the file with the client settings."""
-    with _told():
-        words = _lab(home).tool_command(cluster, tool, *arguments)
-    return subprocess.run(words, check=False).returncode
+    from planner.workflows.lab import tool_command
+
+    return subprocess.run(tool_command(home, cluster, tool, arguments), check=False).returncode
 
 
 @command.command()
@@ -200,18 +212,13 @@ def tool(home: Path, cluster: str, tool: str, arguments: tuple[str, ...]) -> int
 @home_option
 def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, home: Path) -> int:
     """Write numbered records to topics of the lab, at a steady rate."""
-    with _told(), _terminable():
-        from runtime.lab.load import LoadGenerator, targets_of
+    from planner.workflows.lab import generate_load
 
-        wanted = targets_of(targets)
-        writing = LoadGenerator(_lab(home), wanted, rate, report=lambda line: click.echo(line, err=True))
-        try:
-            writing.run(seconds)
-        except KeyboardInterrupt:
-            click.echo("Stopped.", err=True)
+    with _terminable():
+        wanted = generate_load(home, targets, rate, seconds, lambda line: click.echo(line, err=True))
     if as_json:
         written = [{**asdict(target), "failed": target.failed or None} for target in wanted]
-        json_output.emit({"format_version": FORMAT_VERSION, "targets": written})
+        emit({"format_version": FORMAT_VERSION, "targets": written})
     else:
         for target in wanted:
             lost = f"; {target.lost:,} were not acknowledged: {target.failed}" if target.lost else ""
@@ -219,33 +226,9 @@ def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, h
     return 1 if any(target.lost for target in wanted) else 0
 
 
-def _lab(home: Path, report: Callable[[str, int, int], None] | None = None) -> "Lab":
-    from runtime.lab.lab import Lab
-
-    return Lab(home, report=report) if report else Lab(home)
-
-
-def _show(lab: "Lab", as_json: bool) -> None:
-    from planner.cli.lab_view import show
-
-    show(lab.status(), as_json)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """The lab's errors become diagnostics, here and nowhere else."""
-    from planner.model.diagnostic import Failure, error
-    from runtime.lab.errors import LabError
-
-    try:
-        yield
-    except LabError as problem:
-        raise Failure(error(problem.what, problem.way_out, address=problem.where or None)) from problem
-
-
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """A polite kill or a closed terminal cleans up as Ctrl-C does."""
+    """SIGTERM and a closed terminal clean up as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""How the lab is shown: a table or JSON on stdout, progress and hints on stderr."""
+"""Shows the lab: a table or JSON on stdout, progress and hints on stderr."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,9 +10,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from planner.cli.printing import console, progress_console, terminal_width
-from runtime.lab.lab import Lab
-from runtime.lab.status import BrokerStatus, ClusterStatus, LabState, LabStatus
+from planner.cli.console import console, progress_console, terminal_width
+from planner.workflows.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
 
 _COLOURS = {
     LabState.UP: "green",
@@ -21,7 +20,7 @@ _COLOURS = {
     LabState.PARTLY: "yellow",
     LabState.DOWN: "red",
 }
-_PLAIN_WIDTH = 200  # where no terminal says how wide it is, nothing is to be cut
+_PLAIN_WIDTH = 200  # without a terminal nothing is cut
 
 
 def show(status: LabStatus, as_json: bool) -> None:
@@ -89,7 +88,7 @@ def _size(octets: int) -> str:
 
 
 def hints(lab: Lab) -> None:
-    """What comes next, for a person."""
+    """Prints the next steps, for people."""
     click.echo(f"\nThe clusters for a topology: {_short(lab, 'topology.yaml')}", err=True)
     for name, cluster in lab.clusters.items():
         if cluster.users:
@@ -108,7 +107,7 @@ def _short(lab: Lab, name: str) -> str:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal; elsewhere one line for each thing begun."""
+    """Shows a bar on a terminal, elsewhere one line for each part that starts."""
     shown_on = progress_console()
     if not shown_on.is_terminal:
         yield _lines(set())

@@ -1,4 +1,4 @@
-"""`repl locate`: where one record is on the other side."""
+"""`repl locate`: finds one record at the other side of a flow."""
 
 import datetime
 import re
@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 import click
 
-from planner.cli import as_json as json_output
-from planner.cli.known import flow_of
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
-from planner.config import load
+from planner.cli.output import emit
 from planner.model.diagnostic import ExitCode, Failure, error
 
 FORMAT_VERSION = 1
@@ -27,7 +25,7 @@ class RecordPosition(NamedTuple):
 @click.command()
 @click.argument("flow")
 @click.argument("place", metavar="TOPIC:PARTITION:OFFSET|TOPIC:PARTITION@TIMESTAMP")
-@click.option("--reverse", is_flag=True, help="The record is at the destination; where did it come from?")
+@click.option("--reverse", is_flag=True, help="The record is at the destination: find where it came from.")
 @topology_path
 @var_file_option
 @timeout_option
@@ -46,37 +44,32 @@ def command(
     The record is named by its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first
     record at or after it. TOPIC is the name at the cluster where you know the record.
     """
-    from planner.cli.answers import answered
-    from planner.cli.status_asking import reaches_of
     from planner.render.reports.locate import as_json as document
     from planner.render.reports.locate import as_text
-    from runtime.audit.offsets.locate import LocateRequest, locate
+    from planner.workflows.audit.reading import LocateRecordRequest, locate_record
 
     wanted = parse_place(place)
-    topology = load(path, var_files)
-    declared = flow_of(topology, flow)
-    names = (declared.source_cluster, declared.destination_cluster)
-    reaches = reaches_of(topology.clusters[name] for name in names)
-    asked = LocateRequest(
+    request = LocateRecordRequest(
+        path,
+        var_files,
+        timeout,
         flow=flow,
         topic=wanted.topic,
         partition=wanted.partition,
         offset=wanted.offset,
         timestamp_ms=wanted.timestamp_ms,
         reverse=reverse,
-        source=reaches[names[0]],
-        destination=reaches[names[1]],
-        within_s=timeout / 1000,
     )
-    located = answered(locate(asked))
+    located = locate_record(request)
     if as_json:
-        json_output.emit({"format_version": FORMAT_VERSION, **document(located)})
+        emit({"format_version": FORMAT_VERSION, **document(located)})
     else:
         click.echo(as_text(located))
     return ExitCode.DONE
 
 
 def parse_place(text: str) -> RecordPosition:
+    """Parses TOPIC:PARTITION:OFFSET or TOPIC:PARTITION@TIMESTAMP. Failure shows both forms."""
     found = _PLACE.fullmatch(text)
     if found is None:
         raise Failure(
@@ -92,7 +85,7 @@ def parse_place(text: str) -> RecordPosition:
 
 
 def _ms(text: str) -> int:
-    """A time without a zone is UTC."""
+    """Parses a time. Without a zone it is UTC."""
     if text.isdecimal():
         return int(text)
     try:

@@ -26,6 +26,20 @@ class DurationParam(click.ParamType[int]):
             self.fail(f'"{value}" is {wrong.what}: {wrong.mend}', param, ctx)
 
 
+class PatternParam(click.ParamType[str]):
+    """A regex in the syntax of a topology."""
+
+    name = "regex"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from runtime.contract.spec.regex import UnreadableRegex, regex
+
+        try:
+            return regex(str(value)).pattern
+        except UnreadableRegex as wrong:
+            self.fail(f'"{value}" is no regular expression that is read here: it {wrong}', param, ctx)
+
+
 def topology_path(command: Command) -> Command:
     """Add `[PATH]` as the last argument and `--path PATH`: two ways to name the topology's file or folder.
 

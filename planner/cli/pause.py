@@ -1,11 +1,9 @@
-"""`repl pause`: a flow stops copying, and goes on later where it stood."""
+"""`repl pause`: a flow stops copying until repl resume."""
 
 from pathlib import Path
 
 import click
 
-from planner.cli.editing import FlowCommandOptions, apply_with_state, wrong_state
-from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -14,8 +12,9 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.validate import checked
-from planner.model.topology import RUNNING, FlowState
+from planner.cli.view import TerminalView, interaction
+from planner.workflows.flows.states import pause
+from planner.workflows.topology import FlowRequest
 
 
 @click.command()
@@ -37,10 +36,8 @@ def command(
 ) -> int:
     """Stop copying FLOW until repl resume: writes state: paused into the topology, plans and applies.
 
-    Nothing else in the file changes. The job goes on with its other flows.
+    Nothing else in the file changes. The job continues with its other flows.
     """
-    known = flow_of(checked(path, var_files).topology, flow)
-    if known.state not in RUNNING:
-        raise wrong_state(known, "paused")
-    how = FlowCommandOptions(path, var_files, auto_approve, lock_timeout, timeout, as_json)
-    return apply_with_state(flow, FlowState.PAUSED, how)
+    request = FlowRequest(path, var_files, timeout, lock_timeout_ms=lock_timeout, flow=flow)
+    view = TerminalView(as_json=as_json)
+    return pause(request, interaction(view, auto_approve=auto_approve)).exit_code

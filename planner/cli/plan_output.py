@@ -1,4 +1,4 @@
-"""A plan to the terminal and into files; what is wrong with it goes to stderr, and decides the exit code."""
+"""A plan on the terminal and in files. Its errors go to stderr and decide the exit code."""
 
 import os
 import shutil
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.app import show
-from planner.cli.terminal import unguarded
+from planner.cli.output import reader_is_gone, show, unguarded
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
 from planner.model.plan import Mode, Plan
 from planner.render.plan.text import text
@@ -20,57 +19,49 @@ LINES_A_WRITE = 500
 
 
 def print_plan(plan: Plan) -> None:
-    """To stdout; what is wrong with it is told on stderr by who refuses it."""
+    """Prints a plan to stdout. Its errors are printed by the caller, on stderr."""
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else None
     print_lines(text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")))
 
 
 def print_steps(plan: Plan) -> None:
-    """To stdout: what is executed, told from the steps themselves."""
+    """Prints what is executed to stdout, as the steps themselves say it."""
     from planner.render.plan.steps import steps_text
 
     print_lines(steps_text(plan))
 
 
 def print_lines(lines: Iterator[str]) -> None:
-    """To stdout, many at once, as long as they are read."""
+    """Prints lines to stdout, many at once, as long as they are read."""
     while some := list(islice(lines, LINES_A_WRITE)):
-        if not _said("\n".join(some), escaped=True):
+        if not _written("\n".join(some), escaped=True):
             return
 
 
-def show_plan(plan: Plan, *, as_json: bool) -> None:
-    """Before an apply: people see the plan, programs what is to be said about it, on stderr."""
-    if as_json:
-        show([one for one in plan.diagnostics if one.severity is not Severity.ERROR])
-    else:
-        print_plan(plan)
-
-
-def _said(words: str, *, escaped: bool = False) -> bool:
-    """Whether somebody still reads (repl plan | head): if not, the exit code is all that is left to tell."""
+def _written(words: str, *, escaped: bool = False) -> bool:
+    """Prints text. False: the reader went away (repl plan | head), and only the exit code is left."""
     try:
         click.echo(words, file=unguarded() if escaped else None)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        reader_is_gone()
         return False
     return True
 
 
 def output(plan: Plan, *, as_json: bool, signature: str | None = None) -> None:
-    """The plan to stdout, its errors to stderr; as JSON they are in it. `signature`: of a saved plan."""
+    """Prints a plan to stdout and its errors to stderr; JSON holds them. `signature`: of a saved plan."""
     if as_json:
         from planner.render.plan.json import json_text
 
-        _said(json_text(plan, signature))
+        _written(json_text(plan, signature))
         return
     print_plan(plan)
     show([one for one in plan.diagnostics if one.severity is Severity.ERROR])
 
 
 def write_reports(plan: Plan, markdown_file: Path | None, html_file: Path | None) -> None:
-    """The comment of a pull request and the page, where they are asked for."""
+    """Writes the comment of a pull request and the page, where they are asked for."""
     if markdown_file is not None:
         from planner.render.plan.markdown import markdown
 
@@ -83,7 +74,7 @@ def write_reports(plan: Plan, markdown_file: Path | None, html_file: Path | None
 
 @contextmanager
 def reporting_failure(markdown_file: Path | None) -> Iterator[None]:
-    """Why there is no plan stands in the comment, too: a pull request must not keep an older one."""
+    """Writes a failure into the comment too: a pull request must not keep an older plan."""
     try:
         yield
     except Failure as failure:
@@ -107,7 +98,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def exit_code(plan: Plan, *, detailed: bool = False) -> int:
-    """1 and 3 by what is wrong, 1 for what could not be read, 2 for changes where that was asked."""
+    """Returns 1 or 3 for errors, 1 for what could not be read, 2 for changes where that was asked."""
     refusal = worst(plan.diagnostics)
     if refusal is not ExitCode.DONE:
         return refusal
@@ -118,7 +109,7 @@ def exit_code(plan: Plan, *, detailed: bool = False) -> int:
 
 @contextmanager
 def failing_as_json(as_json: bool) -> Iterator[None]:
-    """With --json also a plan that can't be made is a document on stdout."""
+    """With --json, a plan that can't be made is a document on stdout too."""
     try:
         yield
     except Failure as failure:

@@ -1,13 +1,11 @@
-"""`repl promote`: a planned switch-over. A flow copies all there is, its groups follow, and then it ends."""
+"""`repl promote`: a planned switch-over of a flow, or of some of its topics."""
 
-import asyncio
 from pathlib import Path
 
 import click
 
-from planner.cli.editing import FlowCommandOptions, apply_with_state, wrong_state
-from planner.cli.known import flow_of
 from planner.cli.options import (
+    PatternParam,
     auto_approve_option,
     copied_within_option,
     json_option,
@@ -15,14 +13,8 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.promote_topics import promote_topics
-from planner.cli.promote_wait import SILENT_MS, drained
-from planner.cli.validate import checked
-from planner.cli.verify import PatternParam
-from planner.model.diagnostic import ExitCode
-from planner.model.topology import FlowState
-
-_STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
+from planner.cli.view import TerminalView, interaction
+from planner.workflows.flows.promotion import PromoteRequest, promote
 
 
 @click.command()
@@ -36,7 +28,7 @@ _STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
     "--topics",
     type=PatternParam(),
     metavar="RE",
-    help="Only these topics of the flow; the others go on being copied.",
+    help="Only these topics of the flow; the others keep being copied.",
 )
 @json_option
 def command(
@@ -57,18 +49,13 @@ def command(
     the consumers of each group subscribe to at the destination. With --topics it is the topics whose whole
     names match RE at the source, and they are written under promoted.
     """
-    topology = checked(path, var_files).topology
-    known = flow_of(topology, flow)
-    how = FlowCommandOptions(path, var_files, auto_approve, lock_timeout, SILENT_MS, as_json)
-    if topics is not None:
-        return promote_topics(topology, known, topics, timeout / 1000, how)
-    if known.state not in _STATES:
-        raise wrong_state(known, "promoted")
-    if known.state is FlowState.ACTIVE:
-        asyncio.run(drained(topology, known, timeout / 1000))
-    code = apply_with_state(flow, FlowState.PROMOTED, how)
-    if code == ExitCode.DONE:
-        from planner.cli.rehearsing import show_subscriptions
-
-        show_subscriptions(topology, [known], how.timeout, as_json=as_json)
-    return code
+    request = PromoteRequest(
+        path,
+        var_files,
+        lock_timeout_ms=lock_timeout,
+        flow=flow,
+        topics=topics,
+        copied_within_ms=timeout,
+    )
+    view = TerminalView(as_json=as_json)
+    return promote(request, interaction(view, auto_approve=auto_approve)).applied.exit_code

@@ -1,14 +1,22 @@
-"""`repl read`: what a cluster holds, and records with where they came from."""
+"""`repl read`: what a cluster holds, or records with their provenance."""
 
 from pathlib import Path
 
 import click
 
-from planner.cli import as_json as json_output
 from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
-from planner.config import load
+from planner.cli.output import emit
 from planner.model.diagnostic import ExitCode
-from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
+from planner.workflows.audit.reading import (
+    ClusterRequest,
+    ReadFromEarliest,
+    ReadFromOffset,
+    ReadFromTimestamp,
+    ReadNewest,
+    Start,
+    cluster_content,
+    records,
+)
 
 FORMAT_VERSION = 1
 DEFAULT_LIMIT = 10
@@ -48,7 +56,7 @@ class StartParam(click.ParamType[Start]):
     default=DEFAULT_LIMIT,
     show_default=True,
     metavar="N",
-    help="At most so many records.",
+    help="At most this many records.",
 )
 @click.option(
     "--from",
@@ -59,7 +67,7 @@ class StartParam(click.ParamType[Start]):
     metavar="WHERE",
     help="latest: the last N. Or the first N from earliest, PARTITION:OFFSET, or a time on.",
 )
-@click.option("--full", is_flag=True, help="Long values to their end.")
+@click.option("--full", is_flag=True, help="Show long values in full.")
 @topology_path_after("topic")
 @var_file_option
 @timeout_option
@@ -75,28 +83,24 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Show what CLUSTER holds and how far each flow has come there, or records of TOPIC.
+    """Show what CLUSTER holds and how far each flow has copied into it, or committed records of TOPIC.
 
-    Each committed record with its provenance. CLUSTER is a name of the topology.
+    Each record is shown with its provenance. CLUSTER is a name of the topology.
     """
-    from planner.cli.answers import answered
-    from planner.cli.printing import print_lines
-    from planner.cli.reading import read_asked
+    from planner.cli.console import print_lines
     from planner.render.reports import read as rendered
-    from runtime.audit.read.reading import read_cluster
-    from runtime.audit.read.records import read_records
 
-    asked = read_asked(load(path, var_files), cluster)
+    request = ClusterRequest(path, var_files, timeout, cluster=cluster, topic=topic)
     if topic is None:
-        held = answered(read_cluster(asked, timeout / 1000))
+        held = cluster_content(request)
         if as_json:
-            json_output.emit({"format_version": FORMAT_VERSION, **rendered.cluster_json(held)})
+            emit({"format_version": FORMAT_VERSION, **rendered.cluster_json(held)})
         else:
             print_lines(lambda width: rendered.cluster_screen(held, width))
         return ExitCode.DONE
-    seen = answered(read_records(asked, topic, start, limit, timeout / 1000))
+    seen = records(request, start, limit)
     if as_json:
-        json_output.emit({"format_version": FORMAT_VERSION, **rendered.records_json(seen)})
+        emit({"format_version": FORMAT_VERSION, **rendered.records_json(seen)})
     else:
         print_lines(lambda _: rendered.records_screen(seen, full=full))
     return ExitCode.DONE

@@ -1,12 +1,9 @@
-"""`repl resume`: a paused flow goes on; with --accept-loss one that stopped over lost records, too."""
+"""`repl resume`: a paused flow continues; with --accept-loss also one that stopped over lost records."""
 
 from pathlib import Path
 
 import click
 
-from planner.cli.accept_loss import go_on_over_loss
-from planner.cli.editing import FlowCommandOptions, apply_with_state, wrong_state
-from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -15,9 +12,8 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.validate import checked
-from planner.model.diagnostic import ExitCode
-from planner.model.topology import RUNNING, FlowState
+from planner.cli.view import TerminalView, interaction
+from planner.workflows.flows.states import ResumeRequest, resume
 
 
 @click.command()
@@ -26,9 +22,8 @@ from planner.model.topology import RUNNING, FlowState
 @var_file_option
 @click.option(
     "--accept-loss",
-    "accept",
     is_flag=True,
-    help="Go on over records that are lost: partitions in data_loss, recreated or diverged.",
+    help="Continue without lost records: partitions in data_loss, recreated or diverged.",
 )
 @auto_approve_option
 @lock_timeout_option
@@ -38,7 +33,7 @@ def command(
     flow: str,
     path: Path,
     var_files: tuple[Path, ...],
-    accept: bool,
+    accept_loss: bool,
     auto_approve: bool,
     lock_timeout: int,
     timeout: int,
@@ -50,14 +45,8 @@ def command(
     holds for the partitions that are stopped now, and for no later loss. Partitions that stopped for
     another reason are named with their next step and left as they are.
     """
-    known = flow_of(checked(path, var_files).topology, flow)
-    if known.state not in RUNNING:
-        raise wrong_state(known, "resumed")
-    how = FlowCommandOptions(
-        path, var_files, auto_approve, lock_timeout, timeout, as_json, must_copy=not accept
+    request = ResumeRequest(
+        path, var_files, timeout, lock_timeout_ms=lock_timeout, flow=flow, accept_loss=accept_loss
     )
-    code = apply_with_state(flow, FlowState.ACTIVE, how)
-    if not accept or code != ExitCode.DONE:
-        return code
-    go_on_over_loss(checked(path, var_files).topology, known, auto_approve=auto_approve)
-    return ExitCode.DONE
+    view = TerminalView(as_json=as_json)
+    return resume(request, interaction(view, auto_approve=auto_approve)).exit_code

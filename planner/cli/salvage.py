@@ -1,16 +1,13 @@
-"""`repl salvage`: what the old primary holds and never sent."""
+"""`repl salvage`: lists or replays the records that a source holds and never sent."""
 
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli import as_json as json_output
-from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -19,13 +16,18 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.config import load
+from planner.cli.output import emit
+from planner.cli.view import TerminalView, interaction
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Flow, Topology
-from runtime.contract.views.salvage_view import SalvagedRecord, SalvageView
-
-if TYPE_CHECKING:
-    from runtime.audit.salvage.salvage import SalvageRequest
+from planner.workflows.audit.salvage import (
+    ReplaySalvageRequest,
+    SalvageFlowRequest,
+    ignore_record,
+    replay_salvage,
+    salvage,
+)
+from planner.workflows.interaction import Interaction
+from runtime.contract.views.salvage_view import SalvagedRecord
 
 FORMAT_VERSION = 1
 
@@ -38,7 +40,7 @@ FORMAT_VERSION = 1
     metavar="FILE",
     help="Write every record as a line of JSON into a new file.",
 )
-@click.option("--replay", is_flag=True, help="Copy them into the flow's own topic at the destination.")
+@click.option("--replay", is_flag=True, help="Copy them into the flow's own topics at the destination.")
 @click.option("--to", metavar="TOPIC", help="With --replay: into this topic of the destination.")
 @topology_path
 @var_file_option
@@ -68,33 +70,40 @@ def command(
         raise click.UsageError("--to goes with --replay")
     if replay and export is not None:
         raise click.UsageError("--export and --replay are two commands")
-    topology = load(path, var_files)
-    declared = flow_of(topology, flow)
+    view = TerminalView(as_json=as_json)
     if not replay:
-        return _shown(_asked(topology, declared, timeout), export, as_json=as_json)
-    from planner.cli.salvage_replay import ReplayCommand, refuse_while_running
-    from planner.cli.salvage_replay import replay as replayed
-
-    refuse_while_running(declared)
-    replaying = ReplayCommand(topology, declared, to, auto_approve, lock_timeout, as_json)
-    asked = _asked(topology, declared, timeout)
-    return replayed(replaying, asked, lambda: _salvaged(asked, lambda _: None))
+        return _list(SalvageFlowRequest(path, var_files, timeout, flow=flow), export, view, as_json=as_json)
+    request = ReplaySalvageRequest(path, var_files, timeout, lock_timeout_ms=lock_timeout, flow=flow, to=to)
+    return _replay(request, interaction(view, auto_approve=auto_approve), as_json=as_json)
 
 
-def _shown(asked: "SalvageRequest", export: Path | None, *, as_json: bool) -> int:
-    from planner.cli.printing import print_lines
+def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json: bool) -> int:
+    from planner.cli.console import print_lines
+    from planner.render.reports.salvage_replay import as_json as document
+    from planner.render.reports.salvage_replay import done
+
+    result = replay_salvage(request, interaction)
+    if as_json:
+        emit({"format_version": FORMAT_VERSION, **document(result.salvaged, request.to, result.parts)})
+    elif result.parts:
+        print_lines(lambda width: done(result.parts, width))
+    return ExitCode.DONE if result.complete else ExitCode.ERROR
+
+
+def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, *, as_json: bool) -> int:
+    from planner.cli.console import print_lines
     from planner.render.reports.salvage import as_json as document
     from planner.render.reports.salvage import screen
 
     with _exported(export) as take:
-        seen = _salvaged(asked, take)
+        seen = salvage(request, take, view)
         if seen.unread and export is not None:
             why = next(f"{one.topic}-{one.partition}: {one.unread}" for one in seen.partitions if one.unread)
             raise Failure(
                 error(f"{export} was not written: {why}", "without --export, what was read is shown")
             )
     if as_json:
-        json_output.emit({"format_version": FORMAT_VERSION, **document(seen)})
+        emit({"format_version": FORMAT_VERSION, **document(seen)})
     else:
         print_lines(lambda width: screen(seen, width))
     if export is not None:
@@ -102,28 +111,11 @@ def _shown(asked: "SalvageRequest", export: Path | None, *, as_json: bool) -> in
     return ExitCode.ERROR if seen.unread else ExitCode.DONE
 
 
-def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageRequest":
-    from planner.cli.flow_specs import flow_spec
-    from planner.graph.routes import router_of
-    from runtime.audit.salvage.salvage import SalvageRequest
-
-    spec, clusters = flow_spec(topology, flow, timeout)
-    source, destination = clusters[spec.source], clusters[spec.destination]
-    return SalvageRequest(spec, source, destination, router_of(topology), timeout / 1000)
-
-
-def _salvaged(asked: "SalvageRequest", take: Callable[[SalvagedRecord], None]) -> SalvageView:
-    from planner.cli.answers import answered
-    from runtime.audit.salvage.salvage import salvage
-
-    return answered(salvage(asked, take))
-
-
 @contextmanager
 def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
-    """The whole file is there in the end, or none."""
+    """Writes each record as a line. In the end the whole file exists, or none."""
     if file is None:
-        yield lambda _: None
+        yield ignore_record
         return
     from planner.render.reports.salvage import line
 
@@ -137,7 +129,7 @@ def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
                 yield lambda record: _write(begun.write, line(record))
                 begun.flush()
                 os.fsync(begun.fileno())
-                os.link(begun.name, file)  # unlike a rename, it never takes the place of another file
+                os.link(begun.name, file)  # unlike a rename, it never replaces another file
             finally:
                 Path(begun.name).unlink()
     except OSError as problem:

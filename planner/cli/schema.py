@@ -1,13 +1,13 @@
-"""`repl schema`: the language, for editors."""
+"""`repl schema`: the JSON Schema of the topology, for editors."""
 
 import click
 
-from planner.cli import as_json
+from planner.cli.output import emit
 
 
 @click.command()
 @click.option("--markdown", is_flag=True, hidden=True, help="The reference for people, as docs/topology.md.")
-@click.option("--json", is_flag=True, expose_value=False, help="Changes nothing: it is JSON anyway.")
+@click.option("--json", is_flag=True, expose_value=False, help="No effect: the output is always JSON.")
 def command(markdown: bool) -> None:
     """Print the JSON Schema (draft 2020-12) of the topology's language.
 
@@ -18,4 +18,4 @@ def command(markdown: bool) -> None:
     if markdown:
         click.echo(reference(), nl=False)
     else:
-        as_json.emit(json_schema())
+        emit(json_schema())

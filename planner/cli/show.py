@@ -1,4 +1,4 @@
-"""`repl show PLANFILE`: the saved plan again, without a cluster."""
+"""`repl show PLANFILE`: a saved plan again, without a cluster."""
 
 from pathlib import Path
 
@@ -7,8 +7,7 @@ import click
 from planner.cli.options import json_option
 from planner.cli.plan_output import failing_as_json, output, print_lines, write_reports
 from planner.model.diagnostic import ExitCode
-from planner.state import planfile
-from planner.state.signature import key_of
+from planner.workflows.applying.saved_plan import open_plan
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -21,11 +20,10 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 def command(plan_file: Path, markdown_file: Path | None, html_file: Path | None, as_json: bool) -> int:
     """Show a plan that repl plan --out saved, its digest, and whether it is signed."""
     with failing_as_json(as_json):
-        saved = planfile.load(plan_file)
-        signature = saved.checked_with(key_of())
-        plan = saved.agreed()
-        write_reports(plan, markdown_file, html_file)
-        output(plan, as_json=as_json, signature=signature.value)
+        opened = open_plan(plan_file)
+        write_reports(opened.plan, markdown_file, html_file)
+        output(opened.plan, as_json=as_json, signature=opened.signature.value)
         if not as_json:
-            print_lines(iter([f"Plan digest: {saved.digest}", f"Plan signature: {signature.value}"]))
+            lines = (f"Plan digest: {opened.digest}", f"Plan signature: {opened.signature.value}")
+            print_lines(iter(lines))
     return ExitCode.DONE

@@ -1,33 +1,41 @@
-"""`repl status`: how replication stands, read from the data."""
+"""`repl status`: how replication stands, read from the clusters; with --watch, again and again."""
 
 import asyncio
+import sys
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli import as_json as json_output
 from planner.cli.options import DurationParam, json_option, timeout_option, topology_path, var_file_option
-from planner.config import load
+from planner.cli.output import emit, emit_event
 from planner.model.diagnostic import ExitCode
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
+    from planner.render.status.rows import FlowHistory
+    from planner.render.status.screen import DetailLevel
+    from planner.workflows.audit.status import ReplicationStatusRequest
     from runtime.contract.views.status_view import StatusView
 
 FORMAT_VERSION = 1
+_REMEMBERED = 20
 
 
 @click.command()
 @topology_path
 @var_file_option
-@click.option("--watch", is_flag=True, help="Look again and again until Ctrl-C, with what came before.")
+@click.option("--watch", is_flag=True, help="Read again and again until Ctrl-C, with what came before.")
 @click.option(
     "--every",
     type=DurationParam(),
     default="2s",
     show_default=True,
     metavar="DURATION",
-    help="How often --watch looks.",
+    help="How often --watch reads.",
 )
 @click.option(
     "--over",
@@ -35,7 +43,7 @@ FORMAT_VERSION = 1
     default="1s",
     show_default=True,
     metavar="DURATION",
-    help="How long to count for the rates; 0s looks once and tells none.",
+    help="How long to measure rates; 0s reads once and shows none.",
 )
 @click.option("--topics", is_flag=True, help="A line for each topic, too.")
 @click.option("--all", "every_partition", is_flag=True, help="A line for each partition, too.")
@@ -52,45 +60,101 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Show jobs, flows, lag, rates and latency, and which partitions need someone.
+    """Show jobs, flows, lag, rates and latency, and which partitions wait for a decision.
 
     All of it is read from the clusters: right also when a job is dead, or when one datacenter is down.
     Exit code: 0 done, 1 where a destination could not be read (the rest is shown).
     """
-    from planner.cli.status_asking import asked_of
     from planner.render.status.screen import DetailLevel
-    from runtime.audit.status.reader import read_status
+    from planner.workflows.audit.status import ReplicationStatusRequest, status
 
-    asked = asked_of(load(path, var_files))
+    request = ReplicationStatusRequest(path, var_files, timeout, over_ms=over)
     depth = DetailLevel.PARTITIONS if every_partition else DetailLevel.TOPICS if topics else DetailLevel.FLOWS
     if watch:
-        from planner.cli.status_watch import watch as follow
-
-        asyncio.run(follow(asked, every / 1000, timeout / 1000, depth, as_json=as_json))
+        asyncio.run(_watch(request, every, depth, as_json=as_json))
         return ExitCode.DONE
-    status = asyncio.run(read_status(asked, over / 1000, timeout / 1000))
+    seen = status(request)
     if as_json:
-        json_output.emit(document(status))
-    elif status.flows:
-        show(status, depth)
+        emit(document(seen))
+    elif seen.flows:
+        _print(seen, depth, None)
     else:
-        click.echo(f"{status.topology} declares no flow: there is nothing to replicate.")
-    return exit_code(status)
+        click.echo(f"{seen.topology} declares no flow: there is nothing to replicate.")
+    return ExitCode.DONE if all(flow.destination_answers for flow in seen.flows) else ExitCode.ERROR
 
 
 def document(status: "StatusView") -> dict[str, object]:
+    """Returns the status as `--json` prints it."""
     import msgspec
 
     return {"format_version": FORMAT_VERSION, **msgspec.to_builtins(status)}
 
 
-def exit_code(status: "StatusView") -> int:
-    return ExitCode.DONE if all(flow.destination_answers for flow in status.flows) else ExitCode.ERROR
+class FlowHistories:
+    """Keeps the last rates and lags of each flow."""
+
+    def __init__(self) -> None:
+        self._rates: dict[str, deque[float | None]] = {}
+        self._lags: dict[str, deque[float | None]] = {}
+
+    def take(self, status: "StatusView") -> "Mapping[str, FlowHistory]":
+        from planner.render.status.rows import FlowHistory
+
+        for flow in status.flows:
+            self._rates.setdefault(flow.name, deque(maxlen=_REMEMBERED)).append(flow.records_per_s)
+            self._lags.setdefault(flow.name, deque(maxlen=_REMEMBERED)).append(flow.lag_records)
+        return {
+            name: FlowHistory(tuple(rates), tuple(self._lags[name])) for name, rates in self._rates.items()
+        }
 
 
-def show(status: "StatusView", depth: "object") -> None:
-    from planner.cli.printing import print_lines
-    from planner.render.status.screen import DetailLevel, screen
+async def _watch(
+    request: "ReplicationStatusRequest", every_ms: int, depth: "DetailLevel", *, as_json: bool
+) -> None:
+    """Shows the status until it is interrupted. As JSON, one document a line."""
+    from rich.live import Live
 
-    assert isinstance(depth, DetailLevel)
-    print_lines(lambda width: screen(status, width, depth))
+    from planner.cli.console import console, terminal_width
+    from planner.workflows.audit.status import watch_status
+
+    histories = FlowHistories()
+    on_screen = sys.stdout.isatty() and not as_json
+    live = Live(console=console(terminal_width()), auto_refresh=False) if on_screen else None
+    try:
+        if live is not None:
+            live.start()
+        async for status in watch_status(request, every_ms):
+            _show(status, depth, histories.take(status), live, as_json=as_json)
+    finally:
+        if live is not None:
+            live.stop()
+
+
+def _show(
+    status: "StatusView",
+    depth: "DetailLevel",
+    histories: "Mapping[str, FlowHistory]",
+    live: "Live | None",
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        emit_event(document(status))
+    elif live is not None:
+        from rich.console import Group
+
+        from planner.cli.console import on_one_line, terminal_width
+        from planner.render.status.screen import screen
+
+        lines = map(on_one_line, screen(status, terminal_width(), depth, histories))
+        live.update(Group(*lines), refresh=True)
+    else:
+        _print(status, depth, histories)
+        click.echo()
+
+
+def _print(status: "StatusView", depth: "DetailLevel", histories: "Mapping[str, FlowHistory] | None") -> None:
+    from planner.cli.console import print_lines
+    from planner.render.status.screen import screen
+
+    print_lines(lambda width: screen(status, width, depth, histories))

@@ -1,27 +1,17 @@
-"""`repl verify`: both sides of a flow, record by record, on Spark."""
+"""`repl verify`: compares both sides of a flow record by record, on Spark."""
 
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 import click
-from msgspec.structs import replace
 
-from planner.cli import as_json as json_output
-from planner.cli.flow_specs import job_spec
-from planner.cli.known import flow_of
-from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
-from planner.cli.spark_once import on_spark
-from planner.cli.verify_book import book_of
-from planner.config import load
-from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import ENDED
-from runtime.audit.verify.request import VerificationOutcome, VerifyRequest
-from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.spec.regex import UnreadableRegex, regex
+from planner.cli.options import PatternParam, json_option, timeout_option, topology_path, var_file_option
+from planner.cli.output import emit
+from planner.cli.view import TerminalView
+from planner.model.diagnostic import ExitCode
 
 FORMAT_VERSION = 1
-_TASKS = 2  # on a cluster, of a job whose slots are as many as there are cores
 _RANGE = re.compile(r"(?P<low>\d*):(?P<high>\d*)|last:(?P<last>\d+)")
 
 
@@ -77,20 +67,13 @@ class RateParam(click.ParamType[int]):
             self.fail(f'"{value}" is no rate: {wrong.mend}', param, ctx)
 
 
-class PatternParam(click.ParamType[str]):
-    name = "regex"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            return regex(str(value)).pattern
-        except UnreadableRegex as wrong:
-            self.fail(f'"{value}" is no regular expression that is read here: it {wrong}', param, ctx)
-
-
 @click.command()
 @click.argument("flow")
 @click.option(
-    "--topics", type=PatternParam(), metavar="RE", help="Only topics of the source with such a name."
+    "--topics",
+    type=PatternParam(),
+    metavar="RE",
+    help="Only topics whose whole names at the source match.",
 )
 @click.option(
     "--range",
@@ -106,14 +89,14 @@ class PatternParam(click.ParamType[str]):
     default="100%",
     show_default=True,
     metavar="P%",
-    help="Only such a share, in random stretches of 1,000 offsets.",
+    help="Only this share, in random ranges of 1,000 offsets.",
 )
-@click.option("--rate", type=RateParam(), metavar="RATE", help="Read at most so much, for example 20MB/s.")
-@click.option("--resume", is_flag=True, help="Go on where the same command was cut.")
+@click.option("--rate", type=RateParam(), metavar="RATE", help="Read at most this much, for example 20MB/s.")
+@click.option("--resume", is_flag=True, help="Continue where the same command was cut.")
 @click.option(
     "--on-cluster",
     is_flag=True,
-    help="On the cluster of Spark where the flow's job runs, not on this machine.",
+    help="Run on the Spark cluster of the flow's job, not on this machine.",
 )
 @topology_path
 @var_file_option
@@ -134,69 +117,33 @@ def command(
 ) -> int:
     """Compare both sides of FLOW record by record, on Spark.
 
-    Keys, values, headers, timestamps and order of everything that the flow has copied up to now and both
-    sides still hold. It only reads, and the flow may run. Ends with 2 where there is a difference.
+    Compares keys, values, headers, timestamps and order of everything that the flow has copied up to now and
+    both sides still hold. It only reads, and the flow may run. Exit code 2 where there is a difference.
     """
-    from planner.cli.printing import print_lines
-    from planner.graph.routes import opposite_of
+    from planner.cli.console import print_lines
     from planner.render.reports.verify import as_json as document
     from planner.render.reports.verify import screen
+    from planner.workflows.audit.verification import VerifyFlowRequest, verify
 
-    topology = load(path, var_files)
-    declared = flow_of(topology, flow)
-    job = job_spec(topology, declared, timeout)
-    opposite = opposite_of(declared, topology)
-    request = VerifyRequest(
-        flow=job.flow(flow),
-        source=job.clusters[declared.source_cluster],
-        destination=job.clusters[declared.destination_cluster],
+    request = VerifyFlowRequest(
+        path,
+        var_files,
+        timeout,
+        flow=flow,
         topics=topics,
         low=bounds.low,
         high=bounds.high,
         last=bounds.last,
         sample=sample,
         rate=rate,
-        tail=declared.state not in ENDED,  # else others write at the destination, rightly
-        within_s=timeout / 1000,
-        opposite=opposite.name if opposite is not None else None,
+        resume=resume,
+        on_cluster=on_cluster,
     )
-    with book_of(request, path, resume=resume) as book:
-        outcome = _run(request, book, resume=resume, where=_on_its_cluster(job) if on_cluster else None)
-    verified = outcome.verified
-    if verified is None:
-        raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.way_out))
+    verified = verify(request, TerminalView(as_json=as_json))
     if as_json:
-        json_output.emit({"format_version": FORMAT_VERSION, **document(verified)})
+        emit({"format_version": FORMAT_VERSION, **document(verified)})
     else:
         print_lines(lambda width: screen(verified, width))
     if verified.different:
         return ExitCode.DIFFERENT
     return ExitCode.ERROR if verified.unread else ExitCode.DONE
-
-
-def _on_its_cluster(job: JobSpec) -> JobSpec:
-    """As many tasks at once as the job has slots, so that a rate can be shared out."""
-    launch = job.launch
-    if launch.launcher not in ("standalone", "yarn"):
-        where = f"{launch.master} (launcher {launch.launcher})"
-        raise Failure(
-            error(
-                f"the job {job.job} runs at {where}: standalone and yarn take another application",
-                "leave --on-cluster out",
-            )
-        )
-    slots = job.slots or _TASKS
-    conf = {**launch.conf, "spark.default.parallelism": str(slots)}
-    return replace(job, slots=slots, launch=replace(launch, conf=conf))
-
-
-def _run(
-    request: VerifyRequest, book: Path | None, *, resume: bool, where: JobSpec | None
-) -> VerificationOutcome:
-    from runtime import audit
-    from runtime.audit.verify.request import decode_outcome, encode_request
-
-    words = ["--book", str(book)] if book is not None else []
-    words += ["--resume"] if resume else []
-    main = Path(audit.__file__).parent / "verify" / "main.py"
-    return decode_outcome(on_spark(main, encode_request(request), "verify: ", words, where))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from planner.config.yaml_tree.syntax import place_of
 from planner.model.diagnostic import Failure, SourceLocation, error
-from runtime.contract.client.allowances import ALLOW_FILES, USUAL_FOLDERS, Allowances, is_made_up
+from runtime.contract.client.secrets import ALLOW_FILES, USUAL_FOLDERS, Allowances, is_made_up
 
 MAX_BYTES = 32 * 2**20
 MAX_FILES = 2_000

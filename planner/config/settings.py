@@ -10,7 +10,7 @@ from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.shapes import SettingsShape
 from planner.model.topology import SecretRef, Setting, looks_secret
 from runtime.contract.client.keys import CREDENTIALS, refusal
-from runtime.contract.client.secret_words import secret_settings
+from runtime.contract.client.redaction import secret_settings
 
 NUMBER = re.compile(r"-?\d+(_\d+)*")
 # YAML's other words for true and false, which are read for Kafka's own booleans.

@@ -10,7 +10,7 @@ from planner.config.language.defaults import TopologyParts
 from planner.config.language.fields import INVALID, NamedReference, ParsedRecord
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import SecretRef, looks_secret
-from runtime.contract.client.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
+from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.spec import rename
 from runtime.contract.spec.naming import metric_name
 

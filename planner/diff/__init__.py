@@ -1,4 +1,7 @@
-"""Pure: Desired × Observed → changes."""
+"""Pure: compares the desired objects with the observed ones and returns the changes of a plan.
+
+Values are typed and plain; text for people is made in planner.render by planner.diff.display alone.
+"""
 
 from planner.diff.differ import diff, diff_destroy
 from planner.diff.drift import drift

@@ -1,4 +1,4 @@
-"""Desired ACLs × a live cluster → changes."""
+"""Compares desired ACLs with the live ones. An ACL has no fields that change: it exists or it does not."""
 
 from collections.abc import Iterable, Mapping
 
@@ -54,7 +54,7 @@ def _change(
 
 
 def unreadable_acl(address: Address, cluster: ObservedCluster) -> Change | None:
-    """An ACL that may be there or not; None where it is certain that the cluster has none at all."""
+    """Returns the change of an ACL that could not be read; None where the cluster has no authorizer."""
     if ACLS not in cluster.unreadable:
         return None
     return Change(address, Action.UNKNOWN, f"(unknown: {cluster.unreadable[ACLS]})")

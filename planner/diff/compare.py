@@ -1,43 +1,174 @@
-"""Which of the compared values differ. Equal objects cost one dict comparison; the rest meets deepdiff."""
+"""DeepDiff over the typed values of two objects, with one comparator for each type of field.
 
-from collections.abc import Iterable, Mapping, Sequence
+Objects that are equal cost one comparison of two mappings. DeepDiff gets the others in one run, and of them
+only the values that are not equal letter by letter; docs/internals/diff.md has the measurements.
+"""
 
-from planner.diff.values import Normal
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-Path = tuple[str, ...]
-Value = Normal | int
-Scoped = Mapping[Path, Value]
-Pair = tuple[Value, Value]
+from planner.diff.fields import FieldType, type_of
+from planner.diff.values import same_value
+from planner.model.change import SENSITIVE, FieldChange, Path, Value
+from planner.model.owned import BEFORE, CONFIG
 
 
-def differing(pairs: Sequence[tuple[Scoped, Scoped]]) -> list[frozenset[Path]]:
-    """For each pair (wanted, live), the paths at which they are not the same."""
-    nothing: frozenset[Path] = frozenset()
-    unequal = [index for index, (wanted, live) in enumerate(pairs) if wanted != live]
-    found = [nothing] * len(pairs)
-    if unequal:
-        different = _different(
-            (value, pairs[index][1][path]) for index in unequal for path, value in pairs[index][0].items()
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A value that is compared and never shown."""
+
+    text: str = field(repr=False)
+
+
+Leaf = Value | Secret
+Tree = Mapping[Path, Leaf]  # the values of one object by path; an absent path is a field that is not set
+Place = tuple[int, Path]  # a path in one of several trees
+
+
+@dataclass(frozen=True, slots=True)
+class PathDifference:
+    """A path at which two trees differ, with both values. None is a field that is not set."""
+
+    path: Path
+    old: Leaf
+    new: Leaf
+
+    def change(self, note: str = "", inherited: str | None = None) -> FieldChange:
+        """Returns the field of a plan's change, which holds no secret."""
+        sensitive = isinstance(self.old, Secret) or isinstance(self.new, Secret)
+        return FieldChange(
+            self.path, without_secret(self.old), without_secret(self.new), sensitive, note, inherited
         )
-        for index in unequal:
-            wanted, live = pairs[index]
-            found[index] = frozenset(
-                path for path, value in wanted.items() if (value, live[path]) in different
-            )
-    return found
 
 
-def _different(values: Iterable[Pair]) -> frozenset[Pair]:
-    """Each two values are compared once, however many topics have them."""
+def without_secret(leaf: Leaf) -> Value:
+    """Returns the value, or the marker for sensitive values in place of a secret."""
+    return SENSITIVE if isinstance(leaf, Secret) else leaf
+
+
+def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[PathDifference, ...]]:
+    """Returns the differences of each pair (old, new), in the order of the new tree's paths."""
+    found: list[list[PathDifference]] = [[] for _ in pairs]
+    unequal = {
+        (number, path): PathDifference(path, *values)
+        for number, (old, new) in enumerate(pairs)
+        if old != new
+        for path, values in _unequal(old, new)
+    }
+    # Many objects may differ alike: the same old and new value at the same path is compared once.
+    first: dict[Hashable, Place] = {}
+    places = {place: first.setdefault(_alike(place, one), place) for place, one in unequal.items()}
+    different = _deep_diff({place: unequal[place] for place in first.values()}) if unequal else {}
+    for place, one in places.items():
+        if one in different:
+            found[place[0]].append(different[one])
+    return [tuple(one) for one in found]
+
+
+def _alike(place: Place, one: PathDifference) -> Hashable:
+    """Returns the same key for all places with the same path and values; mappings are not looked up."""
+    return place if isinstance(one.old, Mapping) or isinstance(one.new, Mapping) else one
+
+
+def changed_fields(old: Mapping[str, Value], new: Mapping[str, Value]) -> tuple[FieldChange, ...]:
+    """Returns the fields of a flow or a job that differ."""
+    (found,) = differences([(_tree(old), _tree(new))])
+    return tuple(one.change() for one in found)
+
+
+def same(path: Path, old: object, new: object) -> bool:
+    """Returns whether two values of a field mean the same. A list that was read from JSON equals a tuple."""
+    if old is None or new is None:
+        return old is new
+    comparator = COMPARATORS.get(type_of(path))
+    return comparator(path, old, new) if comparator is not None else _listed(old) == _listed(new)
+
+
+def _same_setting(path: Path, old: object, new: object) -> bool:
+    """Compares two texts as the broker parses them: numbers, flags, and lists without an order."""
+    key = path[-1].removeprefix(CONFIG).removeprefix(BEFORE)
+    return same_value(key, _text(old), _text(new))
+
+
+def _text(value: object) -> str:
+    return value.text if isinstance(value, Secret) else str(value)
+
+
+def _same_patterns(_: Path, old: object, new: object) -> bool:
+    """A name is selected if any pattern matches it, so neither order nor repetition has a meaning."""
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        return set(map(str, old)) == set(map(str, new))
+    return old == new
+
+
+COMPARATORS: Mapping[FieldType, Callable[[Path, object, object], bool]] = {
+    FieldType.SETTING: _same_setting,
+    FieldType.PATTERNS: _same_patterns,
+}
+
+
+def _listed(value: object) -> object:
+    match value:
+        case list() | tuple():
+            return [_listed(one) for one in value]
+        case Mapping():
+            return {key: _listed(one) for key, one in value.items()}
+        case _:
+            return value
+
+
+def _tree(values: Mapping[str, Value]) -> Tree:
+    return {(name,): value for name, value in values.items()}
+
+
+def _unequal(old: Tree, new: Tree) -> Iterator[tuple[Path, tuple[Leaf, Leaf]]]:
+    for path in dict.fromkeys((*new, *old)):
+        values = old.get(path), new.get(path)
+        if values[0] != values[1]:
+            yield path, values
+
+
+def _deep_diff(unequal: Mapping[Place, PathDifference]) -> dict[Place, PathDifference]:
     # Imported here: it takes 0.1 s, and most plans have nothing to compare.
     from deepdiff import DeepDiff
 
-    distinct = list(dict.fromkeys(pair for pair in values if pair[0] is not pair[1]))
     delta = DeepDiff(
-        {number: pair[0] for number, pair in enumerate(distinct)},
-        {number: pair[1] for number, pair in enumerate(distinct)},
+        {place: one.old for place, one in unequal.items()},
+        {place: one.new for place, one in unequal.items()},
+        custom_operators=[_FieldOperator()],
         view="tree",
         threshold_to_diff_deeper=0,
     )
-    numbers = {level.path(output_format="list")[0] for levels in delta.values() for level in levels}
-    return frozenset(distinct[number] for number in numbers)
+    levels = (level for levels in delta.values() for level in levels)
+    return {(place := _place(level)): PathDifference(place[1], level.t1, level.t2) for level in levels}
+
+
+def _place(level: Any) -> Place:
+    """Returns the key of the flat mapping: DeepDiff's path, without the text that `path()` makes of it."""
+    place: Place = level.up.t1_child_rel.param
+    return place
+
+
+class _FieldOperator:
+    """DeepDiff's custom operator: a field is compared by the comparator of its type, and as a whole.
+
+    Words, numbers and flags are left to DeepDiff.
+    """
+
+    def match(self, level: Any) -> bool:
+        """Returns whether this level is a field that DeepDiff would not compare as the product does."""
+        if level.up is None:
+            return False
+        parts = (list, tuple, Mapping)
+        return (
+            isinstance(level.t1, parts)
+            or isinstance(level.t2, parts)
+            or type_of(_place(level)[1]) in COMPARATORS
+        )
+
+    def give_up_diffing(self, level: Any, diff_instance: Any) -> bool:
+        """Reports the field where its values differ. DeepDiff never looks into the values (returns True)."""
+        if not same(_place(level)[1], level.t1, level.t2):
+            diff_instance.custom_report_result("values_changed", level)
+        return True

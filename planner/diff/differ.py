@@ -1,4 +1,4 @@
-"""Desired × Observed → changes, by address. The order in which anything was written never matters."""
+"""Compares everything that is desired with everything that was observed, and returns the changes."""
 
 from dataclasses import replace
 
@@ -16,7 +16,10 @@ from planner.model.topology import ENDED, Topology
 
 
 def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Change, ...]:
-    """One change for every desired object and for every owned one that is desired no more."""
+    """Returns one change for every desired object and for every owned one that is no longer desired.
+
+    They are sorted by address. The order in which anything was written or read has no meaning.
+    """
     clusters = {name: one for name, one in observed.clusters.items() if isinstance(one, ObservedCluster)}
     owned = owned_by_address(observed)
     topics = [one for one in desired.topics if one.cluster in clusters]
@@ -40,19 +43,19 @@ def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Chan
 
 
 def diff_destroy(observed: Observed, topology: Topology) -> tuple[Change, ...]:
-    """Everything this topology owns leaves it: deleted or forgotten, as `on_remove` was last applied."""
+    """Returns the changes of a destroy: what is owned is deleted or forgotten, as `on_remove` was applied."""
     return diff(Desired(topology.name), observed, declaring_nothing(topology))
 
 
 def declaring_nothing(topology: Topology) -> Topology:
-    """The topology as a destroy sees it: whatever it declares leaves it."""
+    """Returns the topology without its objects, as a destroy plans it."""
     return replace(topology, topics=(), acls=(), flows={}, jobs={})
 
 
 def owned_by_address(observed: Observed) -> dict[Address, RegistryEntry]:
-    """Every registry entry, of whichever topology, at the cluster that its object is in.
+    """Returns the registry entries of all topologies by address, each from the cluster of its object.
 
-    Flows and jobs are not here: their names are each destination's own.
+    Flows and jobs are left out: two destinations may each have one of the same name.
     """
     return {
         entry.address: entry
@@ -64,7 +67,7 @@ def owned_by_address(observed: Observed) -> dict[Address, RegistryEntry]:
 
 
 def _unknown_changes(desired: Desired, observed: Observed) -> list[Change]:
-    """What an unreachable cluster keeps from being known, each object by its name."""
+    """Returns the changes of the objects that are unknown because a cluster does not answer."""
     unreachable = {name for name, one in observed.clusters.items() if isinstance(one, Unreachable)}
     changes = [
         Change(address, Action.UNKNOWN, f"(unknown: {cluster} unreachable)")

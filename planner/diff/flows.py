@@ -1,35 +1,38 @@
-"""Flows as they are wanted × as they run, or were applied → changes, field by field."""
+"""Compares desired flows with the flows as they run, or as they were applied, and returns their changes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import (
     DestinationJobs,
     blocked,
     destination_jobs,
     elsewhere,
+    forgotten_at_destination,
     left_over,
+    names_of,
     wanted_jobs,
 )
-from planner.diff.moving import forgotten_at_destination, left_behind, moved_flow
-from planner.diff.promoted import promoted_notes, promoted_reason
-from planner.diff.record import flow_entry
-from planner.diff.spec_fields import flow_fields, moved, new_flow_fields
+from planner.diff.display import displayed
+from planner.diff.record import JOB, STATE, flow_entry, recorded_flow
+from planner.diff.spec_values import flow_values, groups_value, same_flow
 from planner.diff.topics import ADOPTED, NOT_DECLARED
+from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import RegistryEntry
-from planner.model.topology import RUNNING
-from runtime.contract.spec.jobspec import AtOffsets, FlowSpec
+from planner.model.topology import ENDED, RUNNING
+from runtime.contract.spec.jobspec import AtOffsets, FlowSpec, SelectionSpec
+from runtime.contract.spec.selection import NamePatterns
 
-_NAMED = 20  # topics of a failback that are shown by name
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
 
 
 def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
-    """One for every flow whose destination could be read, wanted or left over."""
+    """Returns a change for every flow that is desired, or that is still recorded at a destination."""
     found = destination_jobs(observed)
     flows = {one.flow.name: one for one in desired.flows}
     unselected = {
@@ -41,7 +44,7 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
         wanted.update(job.flows)
         if destination in found:
             changes += (
-                _wherever(flow, job, found, desired.topology, flows.get(flow.name))
+                _flow_change(flow, job, found, desired.topology, flows.get(flow.name))
                 for flow in job.spec.flows  # type: ignore[union-attr]  # wanted_jobs leaves out those without
                 if flow.name not in unselected
             )
@@ -52,40 +55,40 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
                 for name in job.flows
                 if name not in unselected
             )
-    for address, standing in left_over(Kind.FLOW, wanted, desired.topology, found):
-        changes.append(_removed(standing.entries[address], standing))
+    for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
+        changes.append(_removed(known_jobs.entries[address], known_jobs))
     return changes
 
 
-def _wherever(
+def _flow_change(
     flow: FlowSpec,
     job: DesiredJob,
     found: Mapping[str, DestinationJobs],
     topology: str,
     wanted: DesiredFlow | None,
 ) -> Change:
-    standing = found[flow.destination]
+    known_jobs = found[flow.destination]
     address = flow_address(flow.name)
-    if (stopped_by := blocked(address, standing, topology)) is not None:
+    if (stopped_by := blocked(address, known_jobs, topology)) is not None:
         return stopped_by
     before = elsewhere(address, flow.destination, topology, found)
-    if before and not standing.has(flow.name, job.job.name):
-        return moved_flow(_new(flow, job, standing, wanted), flow, job.job.name, before)
-    change = _change(flow, job, standing, topology, wanted)
+    if before and not known_jobs.has(flow.name, job.job.name):
+        return _moved(_new(flow, job, known_jobs, wanted), flow, job.job.name, before)
+    change = _compared(flow, job, known_jobs, topology, wanted)
     return forgotten_at_destination(change, before, flow.destination) if before else change
 
 
-def _change(
-    flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, topology: str, wanted: DesiredFlow | None
+def _compared(
+    flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, topology: str, wanted: DesiredFlow | None
 ) -> Change:
     address = flow_address(flow.name)
-    entry = standing.flow_entry(flow.name)
-    after = dict(flow_fields(flow))
-    known = standing.flow(flow.name, job.job.name)
+    entry = known_jobs.flow_entry(flow.name)
+    after = flow_values(flow)
+    known = known_jobs.flow(flow.name, job.job.name)
     if known is None:
-        return _new(flow, job, standing, wanted)
+        return _new(flow, job, known_jobs, wanted)
     before, owner = known
-    fields = _with_provenance_reason(moved(flow_fields(before), after), wanted)
+    fields = _with_provenance_reason(changed_fields(flow_values(before), after), wanted)
     if owner != job.job.name:
         fields = (*fields, FieldChange(("job",), owner, job.job.name))
     if not fields:
@@ -95,7 +98,7 @@ def _change(
         action=Action.UPDATE if fields else Action.NO_OP,
         reason=promoted_reason(fields, wanted) or _reason(fields, adopted=entry is None),
         fields=fields,
-        before=dict(flow_fields(before)),
+        before=dict(flow_values(before)),
         after=after,
         unchanged=len(after) - len(fields),
         adopted=entry is None,
@@ -103,15 +106,79 @@ def _change(
     )
 
 
-def _new(flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, wanted: DesiredFlow | None) -> Change:
+def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[DestinationJobs]) -> Change:
+    """Returns the change of a flow that leaves other destinations; `change` creates it at the new one."""
+    old = before[0]
+    known = old.flow(flow.name, job)
+    after = flow_values(flow)
+    fields: tuple[FieldChange, ...] = (FieldChange(("to",), old.cluster.name, flow.destination),)
+    if known is not None:
+        fields = changed_fields(flow_values(known[0]), after)
+        if known[1] != job:
+            fields = (*fields, FieldChange(("job",), known[1], job))
+    return replace(
+        change,
+        action=Action.REPLACE,
+        reason=f"moves from {names_of(before)} to {flow.destination}: it ends at {names_of(before)} first",
+        fields=fields,
+        before=dict(flow_values(known[0])) if known is not None else {"to": old.cluster.name},
+        unchanged=len(after) - len(fields) if known is not None else 0,
+        notes=(*change.notes, *_left_at_old_destinations(flow, known, before), *_begins(change, after, flow)),
+    )
+
+
+def _left_at_old_destinations(
+    flow: FlowSpec, known: tuple[FlowSpec, str] | None, before: Sequence[DestinationJobs]
+) -> tuple[str, ...]:
+    owner = known[1] if known is not None else ""
+    notes = [
+        f"at {one.cluster.name}: {note}" for one in before for note in _left_behind(flow.name, owner, one)
+    ]
+    return (
+        *notes,
+        f"its topics and its ledger stay at {names_of(before)}: moved back, it resumes from them",
+    )
+
+
+def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple[str, ...]:
+    """Returns the note about its start, unless a note about its ledger says where it resumes."""
+    if change.notes:
+        return ()
+    start = displayed(("start",), after["start"])
+    return (f"nothing of it is at {flow.destination}: it begins by its start, {start}",)
+
+
+def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: DesiredFlow | None) -> Change:
     return Change(
         flow_address(flow.name),
         Action.CREATE,
         f"copied by job.{job.job.name}",
         _new_fields(flow, wanted),
-        after=dict(flow_fields(flow)),
-        notes=_resuming(flow, standing),
+        after=dict(flow_values(flow)),
+        notes=_resuming(flow, known_jobs),
     )
+
+
+# A new flow shows these always, and the other fields only where they are not the defaults.
+_ALWAYS = frozenset({"from", "to", "topics.include", "rename", "provenance", "start", "state"})
+_NEVER = frozenset({"origin_commits"})  # the language gives every flow one
+_UNDONE = frozenset({"topics.include", "topics.exclude", "rename"})  # a failback shows the topics instead
+
+
+def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange, ...]:
+    """Returns the fields of a new flow, with the reason for its provenance and the topics of a failback."""
+    values = flow_values(flow)
+    usual = flow_values(FlowSpec(name=flow.name, source="", destination="", topics=SelectionSpec(include=[])))
+    names = wanted.topics if wanted is not None and flow.reverse_of is not None else ()
+    fields = []
+    for name, value in values.items():
+        if name == "provenance" and names:
+            fields.append(FieldChange(("topics",), None, dict(names)))
+        shown = name in _ALWAYS or (value != usual[name] and name not in _NEVER)
+        if shown and not name.startswith("groups.") and not (names and name in _UNDONE):
+            fields.append(FieldChange((name,), None, value))
+    fields.append(FieldChange(("groups",), None, groups_value(flow.groups)))
+    return _with_provenance_reason(tuple(fields), wanted)
 
 
 def _with_provenance_reason(
@@ -124,25 +191,9 @@ def _with_provenance_reason(
     return tuple(replace(one, note=note) if one.key == "provenance" else one for one in fields)
 
 
-def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange, ...]:
-    """Shows what the flow comes to: its groups, why this provenance, and the names that a failback undoes."""
-    fields = new_flow_fields(flow)
-    if wanted is None:
-        return fields
-    fields = _with_provenance_reason(fields, wanted)
-    if flow.reverse_of is None or not wanted.topics:
-        return fields
-    mapped = [f"{here} -> {there}" for here, there in wanted.topics[:_NAMED]]
-    further = len(wanted.topics) - len(mapped)
-    names = (*mapped, f"{further:,} more") if further else tuple(mapped)
-    kept = [one for one in fields if one.key not in ("topics.include", "topics.exclude", "rename")]
-    at = next(number for number, one in enumerate(kept) if one.key == "provenance")
-    return (*kept[:at], FieldChange(("topics",), None, names), *kept[at:])
-
-
-def _resuming(flow: FlowSpec, standing: DestinationJobs) -> tuple[str, ...]:
-    """It was copied before, by whomever: its ledger counts, and not its `start`."""
-    known = standing.cluster.generations.get(flow.name)
+def _resuming(flow: FlowSpec, known_jobs: DestinationJobs) -> tuple[str, ...]:
+    """Returns the note about a flow that has a ledger: it resumes from it, and `start` does not apply."""
+    known = known_jobs.cluster.generations.get(flow.name)
     if known is None or flow.restart_from is not None:
         return ()
     resumes = "every partition that it knows resumes where it stood, and start is for others alone"
@@ -150,8 +201,12 @@ def _resuming(flow: FlowSpec, standing: DestinationJobs) -> tuple[str, ...]:
 
 
 def _recorded(entry: RegistryEntry | None, wanted: RegistryEntry) -> tuple[FieldChange, ...]:
-    """It runs as wanted, and an apply that was cut short did not come to write that down."""
+    """Returns a field if the flow runs as wanted and an apply was cut short before it wrote that down."""
     if entry is None or entry.spec == wanted.spec:
+        return ()
+    then, now = recorded_flow(entry), recorded_flow(wanted)
+    alike = all(entry.spec.get(key) == wanted.spec[key] for key in (JOB, STATE))
+    if alike and then is not None and now is not None and same_flow(then, now):
         return ()
     return (FieldChange(("recorded", "spec"), "as before", "as it runs", note="remembered at the cluster"),)
 
@@ -169,8 +224,9 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
     keys = {one.key for one in fields}
     notes = []
     if "restart_from" in keys and flow.restart_from is not None:
+        start = displayed(("restart_from",), flow_values(flow)["restart_from"])
         notes.append(
-            f"starts over at {flow_fields(flow)['restart_from']}: what was copied from there on is copied a"
+            f"starts over at {start}: what was copied from there on is copied a"
             " second time, behind what is there"
         )
         if isinstance(flow.restart_from, AtOffsets):
@@ -186,7 +242,7 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
 
 def _may_leave_topics(field: FieldChange) -> bool:
     """Returns whether the flow may copy fewer topics, or other ones, because this field changed."""
-    gained, lost = set(_names(field.new)), set(_names(field.old))
+    gained, lost = set(_patterns(field.new)), set(_patterns(field.old))
     match field.key:
         case "topics.include":
             return not lost <= gained
@@ -198,18 +254,99 @@ def _may_leave_topics(field: FieldChange) -> bool:
             return key in ("from", "rename")
 
 
-def _names(value: Value) -> tuple[Value, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:
+def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     name = entry.address.name
-    known = standing.flow(name, "")
-    before = flow_fields(known[0]) if known is not None else None
+    known = known_jobs.flow(name, "")
+    before = flow_values(known[0]) if known is not None else None
+    if known is not None and known[0].state not in RUNNING:
+        notes: tuple[str, ...] = (f"it ended before: {known[0].state}",)
+    else:
+        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), RESUMES)
     return Change(
         address=entry.address,
         action=Action.DELETE,
         reason=NOT_DECLARED,
         before=before,
-        notes=(*left_behind(name, known[1] if known is not None else "", standing), RESUMES),
+        notes=notes,
     )
+
+
+def _left_behind(flow: str, job: str, known_jobs: DestinationJobs) -> tuple[str, ...]:
+    """Returns the notes about records that are not copied yet, and about groups that are no longer synced."""
+    notes = []
+    live = known_jobs.job(job)
+    if live is not None and (lag := live.lag.get(flow)) is not None:
+        as_of = "" if live.live else ", as its job last said"
+        records = "1 record" if lag == 1 else f"{lag:,} records"
+        notes.append(f"leaves {records} uncopied at the source{as_of}" if lag else f"it is caught up{as_of}")
+    else:
+        notes.append(
+            "the records that it leaves uncopied at the source are not known: no slot reports it now"
+        )
+    spec = live.flow(flow) if live is not None else None
+    if spec is not None and spec.groups.sync:
+        which = ", ".join(spec.groups.selection.include)
+        notes.append(f"offsets of the consumer groups {which} are no longer translated")
+    return tuple(notes)
+
+
+PROMOTED = "promoted"
+_SHOWN = 5  # names of promoted topics
+
+
+def new_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
+    """Returns the patterns that a flow's change adds to `promoted`."""
+    return _changed_patterns(fields, added=True)
+
+
+def gone_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
+    """Returns the patterns that a flow's change takes out of `promoted`."""
+    return _changed_patterns(fields, added=False)
+
+
+def _changed_patterns(fields: Iterable[FieldChange], *, added: bool) -> tuple[str, ...]:
+    for one in fields:
+        if one.path == (PROMOTED,):
+            old, new = _patterns(one.old), _patterns(one.new)
+            kept, found = (old, new) if added else (new, old)
+            return tuple(pattern for pattern in found if pattern not in kept)
+    return ()
+
+
+def _patterns(value: object) -> Collection[str]:
+    return value if isinstance(value, tuple) else ()
+
+
+def newly_promoted(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
+    """Returns the source topics that a flow's change promotes."""
+    names = NamePatterns(new_patterns(fields))
+    return tuple(topic for topic in flow.promoted if names.match(topic)) if flow is not None else ()
+
+
+def promoted_reason(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> str:
+    """Returns the reason of a change that promotes topics; an empty text where it promotes none."""
+    topics = newly_promoted(fields, flow)
+    return f"promoted topics: {few(topics, _SHOWN)}" if topics else ""
+
+
+def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
+    if flow is None:
+        return ()
+    destination = flow.flow.destination_cluster
+    if newly_promoted(fields, flow):
+        end = f"then their groups are moved a last time; from then on they are {destination}'s own to write"
+        return (
+            f"what is left of them is copied first, {end}",
+            "the flow's other topics go on being copied; one that appears later and matches is not",
+        )
+    if flow.promoted and _runs_again(fields):
+        return (
+            f"stays promoted, and is not copied to {destination} again: {few(flow.promoted, _SHOWN)}",
+            "to have that copied again, take it out of promoted with this very change; later it is refused",
+        )
+    return ()
+
+
+def _runs_again(fields: Iterable[FieldChange]) -> bool:
+    moved = next(((str(one.old), str(one.new)) for one in fields if one.path == ("state",)), None)
+    return moved is not None and moved[0] in ENDED and moved[1] in RUNNING

@@ -1,80 +1,89 @@
-"""Jobs as they are wanted × as they run → started, told anew, started over, stopped, or left alone."""
+"""Compares desired jobs with those that run, and returns which are started, changed or stopped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import PurePath
 
+import msgspec
+
+from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import (
+    DESTINATION,
     DestinationJobs,
     blocked,
     destination_jobs,
     elsewhere,
+    forgotten_at_destination,
     left_over,
+    names_of,
     wanted_jobs,
 )
-from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
-from planner.diff.spec_fields import (
-    NOT_SET,
-    job_fields,
-    launch_fields,
-    moved,
-    reached_fields,
-    running_fields,
-    with_files_of,
+from planner.diff.spec_values import (
+    flow_states,
+    job_values,
+    launch_values,
+    metrics_values,
+    reached_values,
+    running_values,
+    same_flow,
+    same_job,
 )
 from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
-from planner.model.change import Action, Change, FieldChange
+from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed
 from planner.model.owned import RegistryEntry
+from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 
 EXACTLY = "every partition resumes exactly where its ledger says"
 
 
 def job_changes(desired: Desired, observed: Observed) -> list[Change]:
-    """One for every job whose destination could be read, wanted or left over."""
+    """Returns a change for every job that is desired, or that still runs or is recorded at a destination."""
     found = destination_jobs(observed)
     changes: list[Change] = []
     wanted: set[str] = set()
     for job, destination in wanted_jobs(desired):
         wanted.add(job.job.name)
-        standing = found.get(destination)
-        if standing is None:
+        known_jobs = found.get(destination)
+        if known_jobs is None:
             why = f"(unknown: {destination} unreachable)"
             changes.append(Change(job.address, Action.UNKNOWN, why))
         else:
             before = elsewhere(job.address, destination, desired.topology, found)
-            change = blocked(job.address, standing, desired.topology) or _change(job, standing, before)
+            change = blocked(job.address, known_jobs, desired.topology) or _change(job, known_jobs, before)
             changes += (change,) if change is not None else ()
-    for address, standing in left_over(Kind.JOB, wanted, desired.topology, found):
-        changes.append(_stopped(address.name, standing, "no flow names it any more"))
+    for address, known_jobs in left_over(Kind.JOB, wanted, desired.topology, found):
+        changes.append(_stopped(address.name, known_jobs, "no flow names it any more"))
     return changes
 
 
-def _change(job: DesiredJob, standing: DestinationJobs, before: Sequence[DestinationJobs]) -> Change | None:
+def _change(job: DesiredJob, known_jobs: DestinationJobs, before: Sequence[DestinationJobs]) -> Change | None:
     name = job.job.name
     if not job.needed:
-        held = standing.job_entry(name) is not None or standing.runs(name)
-        places = (standing, *before) if held else before
+        held = known_jobs.job_entry(name) is not None or known_jobs.runs(name)
+        places = (known_jobs, *before) if held else before
         ended = "all its flows are promoted or failed over"
         return _stopped(name, places[0], ended) if places else None
-    change = _wanted(job, standing)
-    return moved_job(change, job, standing, before) if before else change
+    change = _wanted(job, known_jobs)
+    return _moved(change, job, known_jobs, before) if before else change
 
 
-def _wanted(job: DesiredJob, standing: DestinationJobs) -> Change:
+def _wanted(job: DesiredJob, known_jobs: DestinationJobs) -> Change:
     spec, name = job.spec, job.job.name
     assert spec is not None
-    entry, live = standing.job_entry(name), standing.job(name)
+    entry, live = known_jobs.job_entry(name), known_jobs.job(name)
     if live is None or not live.live:
         return _started(job, spec, entry, live)
     return _running(job, spec, entry, live)
 
 
 def _started(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: LiveJob | None) -> Change:
-    """A new one, or one that died outside of repl."""
+    """Returns the change of a job that is new, or that stopped without repl."""
     copies = ", ".join(f"flow.{name}" for name in job.flows)
     reason = f"copies {copies}"
     notes: tuple[str, ...] = ()
@@ -87,7 +96,7 @@ def _started(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
         reason=reason,
         fields=tuple(
             FieldChange((key,), None, value)
-            for key, value in {**launch_fields(spec), **running_fields(spec)}.items()
+            for key, value in {**launch_values(spec), **running_values(spec)}.items()
             if key in _SHOWN or (key in _SHOWN_IF_SET and value)
         ),
         after=_state(spec),
@@ -100,6 +109,7 @@ _SHOWN_IF_SET = ("conf", "options")
 
 
 def last_heartbeat(live: LiveJob | None) -> str:
+    """Says when a job was last heard of."""
     if live is None:
         return "it never told of itself"
     at = datetime.fromtimestamp(live.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -114,14 +124,14 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
     else:
         spec = with_files_of(before, spec)
         forced = _forced(before, spec)
-        edits = moved(running_fields(before), running_fields(spec)) if before != spec else ()
+        edits = changed_fields(running_values(before), running_values(spec))
     action, reason = Action.NO_OP, "runs as declared"
     notes: tuple[str, ...] = ()
     if forced:
         action = Action.REPLACE
         reason = f"will be restarted: {_named(forced)}: a running job can't take that over"
         notes = (f"all its flows pause for seconds while it restarts{_lag(live)}; then {EXACTLY}",)
-    elif before != spec:
+    elif before is not None and not same_job(before, spec):
         action = Action.UPDATE
         reason = _without_restart(before, spec)
     elif entry is None:
@@ -139,26 +149,26 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
         fields=fields,
         before=_state(before) if before is not None else None,
         after=_state(spec),
-        unchanged=len(launch_fields(spec).keys() - {one.key for one in forced}) if fields else 0,
+        unchanged=len(launch_values(spec).keys() - {one.key for one in forced}) if fields else 0,
         adopted=entry is None,
         notes=notes,
     )
 
 
 def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
-    """What only a new start brings: what Spark is started with, and how clusters are reached.
+    """Returns the fields that take effect only after a restart: the launch, and how clusters are reached.
 
-    A cluster that no flow names any more forces nothing.
+    A cluster that no flow names any more is not compared.
     """
     names = after.clusters.keys()
     return (
-        *moved(launch_fields(before), launch_fields(after)),
-        *moved(reached_fields(before, names), reached_fields(after)),
+        *changed_fields(launch_values(before), launch_values(after)),
+        *changed_fields(reached_values(before, names), reached_values(after)),
     )
 
 
 def _named(forced: Sequence[FieldChange]) -> str:
-    """Each key once; of a cluster that is new to the job its name alone."""
+    """Returns the names of these fields, each once. A cluster that is new to the job is named as a whole."""
     keys = [one.key for one in forced]
     added = {one.key.removesuffix(".bootstrap") for one in forced if _is_added(one)}
     shown = [next((name for name in added if key.startswith(f"{name}.")), key) for key in keys]
@@ -166,7 +176,7 @@ def _named(forced: Sequence[FieldChange]) -> str:
 
 
 def _is_added(field: FieldChange) -> bool:
-    return field.key.startswith("clusters.") and field.key.endswith(".bootstrap") and field.old == NOT_SET
+    return field.key.startswith("clusters.") and field.key.endswith(".bootstrap") and field.old is None
 
 
 def _lag(live: LiveJob) -> str:
@@ -174,19 +184,59 @@ def _lag(live: LiveJob) -> str:
     return f": {behind:,} records are waiting now, and what comes meanwhile" if behind else ""
 
 
-def _without_restart(before: JobSpec | None, after: JobSpec) -> str:
-    """What the job is told; the other flows do not notice."""
-    older = {flow.name: flow for flow in before.flows} if before is not None else {}
+def _without_restart(before: JobSpec, after: JobSpec) -> str:
+    """Returns the reason of a change that the job takes over while it runs."""
+    older = {flow.name: flow for flow in before.flows}
     newer = {flow.name: flow for flow in after.flows}
-    names = sorted(name for name in {*older, *newer} if older.get(name) != newer.get(name))
-    if not names and before is not None and before.routes != after.routes:
+    gone_or_new = older.keys() ^ newer.keys()
+    edited = {name for name in older.keys() & newer.keys() if not same_flow(older[name], newer[name])}
+    names = sorted(gone_or_new | edited)
+    if not names and before.routes != after.routes:
         return "reconfigured without a restart: it is told what the topology's other flows take"
     about = f": {', '.join(f'flow.{name}' for name in names)}" if names else ""
     return f"reconfigured without a restart{about}"
 
 
-def _stopped(name: str, standing: DestinationJobs, why: str) -> Change:
-    live = standing.job(name)
+def _moved(
+    change: Change, job: DesiredJob, here: DestinationJobs, before: Sequence[DestinationJobs]
+) -> Change:
+    """Returns the change of a job that leaves other destinations, those of `before`.
+
+    `change` is what happens to it at its new destination, `here`.
+    """
+    spec, name = job.spec, job.job.name
+    assert spec is not None
+    there = next((one for one in before if one.runs(name)), None)
+    if here.runs(name) and there is None:
+        return forgotten_at_destination(change, before, spec.destination)
+    old = there.job(name) if there is not None else None
+    known = old.spec if old is not None else None
+    fields = (
+        FieldChange((DESTINATION,), names_of(before), spec.destination),
+        *(changed_fields(_moved_values(known), _moved_values(spec)) if known is not None else ()),
+    )
+    return replace(
+        change,
+        action=Action.REPLACE,
+        reason=f"moves from {names_of(before)} to {spec.destination}: stopped at {names_of(before)} first",
+        fields=fields,
+        before=_moved_state(known) if known is not None else {DESTINATION: names_of(before)},
+        after=_moved_state(spec),
+        unchanged=0,
+        adopted=False,
+    )
+
+
+def _moved_values(spec: JobSpec) -> dict[str, Value]:
+    return {**flow_states(spec), **launch_values(spec), **metrics_values(spec)}
+
+
+def _moved_state(spec: JobSpec) -> dict[str, object]:
+    return {DESTINATION: spec.destination, **_moved_values(spec)}
+
+
+def _stopped(name: str, known_jobs: DestinationJobs, why: str) -> Change:
+    live = known_jobs.job(name)
     runs = live is not None and live.live
     return Change(
         address=job_address(name),
@@ -198,4 +248,43 @@ def _stopped(name: str, standing: DestinationJobs, why: str) -> Change:
 
 
 def _state(spec: JobSpec) -> dict[str, object]:
-    return dict(job_fields(spec))
+    return dict(job_values(spec))
+
+
+def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
+    """Returns the wanted spec with the paths by which the running job opens the files that it names.
+
+    The same reference in another checkout is the same reference: the job goes on with the path it was started
+    with, which exists on its machine.
+    """
+    if running is None:
+        return wanted
+    clusters = {
+        name: msgspec.structs.replace(one, client=_files_of(running.clusters[name].client, one.client))
+        if name in running.clusters
+        else one
+        for name, one in wanted.clusters.items()
+    }
+    return msgspec.structs.replace(wanted, clusters=clusters)
+
+
+def _files_of(
+    running: Mapping[str, jobspec.Setting], wanted: Mapping[str, jobspec.Setting]
+) -> dict[str, jobspec.Setting]:
+    return {
+        key: running[key] if key in running and _same_file(running[key], value) else value
+        for key, value in wanted.items()
+    }
+
+
+def _same_file(one: jobspec.Setting, other: jobspec.Setting) -> bool:
+    if not isinstance(one, dict) or not isinstance(other, dict) or not one.keys() == other.keys() == {"file"}:
+        return False
+    paths = one["file"], other["file"]
+    # A job that an older release started has the path without its mark.
+    return PurePath(paths[0]) == PurePath(paths[1]) or _is_relative_and_same(*paths)
+
+
+def _is_relative_and_same(one: str, other: str) -> bool:
+    both_relative = jobspec.FROM_HERE in one and jobspec.FROM_HERE in other
+    return both_relative and jobspec.written_path(one) == jobspec.written_path(other)

@@ -1,4 +1,4 @@
-"""What the registry remembers of an object (`Owned.spec`), written and read in one place.
+"""Writes and reads what the registry remembers of an object (`RegistryEntry.spec`).
 
 A topic: `partitions`, `replication`, `config.<key>` and `id` (the topic's id); a mirror topic also
 `source.cluster` and `source.topic`; a declared one that a flow fills also `mirrored`; `before.<key>` while a
@@ -73,12 +73,12 @@ ANNOUNCED = "announced"
 
 
 def announced(entry: RegistryEntry) -> RegistryEntry:
-    """What is about to be made: an apply that is killed right after that leaves it known as ours."""
+    """Marks the entry of an object that is about to be created: an interrupted apply leaves it owned."""
     return replace(entry, spec={**entry.spec, ANNOUNCED: "true"})
 
 
 def is_announced(entry: RegistryEntry | None) -> bool:
-    """Whether it was ever made is told by the cluster alone."""
+    """Returns whether the entry was written before its object was created, which may never have happened."""
     return entry is not None and ANNOUNCED in entry.spec
 
 
@@ -93,7 +93,7 @@ def origin_text(origin: Declared | MirroredBy | str) -> str:
 
 
 def flow_of(entry: RegistryEntry) -> str | None:
-    """The flow that this mirror belongs to; None for what stood in the YAML."""
+    """Returns the name of the flow that mirrors this object; None for a declared object."""
     return entry.origin.removeprefix("flow.") if entry.origin.startswith("flow.") else None
 
 
@@ -102,7 +102,7 @@ def acl_spec(rule: AclRule) -> dict[str, str]:
 
 
 def acl_rule(cluster: str, spec: Mapping[str, str]) -> AclRule | None:
-    """The rule that was recorded; None where the entry is not one this version understands."""
+    """Returns the recorded rule; None where a newer release wrote the entry."""
     wanted = {one.name for one in fields(AclRule)} - {"cluster"}
     if not wanted <= spec.keys():
         return None
@@ -116,20 +116,20 @@ LAUNCH = "launch"
 
 
 def flow_entry(flow: FlowSpec, job: str, topology: str) -> RegistryEntry:
-    """At its destination: the flow as it was applied last."""
+    """Returns the entry of a flow as it is applied now, for the registry at its destination."""
     spec = {JOB: job, STATE: flow.state, SPEC: _json(flow)}
     return RegistryEntry(flow_address(flow.name), topology, spec, created=True)
 
 
 def job_entry(spec: JobSpec, topology: str) -> RegistryEntry:
-    """That it is to run, and how it was started."""
+    """Returns the entry of a job: that it is to run, and how it was started."""
     return RegistryEntry(
         job_address(spec.job), topology, {STATE: "running", LAUNCH: _json(spec.launch)}, created=True
     )
 
 
 def recorded_flow(entry: RegistryEntry | None) -> FlowSpec | None:
-    """None also where a release wrote it that says more than this one understands."""
+    """Returns the recorded flow; None where there is none, or a newer release wrote it."""
     if entry is None:
         return None
     try:
@@ -139,12 +139,12 @@ def recorded_flow(entry: RegistryEntry | None) -> FlowSpec | None:
 
 
 def digest(spec: JobSpec | FlowSpec) -> str:
-    """What names a spec in a fingerprint: the same spec has the same."""
+    """Returns the digest of a spec for a fingerprint. Equal specs have equal digests."""
     return hashlib.sha256(_json(spec).encode()).hexdigest()[:16]
 
 
 def _json(value: msgspec.Struct) -> str:
-    """Every field, also one that holds its default: equal values have the same text."""
+    """Returns the JSON of every field, with defaults, so that equal values have the same text."""
     return msgspec.json.encode(_whole(value), order="deterministic").decode()
 
 

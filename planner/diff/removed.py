@@ -1,9 +1,10 @@
-"""What this topology owns and no longer wants: forgotten, or deleted as it asked for when it was applied."""
+"""Returns the changes of objects that the topology owns and no longer desires: forgotten or deleted."""
 
 from collections.abc import Iterable, Mapping
 
 from planner.diff.acls import unreadable_acl
 from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of, is_announced
+from planner.diff.topic_values import recorded_config
 from planner.diff.values import bytes_as_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import Action, Change
@@ -19,7 +20,7 @@ def removed_changes(
     observed: Observed,
     flows: Mapping[str, DesiredFlow],
 ) -> list[Change]:
-    """`entries` are this topology's own at clusters that could be read, less what is still desired."""
+    """Returns a change for each of these entries, which the topology owns and no longer desires."""
     left = tuple(entries)
     doomed = frozenset(entry.address for entry in left if _goes(entry, observed))
     changes = []
@@ -38,7 +39,7 @@ def removed_changes(
 
 
 def _goes(entry: RegistryEntry, observed: Observed) -> bool:
-    """A declared topic that this very plan deletes."""
+    """Returns whether this plan deletes the topic, which was declared with `on_remove: delete`."""
     cluster = observed.reachable(entry.address.cluster or "")
     live = cluster.topics.get(entry.address.name) if cluster is not None else None
     asked = flow_of(entry) is None and entry.on_remove is OnRemove.DELETE
@@ -96,7 +97,7 @@ def _mirror(
 
 
 def _unknown_selection(entry: RegistryEntry, flow: Flow) -> Change | None:
-    """A flow that was promoted or failed over has its topics for itself: nothing about them is awaited."""
+    """Returns the change while the source does not answer; None for the topics of a flow that has ended."""
     if flow.state in ENDED:
         return None
     why = f"(unknown: {flow.source_cluster} unreachable)"
@@ -104,7 +105,7 @@ def _unknown_selection(entry: RegistryEntry, flow: Flow) -> Change | None:
 
 
 def _source_is_gone(entry: RegistryEntry, observed: Observed, flow: Flow, doomed: frozenset[Address]) -> bool:
-    """Or goes with this very plan."""
+    """Returns whether the source topic of a mirror is deleted, or is deleted by this plan."""
     name = entry.spec.get(SOURCE_TOPIC)
     source = observed.reachable(flow.source_cluster)
     if name is None or source is None or entry.spec.get(SOURCE_CLUSTER) != flow.source_cluster:
@@ -117,14 +118,14 @@ def _source_is_gone(entry: RegistryEntry, observed: Observed, flow: Flow, doomed
 def _delete(entry: RegistryEntry, live: ObservedTopic, cluster: ObservedCluster, reason: str) -> Change:
     before: dict[str, object] = {
         "partitions": live.partitions,
-        "replication": live.replication_told,
-        "config": dict(sorted(entry.config.items())),
+        "replication": live.replication_factors,
+        "config": recorded_config(entry, live),
     }
     return Change(entry.address, Action.DELETE, reason, before=before, notes=_what_goes(live.name, cluster))
 
 
 def _what_goes(name: str, cluster: ObservedCluster) -> tuple[str, ...]:
-    """The records inside, and who reads them: said where it was read."""
+    """Returns the notes about the size of a topic and the groups that commit to it, where these were read."""
     notes = []
     if cluster.sizes is not None and (size := cluster.sizes.get(name, 0)):
         notes.append(f"the topic holds {bytes_as_text(size)} of records, which are lost with it")

@@ -1,23 +1,22 @@
-"""Desired topics × a live cluster → changes, each with its reason and with what follows from it."""
+"""Compares desired topics with the live ones, and returns their changes with reason and consequences."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
-from planner.diff.compare import Path, differing
+from planner.diff.compare import PathDifference, Secret, Tree, differences, without_secret
 from planner.diff.record import topic_spec
-from planner.diff.scope import (
+from planner.diff.topic_values import (
     PARTITIONS,
     REPLICATION,
-    ComparedValues,
     config_path,
-    explicit,
     given_back_after,
-    topic_scope,
+    is_sensitive,
+    topic_trees,
 )
 from planner.diff.values import same_value
 from planner.model.address import Address
-from planner.model.change import SENSITIVE, Action, Change, FieldChange
+from planner.model.change import Action, Change, FieldChange, Path
 from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
 from planner.model.owned import BEFORE, CONFIG, ID, MIRRORED, RegistryEntry
@@ -37,7 +36,8 @@ class TopicPair:
     live: ObservedTopic
     entry: RegistryEntry | None
     cluster: ObservedCluster
-    scope: ComparedValues
+    old: Tree
+    new: Tree
 
 
 def topic_changes(
@@ -46,7 +46,7 @@ def topic_changes(
     owned: Mapping[Address, RegistryEntry],
     topology: str,
 ) -> list[Change]:
-    """One change for each topic, whose cluster could be read."""
+    """Returns one change for each topic. Its cluster could be read."""
     changes: list[Change] = []
     pairs: list[TopicPair] = []
     for topic in topics:
@@ -61,9 +61,14 @@ def topic_changes(
         elif live is None:
             changes.append(_create(topic, entry, cluster))
         else:
-            pairs.append(TopicPair(topic, live, entry, cluster, topic_scope(topic, live, entry)))
-    different = differing([(pair.scope.wanted, pair.scope.live) for pair in pairs])
-    changes.extend(_compared(pair, paths) for pair, paths in zip(pairs, different, strict=True))
+            pairs.append(TopicPair(topic, live, entry, cluster, *topic_trees(topic, live, entry)))
+    differing = differences([(pair.old, pair.new) for pair in pairs])
+    recorded = differences(
+        [_recorded_trees(pair, found) for pair, found in zip(pairs, differing, strict=True)]
+    )
+    changes.extend(
+        _compared(pair, found, other) for pair, found, other in zip(pairs, differing, recorded, strict=True)
+    )
     return changes
 
 
@@ -86,23 +91,23 @@ def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedC
 
 
 def _guards(topic: DesiredTopic) -> dict[str, object]:
-    """What is remembered of a topic that comes new to the registry, where it is not the usual."""
+    """Returns the guards that a new registry entry has, without those that have their default."""
     guards: dict[str, object] = {"protect": True} if topic.protect else {}
     return guards if topic.on_remove is OnRemove.KEEP else {**guards, "on_remove": topic.on_remove.value}
 
 
-def _compared(pair: TopicPair, paths: frozenset[Path]) -> Change:
-    topic, entry = pair.topic, pair.entry
-    adopted = entry is None
-    fields = [_field(pair, path) for path in _in_order(paths)]
-    notes = _notes(pair, paths)
-    if entry is not None:
-        fields += _recorded_fields(pair, entry, paths)
-    before = _state(pair.scope.live, topic, pair.live)
-    after = before if not paths else _wanted_state(before, fields)
+def _compared(
+    pair: TopicPair, differing: Sequence[PathDifference], recorded: Sequence[PathDifference]
+) -> Change:
+    topic = pair.topic
+    adopted = pair.entry is None
+    fields = [_field(pair, one) for one in differing]
+    fields += [one.change(_recorded_note(one)) for one in recorded]
+    before = _state(pair.old)
+    after = _wanted_state(before, fields) if differing else before
     if adopted:
         after = {**after, **_guards(topic)}
-    unchanged = sum(1 for path, value in pair.scope.wanted.items() if value is not None and path not in paths)
+    paths = frozenset(one.path for one in differing)
     return Change(
         address=topic.address,
         action=Action.UPDATE if fields else Action.NO_OP,
@@ -110,41 +115,23 @@ def _compared(pair: TopicPair, paths: frozenset[Path]) -> Change:
         fields=tuple(fields),
         before=before,
         after=after,
-        unchanged=unchanged,
+        unchanged=sum(1 for path, value in pair.new.items() if value is not None and path not in paths),
         adopted=adopted,
-        notes=notes,
+        notes=_notes(pair, paths),
     )
 
 
-def _in_order(paths: Iterable[Path]) -> list[Path]:
-    """Partitions, replication, then the configs by name."""
-    return sorted(paths, key=lambda path: (path != PARTITIONS, path != REPLICATION, path))
-
-
-def _field(pair: TopicPair, path: Path) -> FieldChange:
-    topic, live, entry = pair.topic, pair.live, pair.entry
-    if path == PARTITIONS:
-        return FieldChange(path, live.partitions, topic.partitions, note=_outside(entry, "partitions", topic))
-    if path == REPLICATION:
-        return FieldChange(
-            path, live.replication_told, topic.replication, note=_outside(entry, "replication", topic)
-        )
-    key = path[-1]
-    value = explicit(live, key)
-    sensitive = key in live.config and live.config[key].sensitive
-    wanted = topic.config.get(key, topic.restored.get(key))
-    return FieldChange(
-        path,
-        old=None if value is None else SENSITIVE if sensitive else value.value,
-        new=SENSITIVE if sensitive and wanted is not None else wanted,
-        sensitive=sensitive,
-        note=_config_note(pair, key),
-        inherited=None if sensitive else _inherited(pair, key),
-    )
+def _field(pair: TopicPair, difference: PathDifference) -> FieldChange:
+    match difference.path:
+        case ("config", key):
+            field = difference.change(_config_note(pair, key))
+            return field if field.sensitive else replace(field, inherited=_inherited(pair, key))
+        case path:
+            return difference.change(_outside(pair.entry, path[-1], pair.topic))
 
 
 def _inherited(pair: TopicPair, key: str) -> str | None:
-    """The cluster's own value of the key, where it was read."""
+    """Returns the cluster's own value of the setting, where it was read."""
     value = pair.live.config.get(key)
     if value is not None and value.source is not ConfigSource.TOPIC:
         return value.value
@@ -152,7 +139,7 @@ def _inherited(pair: TopicPair, key: str) -> str | None:
 
 
 def _outside(entry: RegistryEntry | None, key: str, topic: DesiredTopic) -> str:
-    """What was applied last is still wanted, so somebody else moved it."""
+    """Returns the note that a field changed outside the topology: what was applied is still desired."""
     if entry is None:
         return ""
     return OUTSIDE if entry.spec.get(key) == topic_spec(topic, None).get(key) else ""
@@ -184,7 +171,7 @@ def _lifted(lifted: LiftedLimits) -> str:
 
 
 def _notes(pair: TopicPair, paths: frozenset[Path]) -> tuple[str, ...]:
-    """What follows from the change and is not seen in its fields."""
+    """Returns the consequences of a change that its fields do not show."""
     topic, live, entry = pair.topic, pair.live, pair.entry
     notes = []
     if entry is not None and entry.is_another(live.id):
@@ -195,71 +182,68 @@ def _notes(pair: TopicPair, paths: frozenset[Path]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _recorded_fields(pair: TopicPair, entry: RegistryEntry, paths: frozenset[Path]) -> list[FieldChange]:
-    """What only the registry has otherwise: the cluster is as wanted, what is remembered of it is not.
+def _recorded_trees(pair: TopicPair, differing: Iterable[PathDifference]) -> tuple[Tree, Tree]:
+    """Returns what the registry remembers and what it is to remember, less what changes at the cluster.
 
-    A mirror's copied values are its source's and move without us; only its guards and its origin are kept.
+    The settings that a mirror copies belong to its source and change without a plan: of a mirror only the
+    guards and the origin are compared.
     """
-    topic, live = pair.topic, pair.live
-    spec = topic_spec(topic, live.id)
+    topic, entry = pair.topic, pair.entry
+    if entry is None:
+        return {}, {}
+    spec = topic_spec(topic, pair.live.id)
     if entry.spec == spec and entry.protect == topic.protect and entry.on_remove is topic.on_remove:
-        return []
-    then: dict[str, str] = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
-    now: dict[str, str] = {"protect": str(topic.protect).lower(), "on_remove": topic.on_remove.value}
+        return {}, {}
+    old = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
+    new = {"protect": str(topic.protect).lower(), "on_remove": topic.on_remove.value}
+    changed = {".".join(one.path) for one in differing}
+    for key in _recorded_keys(topic, {*spec, *entry.spec}):
+        if key not in changed and key.replace(BEFORE, CONFIG, 1) not in changed:
+            old[key], new[key] = entry.spec.get(key, ""), spec.get(key, "")
+    if ID not in entry.spec:
+        old.pop(ID, None)  # an entry without an id says nothing about it
+        new.pop(ID, None)
+    return _recorded_tree(old, pair.live), _recorded_tree(new, pair.live)
+
+
+def _recorded_keys(topic: DesiredTopic, keys: Iterable[str]) -> list[str]:
     match topic.origin:
         case MirroredBy():
-            kept = [key for key in (*spec, *entry.spec) if key == ID or key.startswith("source.")]
+            return [key for key in keys if key == ID or key.startswith("source.")]
         case Declared():
-            kept = [key for key in (*spec, *entry.spec) if key != MIRRORED]
+            return [key for key in keys if key != MIRRORED]
         case _:
             assert_never(topic.origin)
-    moved = {".".join(path) for path in paths}
-    for key in kept:
-        if (
-            key in moved
-            or key.replace(BEFORE, CONFIG, 1) in moved
-            or _same_recorded(key, entry.spec.get(key), spec.get(key))
-        ):
-            continue
-        then[key] = entry.spec.get(key, "")
-        now[key] = spec.get(key, "")
-    return [
-        FieldChange(
-            ("recorded", key), then[key] or None, now[key] or None, note=_recorded_note(key, now[key])
-        )
-        for key in sorted(now)
-        if then[key] != now[key]
-    ]
 
 
-def _same_recorded(key: str, then: str | None, now: str | None) -> bool:
-    if key == ID and then is None:
-        return True  # an entry without an id tells nothing about it
-    name = key.removeprefix("config.")
-    return same_value(name, then, now)
+def _recorded_tree(values: Mapping[str, str], live: ObservedTopic) -> Tree:
+    return {
+        ("recorded", key): Secret(value) if value and is_sensitive(live, _setting_of(key)) else value or None
+        for key, value in sorted(values.items())
+    }
 
 
-def _recorded_note(key: str, now: str) -> str:
-    if key in ("protect", "on_remove"):
-        return "remembered at the cluster"
-    if key == ID:
-        return "another topic under the same name"
-    return "already so, will be managed" if now else "no longer managed"
+def _setting_of(key: str) -> str:
+    return key.removeprefix(CONFIG).removeprefix(BEFORE)
 
 
-def _state(scoped: Mapping[Path, object], topic: DesiredTopic, live: ObservedTopic) -> dict[str, object]:
-    """The live values of what is compared, as the JSON shows them."""
-    state: dict[str, object] = {}
-    if PARTITIONS in scoped:
-        state["partitions"] = live.partitions
-    if REPLICATION in scoped:
-        state["replication"] = live.replication_told
-    keys = sorted(path[-1] for path in scoped if path[0] == "config")
-    values = {key: explicit(live, key) for key in keys}
+def _recorded_note(difference: PathDifference) -> str:
+    match difference.path[-1]:
+        case "protect" | "on_remove":
+            return "remembered at the cluster"
+        case "id":
+            return "another topic under the same name"
+        case _:
+            return "no longer managed" if difference.new is None else "already so, will be managed"
+
+
+def _state(tree: Tree) -> dict[str, object]:
+    """Returns the values of a tree as the plan shows them: the settings together, under `config`."""
+    state: dict[str, object] = {path[0]: value for path, value in tree.items() if len(path) == 1}
     state["config"] = {
-        key: SENSITIVE if value.sensitive else value.value
-        for key, value in values.items()
-        if value is not None
+        path[-1]: without_secret(value)
+        for path, value in tree.items()
+        if path[0] == "config" and value is not None
     }
     return state
 

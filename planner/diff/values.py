@@ -1,4 +1,4 @@
-"""When two values of a topic's config mean the same, and how many words a person needs to read one."""
+"""Kafka's topic settings: how the broker parses their values, and how people read durations and sizes."""
 
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -52,9 +52,9 @@ TOPIC_SETTINGS = LISTS | BOOLEANS | NUMBERS | OTHERS  # Kafka's own, of all vers
 
 @lru_cache(maxsize=65_536)
 def normal(key: str, value: str | None) -> Normal:
-    """The value as the broker takes it: two that are equal here need no change.
+    """Returns the value as the broker parses it, so that equal results need no change.
 
-    A key that is not Kafka's own (a vendor's) is compared letter by letter: its meaning is not ours to guess.
+    A setting that is not Kafka's own, such as a vendor's, is compared letter by letter.
     """
     if value is None:
         return None
@@ -82,12 +82,12 @@ SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("GB", 10**9), ("
 
 
 def readable(key: str, value: str) -> str:
-    """For people."""
+    """Returns the value with its unit, or `no limit` for the largest number."""
     return "no limit" if value == FOREVER else in_units(key, value)
 
 
 def in_units(key: str, value: str) -> str:
-    """`604800000` of a key in milliseconds is `7d`; what has no whole unit is left. A topology takes it."""
+    """Returns `7d` for 604800000 milliseconds. A value without a whole unit stays as it is."""
     units = DURATIONS if key.endswith(".ms") else SIZES if key.endswith(".bytes") else ()
     if not value.isdecimal() or value == "0":
         return value
@@ -96,7 +96,7 @@ def in_units(key: str, value: str) -> str:
 
 
 def bytes_as_text(size: int) -> str:
-    """About how much, for a sentence: `1.2 GB`."""
+    """Returns a size with one digit after the point, as in `1.2 GB`."""
     for unit, step in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if size >= step:
             return f"{size / step:.1f} {unit}"

@@ -22,7 +22,7 @@ from planner.model.topology import (
     Topology,
     looks_secret,
 )
-from runtime.contract.client.secret_words import secret_settings
+from runtime.contract.client.redaction import secret_settings
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,

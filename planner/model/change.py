@@ -1,4 +1,4 @@
-"""A change: one address, what happens to it, why, and which fields move. Values, comparable and printable."""
+"""A change: one address, what happens to it, why, and which of its fields change. All are plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,9 +6,11 @@ from enum import StrEnum
 
 from planner.model.address import Address
 
-Value = str | int | bool | None | tuple[str, ...]
+Path = tuple[str, ...]
+# A field's value as plain data: durations are milliseconds, rates are bytes per second.
+Value = str | int | bool | None | tuple[str | int, ...] | Mapping[str, object]
 
-SENSITIVE = "(sensitive value)"  # stands wherever a value is that nobody may read
+SENSITIVE = "(sensitive value)"  # stands in the place of a value that is never shown
 
 
 class Action(StrEnum):
@@ -23,14 +25,16 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """`path` is ("config", "retention.ms"), ("partitions",), ("replication",), or ("recorded", key) where
-    only what the registry remembers moves and the cluster is already as wanted.
+    """A field with its old and its new value, which are plain data and not yet text.
 
-    None, old or new, is a value that is not set on the object itself: the cluster's own stands, which
-    is `inherited` where it is known.
+    `path` is ("config", "retention.ms"), ("partitions",), ("replication",), the topology's name of a key of a
+    flow or a job, or ("recorded", key) where the cluster is as wanted and only the registry changes.
+
+    None, old or new, is a value that is not set on the object itself. A topic has the cluster's own value
+    then, which is `inherited` where it is known.
     """
 
-    path: tuple[str, ...]
+    path: Path
     old: Value
     new: Value
     sensitive: bool = False
@@ -44,7 +48,10 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object that exists and will only be managed from now on is a NO_OP that is `adopted`."""
+    """What a plan does with one object.
+
+    An object that exists and will only be managed from now on is a NO_OP that is `adopted`.
+    """
 
     address: Address
     action: Action

@@ -28,22 +28,10 @@ class ConfigValue:
     read_only: bool = False
 
 
-def replication_told(replicas: Sequence[Sequence[int]]) -> int | str:
-    """Returns `3`, or `3, and 2 for 2 partitions (4, 7)` if the partitions of a topic differ."""
-    partitions: dict[int, list[int]] = {}
-    for number, one in enumerate(replicas):
-        partitions.setdefault(len(one), []).append(number)
-    if not partitions:
-        return 0
-    most, *others = sorted(partitions, key=lambda factor: (-len(partitions[factor]), -factor))
-    if not others:
-        return most
-    return ", and ".join([str(most), *(f"{one} for {_named(partitions[one])}" for one in sorted(others))])
-
-
-def _named(partitions: Sequence[int]) -> str:
-    shown = ", ".join(map(str, partitions[:5])) + (" …" if len(partitions) > 5 else "")
-    return f"partition {shown}" if len(partitions) == 1 else f"{len(partitions)} partitions ({shown})"
+def replication_factors(replicas: Sequence[Sequence[int]]) -> int | tuple[int, ...]:
+    """Returns the number of replicas of a topic, or that of each partition where they differ."""
+    factors = tuple(len(one) for one in replicas)
+    return factors if len(set(factors)) > 1 else max(factors, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +59,9 @@ class ObservedTopic:
         return max(factors, key=lambda factor: (factors[factor], factor), default=0)
 
     @property
-    def replication_told(self) -> int | str:
-        """Returns the number for users, or which partitions differ from most."""
-        return replication_told(self.replicas)
+    def replication_factors(self) -> int | tuple[int, ...]:
+        """The number of replicas, or that of each partition where they differ."""
+        return replication_factors(self.replicas)
 
 
 @dataclass(frozen=True, slots=True)

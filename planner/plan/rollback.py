@@ -11,12 +11,12 @@ import msgspec
 
 from planner.diff.destination_jobs import destination_jobs
 from planner.diff.differ import owned_by_address
-from planner.diff.scope import explicit
+from planner.diff.topic_values import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.observed import LiveJob, Observed, ObservedTopic, replication_told
+from planner.model.observed import LiveJob, Observed, ObservedTopic, replication_factors
 from planner.model.outcome import ApplyRecord
 from planner.model.owned import CONFIG, ID, RegistryEntry
 from planner.model.step import (
@@ -200,7 +200,7 @@ def _undo_create(
         return _Undone(why_not="another topic has its name now", way_out="delete that by hand if it must go")
     before = {
         "partitions": live.partitions,
-        "replication": live.replication_told,
+        "replication": live.replication_factors,
         "config": dict(step.config),
     }
     notes = ("records that came into it since are lost with it",)
@@ -263,7 +263,7 @@ def _value(live: ObservedTopic, key: str) -> object:
 def _undo_reassign(step: Reassign, live: ObservedTopic | None, reason: str) -> _Undone:
     if live is None or live.replicas != step.replicas:
         return _Undone(why_not="its replicas moved since")
-    fields = (FieldChange(("replication",), live.replication_told, replication_told(step.old)),)
+    fields = (FieldChange(("replication",), live.replication_factors, replication_factors(step.old)),)
     back = Reassign(
         f"reassign:{step.address}", step.address, step.cluster, step.topic, step.old, step.replicas
     )

@@ -12,8 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from planner.model.diagnostic import Failure, error
-from runtime.contract.client.secret_words import PLAN_KEY as KEY
-from runtime.contract.client.secret_words import PLAN_KEY_FILE as KEY_FILE
+from runtime.contract.client.redaction import PLAN_KEY as KEY
+from runtime.contract.client.redaction import PLAN_KEY_FILE as KEY_FILE
 
 __all__ = ["KEY", "KEY_FILE", "Signature", "check", "key_of", "sign"]
 

@@ -24,7 +24,7 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Unsupported, WireError
 from runtime.kafka.timing import in_time
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.scan import InternalTopicScan, TopicReplaced
 
 OPEN_WITHIN_S = 15.0

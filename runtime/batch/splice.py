@@ -18,7 +18,7 @@ _ONE: Final = varint(1)
 Raw = tuple[int, int, bytes]
 
 
-def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: list[Raw]) -> None:
+def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: list[Raw]) -> None:  # noqa: PLR0912 - one pass over bytes: calls would cost
     """The records of an unpacked batch, added to those found before."""
     add = found.append
     position, size, least = 0, len(data), base_offset
@@ -136,7 +136,7 @@ def join(records: Sequence[Raw]) -> tuple[bytes, int, int]:
     return b"".join(parts), base, latest
 
 
-def extend(
+def extend(  # noqa: C901, PLR0912, PLR0915 - one pass over bytes: calls would cost
     data: bytes, count: int, first: int, header: bytes, drops: Callable[[bytes, int], bool]
 ) -> bytes | None:
     """Every record with one header more, deltas as they are: the batch must be whole. None if one drops.

@@ -19,8 +19,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from runtime.driver.jvm import JvmCalls
 from runtime.driver.log import log_driver_message
+from runtime.driver.spark_process import JvmCalls
 from runtime.driver.task import SlotResult, SlotStartRequest, encode, run_task
 from runtime.slot.log import FORMAT_KEY
 

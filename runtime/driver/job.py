@@ -24,16 +24,15 @@ from runtime.driver.destination import OpenDestination, last_status, open_destin
 from runtime.driver.duties.flow_duties import FlowDuties
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.takeover import FlowContext
-from runtime.driver.jvm import JvmSilent
-from runtime.driver.leadership import Leadership
+from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.log import log_driver_message
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
 from runtime.driver.slots.supervisor import DriverContext
+from runtime.driver.spark_process import JvmSilent
 from runtime.driver.tasks import BackgroundTasks
-from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 from runtime.metrics.snapshot import JobSnapshot
@@ -108,6 +107,7 @@ class JobRunner:
             self._leadership = Leadership(writer, self.status)
             if not await self._retry_until_done(self._leadership.send_heartbeat):
                 return JobExit.STOPPED
+            log_event("driver_leading", job=spec.job, driver=self.driver)
             self._application = await application
             await self._start(destination, writer, self._leadership)
             stopping = asyncio.create_task(self._stopping.wait())

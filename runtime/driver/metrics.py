@@ -16,11 +16,9 @@ from runtime.contract.records.job_status import JobStatus, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
-from runtime.metrics.collector import JobCollector
-from runtime.metrics.endpoint import MetricsEndpoint
-from runtime.metrics.readiness import unready
+from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
 from runtime.metrics.slot_metrics import SlotMetrics
-from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot
+from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot, unready
 
 _EVERY_S = 1.0
 _RETRY_S = 5.0

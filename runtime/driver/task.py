@@ -20,8 +20,8 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.records.status import SlotStatus
 from runtime.contract.spec import assignment, naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
-from runtime.driver.parent import die_with_parent
 from runtime.driver.slots.channel import TopicTail, pause, post
+from runtime.driver.spark_process import die_with_parent
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.spec_clusters import named, opened

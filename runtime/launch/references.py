@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from runtime.contract.client.secret_words import OPERATOR_KEYS, secret_settings
+from runtime.contract.client.redaction import OPERATOR_KEYS, secret_settings
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.spec.jobspec import JobSpec

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
+from runtime.batch import AbortedTransactions, Batch, PartitionLocation, Record, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.groups import consumer_times
 from runtime.contract.groups.consumer_times import (
@@ -22,16 +23,55 @@ from runtime.contract.groups.consumer_times import (
 from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.offsets import EARLIEST, TopicPartition
-from runtime.kafka.queries.partitions import offsets_of
-from runtime.ledger.record_times import time_at
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets, offsets_of
 from runtime.ledger.records import InternalRecord
 from runtime.ledger.scan import InternalTopicScan, TopicReplaced
 
+_WINDOW_BYTES = 64 << 10
+_BACK = 100  # Markers and aborted records may precede an offset.
+_PURPOSE = "groups"
 _CONCURRENT = 8
 _RETRY_AFTER_MS = 5 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
+
+
+async def time_at(cluster: KafkaCluster, at: TopicPartition, committed: int) -> int | None:
+    """Returns the earliest timestamp in ms among the next records that one fetch returns.
+
+    Timestamps may be out of order, and a later record with an earlier timestamp must not be skipped. At the
+    end of the log, the result is the timestamp of the last record before the offset.
+
+    The result is None where the source no longer holds the next record, because the records after it do not
+    show when it was written. It is NO_TIME where records have no timestamp. Raises WireError, BatchFailure.
+    """
+    start = (await list_offsets(cluster, {at: EARLIEST}))[at]
+    if not isinstance(start, ListedOffset) or start.offset > committed:
+        return None
+    ahead = [one.timestamp for one in await _from(cluster, at, committed) if one.offset >= committed]
+    if ahead:
+        return min(ahead)
+    before = await _from(cluster, at, max(start.offset, committed - _BACK))
+    behind = [one.timestamp for one in before if one.offset < committed]
+    return behind[-1] if behind else None
+
+
+async def _from(cluster: KafkaCluster, at: TopicPartition, offset: int) -> list[Record]:
+    """Returns the committed records of one fetch."""
+    answer = await fetch_once(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
+    if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return []
+    if answer.error is not ErrorCode.NONE:
+        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+    aborted, where = AbortedTransactions(answer.aborted), PartitionLocation(*at)
+    kept = [
+        one for one in walk(answer.records, where).sets if not isinstance(one, Batch) or aborted.keeps(one)
+    ]
+    return [record for one in kept for record in records(one, where)]
+
 
 Place = tuple[TopicPartition, int]  # A partition, and an offset or a timestamp in it.
 

@@ -1,17 +1,165 @@
-"""Caches the offset maps of the flows into one cluster, for callers that translate repeatedly."""
+"""Builds the offset maps of flows from their sealed segments and the open span in their progress (R6).
+
+`OffsetMapReader` reads the segments, `OffsetMaps` caches built maps for callers that translate repeatedly,
+and `trim_map` deletes segments that the destination no longer needs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.records.ledger import (
+    LedgerKey,
+    LedgerValue,
+    PartitionKey,
+    Progress,
+    Segment,
+    SegmentKey,
+    UnreadableRecord,
+    decode_key,
+    decode_segment,
+    encode_key,
+    partition_of,
+)
+from runtime.contract.records.offset_map import OffsetMap, Span, trimmable
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.transaction_writer import LedgerWriter
+
+
+class OffsetMapReader:
+    """The segments of all flows of a cluster, kept for repeated reads.
+
+    `refresh` continues to read at its last position, and `get` costs little.
+    """
+
+    def __init__(self, cluster: KafkaCluster, ledger: Ledger) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._scans: dict[int, InternalTopicScan] = {}
+        self._segments: dict[PartitionKey, dict[SegmentKey, Segment]] = {}
+        self._unreadable: dict[str, dict[SegmentKey, UnreadableRecord]] = {}
+
+    async def refresh(self, flow: str) -> None:
+        """Reads the progress of a flow, then its segments.
+
+        Progress must come first: the segments that it names were sealed before and can be read. Raises
+        WireError, TopicReplaced, BatchFailure, and UnreadableRecord for a segment of this flow.
+        """
+        await self._ledger.refresh(flow)
+        partition, scan = await self._scan(flow)
+        try:
+            await scan.refresh()
+        except TopicReplaced:
+            del self._scans[partition]
+            self._segments.clear()
+            self._unreadable.clear()
+            raise
+        self._take_news(scan)
+        if flow in self._unreadable:
+            raise next(iter(self._unreadable[flow].values()))
+
+    def get(self, key: PartitionKey) -> OffsetMap | None:
+        """Returns the map of a partition as of the last refresh; None for one that was never copied."""
+        progress = self._ledger.committed(key)
+        return self._map(key, progress) if progress is not None else None
+
+    def all(self, flow: str) -> dict[PartitionKey, OffsetMap]:
+        """Returns the maps of all partitions that the flow ever copied, as of the last refresh."""
+        progress = self._ledger.all_progress(flow)
+        return {key: self._map(key, state) for key, state in progress.items()}
+
+    def segments(self, key: PartitionKey) -> dict[SegmentKey, Segment]:
+        """Returns the sealed segments of every incarnation, in no order."""
+        return self._segments.get(key, {})
+
+    def spans(self, key: PartitionKey, progress: Progress) -> list[tuple[SegmentKey, Span]]:
+        """Returns the sealed spans of the current incarnation, in order."""
+        return sorted(
+            (
+                (number, one.span())
+                for number, one in self.segments(key).items()
+                if number.incarnation == progress.incarnation and number.number < progress.segments
+            ),
+            key=lambda item: item[0].number,
+        )
+
+    def sealing(self, key: PartitionKey, progress: Progress) -> bool:
+        """Returns whether the newest segment that progress names can't be read yet.
+
+        The marker of its transaction is not written yet at the segment's topic. Until then the map seems to
+        begin later than it does.
+        """
+        newest = SegmentKey(key, progress.incarnation, progress.segments - 1)
+        stored = encode_key(newest)
+        return newest not in self.segments(key) and any(
+            scan.fold.undecided(stored) for scan in self._scans.values()
+        )
+
+    def _map(self, key: PartitionKey, progress: Progress) -> OffsetMap:
+        return OffsetMap([*(span for _, span in self.spans(key, progress)), progress.open_span()])
+
+    async def _scan(self, flow: str) -> tuple[int, InternalTopicScan]:
+        """Returns the partition of the map topic that holds the flow's segments, and its scan."""
+        topic = (await self._cluster.topics([naming.OFFSET_MAP]))[naming.OFFSET_MAP]
+        partition = partition_of(flow, max(len(topic.partitions), 1))
+        if partition not in self._scans:
+            self._scans[partition] = InternalTopicScan(self._cluster, naming.OFFSET_MAP, partition)
+        return partition, self._scans[partition]
+
+    def _take_news(self, scan: InternalTopicScan) -> None:
+        for stored, value in scan.fold.news():
+            try:
+                key = decode_key(stored)
+            except UnreadableRecord:  # It is no segment's key: a newer version may add other keys.
+                continue
+            if isinstance(key, SegmentKey):
+                self._take_segment(key, value)
+
+    def _take_segment(self, key: SegmentKey, value: bytes | None) -> None:
+        """Stores a segment, or the error of one that can't be read, which stops only its own flow (R7)."""
+        unreadable = self._unreadable.pop(key.of.flow, {})
+        unreadable.pop(key, None)
+        segments = self._segments.setdefault(key.of, {})
+        segments.pop(key, None)
+        try:
+            if value is not None:
+                segments[key] = decode_segment(value)
+        except UnreadableRecord as error:
+            unreadable[key] = error
+        if unreadable:
+            self._unreadable[key.of.flow] = unreadable
+
+
+async def trim_map(cluster: KafkaCluster, writer: LedgerWriter, flow: str) -> int:
+    """Deletes the segments of offsets that the destination no longer holds, and returns their number (R6).
+
+    Segments of older incarnations are deleted too: the log that they map was recreated or truncated. This
+    is a duty of the driver.
+    """
+    ledger = await Ledger.open(cluster)
+    maps = OffsetMapReader(cluster, ledger)
+    await maps.refresh(flow)
+    states = ledger.all_progress(flow)
+    places = {key: TopicPartition(state.destination_topic, key.partition) for key, state in states.items()}
+    starts = await list_offsets(cluster, dict.fromkeys(places.values(), EARLIEST))
+    gone: dict[LedgerKey, LedgerValue | None] = {}
+    for key, state in states.items():
+        gone.update((old, None) for old in maps.segments(key) if old.incarnation < state.incarnation)
+        start = starts[places[key]]
+        if isinstance(start, ListedOffset):
+            sealed = maps.spans(key, state)
+            count = trimmable([*(span for _, span in sealed), state.open_span()], start.offset)
+            gone.update((number, None) for number, _ in sealed[:count])
+    if gone:
+        await writer.commit(gone)
+    return len(gone)
 
 
 @dataclass(frozen=True, slots=True)

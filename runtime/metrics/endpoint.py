@@ -1,20 +1,63 @@
-"""This module serves the job's HTTP endpoint in threads of its own: /metrics, /healthz and /readyz."""
+"""Serves the metrics of a job over HTTP, from the newest snapshot and the slots' reports."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from socketserver import TCPServer, ThreadingMixIn
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from prometheus_client import MetricsHandler
+from prometheus_client import Metric, MetricsHandler
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from runtime.metrics.families import flows, groups, job, partitions, slots
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import JobSnapshot
+
+FAMILIES = (*job.FAMILIES, *flows.FAMILIES, *partitions.FAMILIES, *slots.FAMILIES, *groups.FAMILIES)
 _POLL_S = 0.1
 _CONNECTION_TIMEOUT_S = 10.0
+
+
+class JobCollector(Collector):
+    """A JobCollector collects the metrics of one job; the endpoint's threads call it.
+
+    `picture` returns the newest snapshot, or None before the first one.
+    """
+
+    def __init__(
+        self,
+        picture: Callable[[], JobSnapshot | None],
+        book: SlotMetrics,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._picture = picture
+        self._book = book
+        self._clock = clock
+        self._ticks = ticks
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields all metrics; before the first snapshot it yields only that the job is not up."""
+        picture = self._picture()
+        if picture is None:
+            yield job.UP.of([((), 0.0)])
+            return
+        page = self._book.snapshot()
+        now_s = self._clock()
+        now_ms = int(now_s * 1000)
+        partition_states = partitions.partition_samples(picture, page)
+        by_topic = len(partition_states) > picture.spec.metrics_partitions
+        yield from job.job_metrics(picture, self._ticks())
+        yield from job.cluster_metrics(picture)
+        yield from flows.flow_metrics(picture, page, partition_states)
+        yield from partitions.partition_metrics(partition_states, now_ms, by_topic=by_topic)
+        yield from slots.slot_metrics(picture, page, now_ms)
+        yield from groups.group_metrics(picture, now_s)
 
 
 class _Handler(MetricsHandler):

@@ -1,9 +1,9 @@
-"""This module keeps the slots' reports, so that counters keep what an ended slot had counted."""
+"""Collects the slots' reports, and adds up their counters over all starts of a slot."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -11,9 +11,38 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
-from runtime.metrics.counter import CumulativeCounter
 
 _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
+
+
+@dataclass(slots=True)
+class CumulativeCounter:
+    """A CumulativeCounter adds up counters over all starts; what an ended start had counted is kept."""
+
+    life: Hashable = None
+    ended: list[float] = field(default_factory=list)
+    now: Sequence[float] = ()
+
+    def take(self, life: Hashable, counts: Sequence[float]) -> None:
+        """Sets the counts of the present start.
+
+        A new start, or a count that shrank, closes the one before.
+        """
+        if life != self.life or any(new < old for new, old in zip(counts, self.now, strict=False)):
+            self.close()
+        self.life = life
+        self.now = counts
+
+    def close(self) -> None:
+        """Ends the present start; its counts are kept, and the next counts start at zero."""
+        self.ended = self.total()
+        self.now = ()
+
+    def total(self) -> list[float]:
+        """Returns the sums over all starts."""
+        if not self.now:
+            return self.ended
+        return [one + more for one, more in zip(self.ended or [0.0] * len(self.now), self.now, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.audit.verify.logs import open_spec, settings_of
+from runtime.audit.verify.partition_logs import open_spec, settings_of
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.views.salvage_view import SalvagedPartition

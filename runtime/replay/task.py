@@ -1,23 +1,26 @@
-"""Runs in a Spark task's Python worker: it copies the orphans of some partitions exactly once."""
+"""Runs in a Spark task's Python worker: it copies the orphans of some partitions exactly once.
+
+Each partition has a transactional id of its own, and a producer id that is registered before its first data.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
-from runtime.audit.verify.logs import open_spec
+from runtime.audit.verify.partition_logs import open_spec
 from runtime.batch import Batch, BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
-from runtime.contract.records.ledger import Replayed, ReplayedKey, UnreadableRecord
+from runtime.contract.records.ledger import PartitionKey, Replayed, ReplayedKey, UnreadableRecord
 from runtime.contract.records.orphans import NONE, OrphanedRange, uncopied_ranges
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
-from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec, TableRule
 from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.salvage_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
@@ -29,7 +32,8 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.kafka.timing import Patience
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.producer_directory import register
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.request import (
     ReplayPartition,
@@ -38,7 +42,6 @@ from runtime.replay.request import (
     decode_request,
     encode_replayed,
 )
-from runtime.replay.writer import open_replay_writer, replayer
 from runtime.slot.failpoints import from_environment
 from runtime.slot.partition import Cursor, now_ms
 from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batches
@@ -46,6 +49,34 @@ from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batche
 SAID = "salvage: "  # lines with this prefix are shown to the user of the command
 _PAUSE_S = 0.5
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+
+
+def replay_transactional_id(key: PartitionKey) -> str:
+    """Returns the partition's transactional id: a new replay fences only earlier ones of its partition
+    (R3).
+    """
+    return f"repl.replay.{key.flow}.{key.topic}.{key.partition}"
+
+
+async def open_replay_writer(
+    cluster: KafkaCluster, key: PartitionKey, producer: FlowProducer, failpoint: Callable[[str], None]
+) -> TransactionWriter:
+    """Opens a writer and aborts any open transaction of an earlier replay. Raises WireError.
+
+    It registers the producer id before the id's first data: no flow in the opposite direction copies these
+    records back (R5).
+    """
+    writer = await TransactionWriter.open(cluster, replay_transactional_id(key), failpoint=failpoint)
+    await register(cluster, writer.producer_id, producer, now_ms())
+    return writer
+
+
+def replayer(flow: str, source: str, source_id: str, topic: str, mirror: str) -> FlowProducer:
+    """Returns how flows in the opposite direction treat an id that replays `topic`.
+
+    In the flow's own mirror its records count as copies of the flow; in any other topic they have no home.
+    """
+    return FlowProducer(flow, source, source_id, TableRule(names={topic: mirror}), only=mirror)
 
 
 class ReplayStopped(Exception):

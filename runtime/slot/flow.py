@@ -205,7 +205,7 @@ class FlowCopy:
 
     # Events
 
-    def handle(self, event: FlowEvent) -> None:
+    def handle(self, event: FlowEvent) -> None:  # noqa: C901, PLR0912 - one branch for each event
         """Handles an event of the flow's intakes, lanes or supervisor."""
         match event:
             case Fetched(copy):

@@ -335,7 +335,7 @@ class PartitionCopy:
         """Records and logs that a transaction with batches of the partition was aborted."""
         self.aborts += 1
         self.abort_reason = why
-        log.warning(
+        log.info(
             "partition_aborted",
             key=self.label,
             **self.log_fields(),

@@ -1,10 +1,11 @@
 """A topology whose jobs really run: launched by `repl apply`, on real brokers and real Spark."""
 
 import json
+import shutil
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -16,10 +17,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.admin import NewPartitions as MorePartitions
 
+from planner.workflows import ReplicationStatusRequest, status
+from runtime.contract.views.status_view import StatusView
 from runtime.lab.lab import Lab
 from tests.commands import repl
+from tests.labs import spec
 from tests.processes import kill_together, lives
-from tests.records import PATIENCE_S, Record, create_topic, read, wait_for
+from tests.records import PATIENCE_S, Record, coordinators_ready, create_topic, read, wait_for
 from tests.topologies import Topology, at
 
 # A driver for one slot: small, and quick to start.
@@ -67,6 +71,10 @@ class Town:
         for word in ("there", "orders", "both", "payments", "refunds", "returns"):
             text = text.replace(self.name(word), word)
         return text
+
+    def status(self) -> StatusView:
+        """What repl status reads; for a step whose subject is not that command."""
+        return status(ReplicationStatusRequest(self.topology.file, over_ms=0))
 
     def client(self, cluster: str) -> dict[str, Any]:
         return dict(self.lab.clusters[cluster].client)
@@ -182,6 +190,29 @@ def one_way(lab: Lab, folder: Path, name: Callable[[str], str], *words: str, **m
     topology.more |= {"flows": [there | more], "jobs": {name("into-dc2"): SMALL}}
     topology.topics += ({"name": name(word), "cluster": "dc1", "partitions": 2} for word in words)
     return Town(lab, topology, folder / "home", name)
+
+
+@contextmanager
+def two_datacenters(folder: Path, name: str, flow: Mapping[str, Any]) -> Iterator[Town]:
+    """dc1 and dc2 in a lab of their own, with one flow and a small job each; all of it is gone at the end."""
+    lab = Lab(folder / "lab")
+    town = None
+    try:
+        lab.up([spec("dc1"), spec("dc2")])
+        for cluster in lab.clusters.values():
+            coordinators_ready(cluster.client)
+        topology = at(lab, name, folder, ("dc1", "dc2"))
+        topology.more["flows"] = [
+            {"from": "dc1", "to": "dc2", "rename": "{source}.{topic}", "follow": {"every": "500ms"}, **flow}
+        ]
+        topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
+        town = Town(lab, topology, folder / "home", lambda word: word.removeprefix("into-"))
+        yield town
+    finally:
+        if town is not None:
+            kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
+        lab.down(purge=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Writing:

@@ -19,6 +19,7 @@ from planner.state import log
 from planner.state.lease import Lease
 from planner.state.lease_log import LeaseHolder
 from planner.state.registry import read_registry
+from planner.workflows import HistoryRequest, history
 from runtime.contract.spec.naming import LEASE
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
@@ -144,9 +145,9 @@ def _(story: Story, options: str) -> None:
 
 @when(parsers.parse("the pipeline plans a rollback of the last apply with {options}"))
 def _(story: Story, options: str) -> None:
-    told = repl("history", str(story.topology.file), "--json", env=ENV)
-    applies = [one for one in json.loads(told.stdout)["applies"] if one["topology"] == story.topology.name]
-    story.run("plan", str(story.topology.file), "--rollback", applies[-1]["id"], *story.options(options))
+    applies = history(HistoryRequest(story.topology.file)).applies
+    last = [one.id for one in applies if one.topology == story.topology.name][-1]
+    story.run("plan", str(story.topology.file), "--rollback", last, *story.options(options))
     assert story.last().returncode == 0, story.last().stderr
 
 

@@ -1,7 +1,6 @@
 """Steps of failing_over/failback.feature: a lab that loses its dc1 twice, and gets it back."""
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,13 +10,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from runtime.lab.lab import Lab
 from tests.bdd.consuming import eat, place
-from tests.bdd.running import SMALL, Town, eventually
-from tests.labs import spec
-from tests.processes import kill_together
-from tests.records import PATIENCE_S, coordinators_ready, create_topic, read
-from tests.topologies import at
+from tests.bdd.running import Town, eventually, two_datacenters
+from tests.records import PATIENCE_S, create_topic, read
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -96,35 +91,16 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    lab = Lab(tmp_path / "lab")
-    topology = None
-    try:
-        lab.up([spec("dc1"), spec("dc2")])
-        for cluster in lab.clusters.values():
-            coordinators_ready(cluster.client)
-        topology = at(lab, "town", tmp_path, ("dc1", "dc2"))
-        way = {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": [*WORDS]}}
-        quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}}
-        topology.more["flows"] = [{**way, "rename": "{source}.{topic}", **quick}]
-        topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
-        topology.topics.append({"name": "orders", "cluster": "dc1", "partitions": 2})
-        yield World(Town(lab, topology, tmp_path / "home", _job_name))
-    finally:
-        if topology is not None:
-            town = Town(lab, topology, tmp_path / "home", _job_name)
-            kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
-        lab.down(purge=True)
-        shutil.rmtree(tmp_path, ignore_errors=True)
+    flow = {"name": "there", "topics": {"include": [*WORDS]}, "groups": {"every": "300ms"}}
+    with two_datacenters(tmp_path, "town", flow) as town:
+        town.topology.topics.append({"name": "orders", "cluster": "dc1", "partitions": 2})
+        yield World(town)
 
 
 @pytest.fixture
 def town(world: World) -> Town:
     """For the steps that all stories share."""
     return world.town
-
-
-def _job_name(word: str) -> str:
-    return word.removeprefix("into-")
 
 
 # Given

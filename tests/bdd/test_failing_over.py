@@ -83,9 +83,7 @@ def _(town: Town, eaten: Eaten) -> None:
     eventually(known, about="places")
 
     def caught_up() -> bool:
-        done = town.run("status", str(town.topology.file), "--json", "--over", "0s")
-        states = {one["states"].get("caught_up") for one in json.loads(done.stdout)["flows"]}
-        return states == {2}
+        return {one.states.get("caught_up") for one in town.status().flows} == {2}
 
     eventually(caught_up, about="caught up")
 

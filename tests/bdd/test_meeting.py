@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
+from planner.workflows import OffsetsRequest, offsets
+from runtime.contract.views.status_view import FlowStatusView
 from runtime.lab.lab import Lab
 from tests.bdd.console import read_on, read_rest
 from tests.bdd.running import SMALL, Town, eventually, fresh_names
@@ -103,9 +105,8 @@ def arrived(town: Town, word: str, *clusters: str) -> None:
     eventually(lambda: all(held(town, word, one) == wanted for one in clusters), about=f"all {word}")
 
 
-def flows(town: Town) -> dict[str, dict[str, object]]:
-    done = town.run("status", str(town.topology.file), "--json", "--over", "0s")
-    return {str(one["name"]): one for one in json.loads(done.stdout)["flows"]}
+def flows(town: Town) -> dict[str, FlowStatusView]:
+    return {one.name: one for one in town.status().flows}
 
 
 # Given
@@ -147,11 +148,11 @@ def _(town: Town, eaten: Eaten) -> None:
     flow = town.name("payments-to-dc2" if group == "billing" else "onward")
 
     def known() -> bool:
-        done = town.run("offsets", flow, town.name(group), "--path", str(town.topology.file), "--json")
-        return {one["state"] for one in json.loads(done.stdout)["partitions"]} == {"translated"}
+        seen = offsets(OffsetsRequest(town.topology.file, flow=flow, group=town.name(group)))
+        return {one.state for one in seen.partitions} == {"translated"}
 
     eventually(known, about="places")
-    eventually(lambda: flows(town)[flow]["states"] == {"caught_up": 2}, about="caught up")
+    eventually(lambda: flows(town)[flow].states == {"caught_up": 2}, about="caught up")
 
 
 @given("a job of their own copies the refunds of dc1 to the hub")
@@ -228,9 +229,9 @@ def _(town: Town) -> None:
 @then("the flow onward is failed_over, and the flow to the hub tells that the hub does not answer")
 def _(town: Town) -> None:
     seen = flows(town)
-    assert seen[town.name("onward")]["state"] == "failed_over"
-    assert seen[town.name("to-the-hub")]["destination_answers"] is False
-    eventually(lambda: flows(town)[town.name("payments-to-dc2")]["states"] == {"caught_up": 2})
+    assert seen[town.name("onward")].state == "failed_over"
+    assert seen[town.name("to-the-hub")].destination_answers is False
+    eventually(lambda: flows(town)[town.name("payments-to-dc2")].states == {"caught_up": 2})
 
 
 @then("billing reads at dc2, with Kafka's console consumer, all that it had not read and dc2 holds")

@@ -3,7 +3,6 @@
 import datetime
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,13 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from runtime.lab.lab import Lab
 from tests.bdd.consuming import eat, place
-from tests.bdd.running import SMALL, Town, eventually
-from tests.labs import spec
-from tests.processes import kill_together
-from tests.records import PATIENCE_S, coordinators_ready, read
-from tests.topologies import at
+from tests.bdd.running import Town, eventually, two_datacenters
+from tests.records import PATIENCE_S, read
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -107,26 +102,11 @@ class Night:
 
 @pytest.fixture
 def night(tmp_path: Path) -> Iterator[Night]:
-    lab = Lab(tmp_path / "lab")
-    town = None
-    try:
-        lab.up([spec("dc1"), spec("dc2")])
-        for cluster in lab.clusters.values():
-            coordinators_ready(cluster.client)
-        topology = at(lab, "night", tmp_path, ("dc1", "dc2"))
-        flow = {"name": FLOW, "from": "dc1", "to": "dc2", "topics": {"include": ["orders", "refunds"]}}
-        quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}}
-        topology.more["flows"] = [{**flow, "rename": "{source}.{topic}", **quick}]
-        topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
-        topology.topic("orders", partitions=2, config={"retention.bytes": "100MB"})
-        topology.topic("refunds", partitions=1)
-        town = Town(lab, topology, tmp_path / "home", lambda word: word.removeprefix("into-"))
+    flow = {"name": FLOW, "topics": {"include": ["orders", "refunds"]}, "groups": {"every": "300ms"}}
+    with two_datacenters(tmp_path, "night", flow) as town:
+        town.topology.topic("orders", partitions=2, config={"retention.bytes": "100MB"})
+        town.topology.topic("refunds", partitions=1)
         yield Night(town)
-    finally:
-        if town is not None:
-            kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
-        lab.down(purge=True)
-        shutil.rmtree(tmp_path, ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Steps of failing_over/origins.feature: what the tools say is compared with where each record was born."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +11,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.contract.records.provenance import HEADER, Origin, encode
-from runtime.lab.lab import Lab
-from tests.bdd.running import SMALL, Town, eventually
-from tests.labs import spec
-from tests.processes import kill_together
-from tests.records import PATIENCE_S, coordinators_ready, read
-from tests.topologies import at
+from tests.bdd.running import Town, eventually, two_datacenters
+from tests.records import PATIENCE_S, read
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -88,24 +83,9 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    lab = Lab(tmp_path / "lab")
-    town = None
-    try:
-        lab.up([spec("dc1"), spec("dc2")])
-        for cluster in lab.clusters.values():
-            coordinators_ready(cluster.client)
-        topology = at(lab, "town", tmp_path, ("dc1", "dc2"))
-        there = {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
-        topology.more["flows"] = [{**there, "rename": "{source}.{topic}", "follow": {"every": "500ms"}}]
-        topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
-        topology.topics.append({"name": "orders", "cluster": "dc1", "partitions": PARTITIONS})
-        town = Town(lab, topology, tmp_path / "home", lambda word: word.removeprefix("into-"))
+    with two_datacenters(tmp_path, "town", {"name": "there", "topics": {"include": ["orders"]}}) as town:
+        town.topology.topics.append({"name": "orders", "cluster": "dc1", "partitions": PARTITIONS})
         yield World(town)
-    finally:
-        if town is not None:
-            kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
-        lab.down(purge=True)
-        shutil.rmtree(tmp_path, ignore_errors=True)
 
 
 @pytest.fixture

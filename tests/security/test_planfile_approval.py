@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import apply as apply_command
 from planner.cli.app import run
 from planner.model.diagnostic import Failure
+from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
 from planner.model.topology import Policies
 from planner.plan.serialize import digest
@@ -17,6 +17,8 @@ from planner.render.plan.json import json_tree
 from planner.render.plan.markdown import markdown
 from planner.state import planfile
 from planner.state.signature import KEY, KEY_FILE, key_of
+from planner.workflows.applying import apply as applying
+from planner.workflows.applying.apply import ApplyResult
 from tests.security.plans import honest
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -34,11 +36,11 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans that reached the executor, which needs clusters."""
     plans: list[Plan] = []
 
-    def execute(plan: Plan, *_: object, **__: object) -> int:
+    def execute(plan: Plan, *_: object, **__: object) -> ApplyResult:
         plans.append(plan)
-        return 0
+        return ApplyResult(plan, NOTHING_DONE)
 
-    monkeypatch.setattr(apply_command, "execute", execute)
+    monkeypatch.setattr(applying, "execute", execute)
     return plans
 
 

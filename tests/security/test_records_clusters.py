@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.diff.spec_fields import moved, reached_fields
+from planner.diff.compare import changed_fields
+from planner.diff.spec_values import reached_values
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, not_started_with
 
 DC1 = ClusterSpec(bootstrap="dc1:1", id="one", client={"sasl.password": {"env": "DC1"}, "client.id": "x"})
@@ -46,5 +47,5 @@ def test_an_edit_brings_no_cluster_address_pin_or_client_setting(
 ) -> None:
     spec = edit(**clusters)
     assert not_started_with(STARTED, spec) == refused
-    planned = moved(reached_fields(edit(**STARTED), clusters), reached_fields(spec))
+    planned = changed_fields(reached_values(edit(**STARTED), clusters), reached_values(spec))
     assert bool(planned) is bool(refused)  # the planner plans a new start for the same edits

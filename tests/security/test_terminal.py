@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from rich.progress import Progress, TextColumn
 from rich.text import Text
 
-from planner.cli import app, printing
-from planner.cli.as_json import emit
+from planner.cli import app
+from planner.cli.console import SafeConsole, print_lines
+from planner.cli.output import emit, guarded, say
 from planner.cli.plan_output import print_plan
-from planner.cli.reading_bar import ReadingBar
-from planner.cli.terminal import guarded, say
 from planner.model.address import topic_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Failure, error, warning
@@ -32,7 +31,7 @@ from planner.render.plan.markdown import failed, markdown
 from planner.render.plan.text import text
 from planner.render.table import Cell, Column, table
 from planner.render.yaml.text import scalar
-from tests.planner.cli.test_reading_bar import shown
+from tests.planner.cli.test_reading_bar import reading, shown
 from tests.planner.render.scenes import everything
 
 HERE = Path(__file__).parents[2]
@@ -128,8 +127,8 @@ def test_a_wrong_argument_is_shown_escaped(attack: str, capsys: pytest.CaptureFi
 def test_screens_and_tables(attack: str, capsys: pytest.CaptureFixture[str]):
     rows = [(Cell(attack + LINE, "bold"), attack)]
     with guarded():
-        printing.print_lines(lambda width: table((Column("A"), Column("B")), rows, width))
-        printing.print_lines(lambda _: [Text.assemble((attack + LINE, "bold"), attack, (LINE, "red"))])
+        print_lines(lambda width: table((Column("A"), Column("B")), rows, width))
+        print_lines(lambda _: [Text.assemble((attack + LINE, "bold"), attack, (LINE, "red"))])
     told = capsys.readouterr().out
     assert not DANGEROUS.search(told)
     assert len(told.splitlines()) == 3
@@ -138,7 +137,7 @@ def test_screens_and_tables(attack: str, capsys: pytest.CaptureFixture[str]):
 @each
 def test_a_console_that_styles_and_moves_the_cursor(attack: str):
     screen = io.StringIO()
-    console = printing.SafeConsole(file=screen, force_terminal=True, width=200, legacy_windows=False)
+    console = SafeConsole(file=screen, force_terminal=True, width=200, legacy_windows=False)
     with Progress(TextColumn("{task.description}", markup=False), console=console, transient=True) as bar:
         bar.add_task(attack)
         bar.refresh()
@@ -152,10 +151,10 @@ def test_a_console_that_styles_and_moves_the_cursor(attack: str):
 @each
 def test_the_bar_of_reading(attack: str):
     screen = io.StringIO()
-    console = printing.SafeConsole(file=screen, force_terminal=True, width=200, legacy_windows=False)
-    with ReadingBar(console, delay_s=0) as bar:
-        bar(f"dc1{attack}", attack, 1, 2)
-        bar("[red]dc2", attack, 1, 2)
+    console = SafeConsole(file=screen, force_terminal=True, width=200, legacy_windows=False)
+    with reading(console, delay_s=0) as bar:
+        bar.progress(f"dc1{attack}", attack, 1, 2)
+        bar.progress("[red]dc2", attack, 1, 2)
         assert shown(screen, "dc1")
         assert shown(screen, "[red]dc2")
     left = re.sub(r"\x1b\[(?:[0-9;]*m|\?25[lh]|\d*[AK])|\r", "", screen.getvalue())
@@ -201,8 +200,8 @@ def test_a_terminal_without_utf8_stops_no_command():
 
 
 def test_text_leaves_by_one_door():
-    """Only `printing` makes consoles, and only `terminal` and `printing` write to a stream themselves."""
-    doors = {"planner/cli/printing.py", "planner/cli/terminal.py"}
+    """Only `console` makes consoles, and only `output` and `console` write to a stream themselves."""
+    doors = {"planner/cli/console.py", "planner/cli/output.py"}
     for file in (HERE / "planner").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and file.relative_to(HERE).as_posix() not in doors:

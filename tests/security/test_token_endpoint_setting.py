@@ -10,8 +10,8 @@ from planner.config import load
 from planner.config.secrets import resolve as planner_resolve
 from planner.model.diagnostic import Failure
 from planner.model.topology import Cluster
+from runtime.contract.client.keys import ALLOW_INSECURE
 from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.token_endpoint import ALLOW_INSECURE
 from runtime.contract.client.values import ClientSettingsError
 
 KEY = "sasl.oauthbearer.token.endpoint.url"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from planner.cli.app import run
-from planner.cli.endpoints import endpoints_of
 from planner.kafka import ClusterEndpoint, admin, consumer, producer
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
+from planner.workflows.clusters import endpoints_of
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.spec.jobspec import ClusterSpec

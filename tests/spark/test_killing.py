@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.spec.exits import JobExit
-from runtime.driver import writer
+from runtime.driver import leadership
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.processes import below, freeze, lives, thaw
@@ -60,7 +60,13 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
             # Fencing 3: what Spark repeats by itself carries a stale ticket and copies nothing.
             job.wait_for(lambda status: status.slots[0].why.startswith("retried"))
             said = job.log.read_text(errors="replace")
-            for event in ("driver_started", "flow_taken_over", "slot_submitted", "slot_resubmitted"):
+            for event in (
+                "driver_started",
+                "driver_leading",
+                "flow_started",
+                "flow_taken_over",
+                "slot_resubmitted",
+            ):
                 assert f" repl INFO {event} " in said, said[-5_000:]
             assert " repl INFO slot_started " in said  # what a worker says is in the job's log, too
 
@@ -145,7 +151,7 @@ def test_a_jvm_that_stands_still_takes_the_job_from_no_driver(
             wait_for(lambda: grows(job), _STARTS_S)
             wait_for(lambda: len(job.partitions()) == 3, _STARTS_S)
             freeze(jvm)
-            until_ms = int(time.time() * 1000) + writer.TIMEOUT_MS + 5_000
+            until_ms = int(time.time() * 1000) + leadership.TIMEOUT_MS + 5_000
             job.wait_for(lambda status: "JVM has not answered" in status.trouble, 60)
             job.wait_for(lambda status: status.at_ms > until_ms, 60)
             assert grows(job)

@@ -15,6 +15,13 @@ Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 QUANTITY = r"^\d+(\.\d+)? ?({})$"
 VALUE: Schema = {"type": ["string", "number", "boolean"]}
+_DEFINITION_OF: dict[type[Shape], str] = {
+    shapes.TopicNameShape: "topic-name",
+    shapes.DurationShape: "duration",
+    shapes.RateShape: "rate",
+    shapes.TimestampShape: "moment",
+    shapes.RegexShape: "regex",
+}
 
 
 def _reference(kind: str) -> Schema:
@@ -116,29 +123,8 @@ def _named(name: str) -> Schema:
 
 
 def _of(shape: Shape, definitions: dict[str, Schema]) -> Schema:
+    """Returns the schema of a shape; the definitions of records are added to `definitions`."""
     match shape:
-        case shapes.TextShape():
-            return {"type": "string"} | ({"pattern": f"^(?:{shape.pattern})$"} if shape.pattern else {})
-        case shapes.AnyShape():
-            return {}
-        case shapes.TopicNameShape():
-            return _named("topic-name")
-        case shapes.ChoiceShape():
-            return {"enum": _words(shape)}
-        case shapes.BooleanShape():
-            return {"type": "boolean"}
-        case shapes.IntegerShape():
-            return {"type": "integer", "minimum": shape.least, "maximum": shape.most}
-        case shapes.DurationShape():
-            return _named("duration")
-        case shapes.RateShape():
-            return _named("rate")
-        case shapes.TimestampShape():
-            return _named("moment")
-        case shapes.RegexShape():
-            return _named("regex")
-        case shapes.SettingsShape():
-            return _settings(shape)
         case shapes.ListShape():
             return _listing(shape, definitions)
         case shapes.MapShape():
@@ -151,6 +137,33 @@ def _of(shape: Shape, definitions: dict[str, Schema]) -> Schema:
             return {"anyOf": [_of(one, definitions) for one in shape.alternatives]}
         case shapes.OffOrShape():
             return {"anyOf": [_named("off"), _of(shape.shape, definitions)]}
+        case _:
+            return _scalar(shape)
+
+
+def _scalar(shape: shapes.ScalarShape | shapes.AnyShape | shapes.SettingsShape) -> Schema:
+    """Returns the schema of a shape that holds no other shapes."""
+    match shape:
+        case shapes.TextShape():
+            return {"type": "string"} | ({"pattern": f"^(?:{shape.pattern})$"} if shape.pattern else {})
+        case shapes.AnyShape():
+            return {}
+        case shapes.ChoiceShape():
+            return {"enum": _words(shape)}
+        case shapes.BooleanShape():
+            return {"type": "boolean"}
+        case shapes.IntegerShape():
+            return {"type": "integer", "minimum": shape.least, "maximum": shape.most}
+        case shapes.SettingsShape():
+            return _settings(shape)
+        case (
+            shapes.TopicNameShape()
+            | shapes.DurationShape()
+            | shapes.RateShape()
+            | shapes.TimestampShape()
+            | shapes.RegexShape()
+        ):
+            return _named(_DEFINITION_OF[type(shape)])
         case _:
             assert_never(shape)
 

@@ -56,7 +56,7 @@ def replication(
         if cluster is None or topic.replication is None or topic.replication <= len(cluster.brokers):
             continue
         live = cluster.topics.get(topic.name)
-        if live is not None and live.replication_told == topic.replication:
+        if live is not None and live.replication_factors == topic.replication:
             continue
         brokers = len(cluster.brokers)
         yield error(

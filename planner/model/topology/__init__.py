@@ -53,7 +53,7 @@ from planner.model.topology.root import (
     Timestamps,
     Topology,
 )
-from runtime.contract.client.secret_words import SECRET_WORDS, looks_secret
+from runtime.contract.client.redaction import SECRET_WORDS, looks_secret
 
 __all__ = [
     "API_VERSION",

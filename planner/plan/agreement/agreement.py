@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from planner.diff.display import replication
 from planner.diff.record import acl_rule, is_announced
 from planner.diff.topics import RESTORED
 from planner.diff.values import normal
 from planner.model.address import Address, Kind
-from planner.model.change import SENSITIVE, Action, Change, FieldChange
+from planner.model.change import SENSITIVE, Action, Change, FieldChange, Value
 from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.observed import replication_factors
 from planner.model.owned import ID, RegistryEntry
 from planner.model.plan import Fingerprint, Mode, Plan
 from planner.model.step import (
@@ -311,15 +313,18 @@ def _reassign_problems(step: Reassign, shown: ShownChange) -> Iterator[str]:
     yield from _topic_name_problems(step.topic, step)
     yield from _existence_problems(shown)
     field, seen = shown.field(*REPLICATION), shown.fingerprint
-    counts = {len(one) for one in step.replicas}
-    if shown.plan.mode is Mode.ROLLBACK:
-        counts = {len(step.replicas[0])} if step.replicas else set()  # each partition as it was before
-    if field is None or counts != {field.new}:
+    if field is None or field.new not in _factors_shown(step):
         yield "its number of replicas is not what is shown"
     if any(len(set(one)) != len(one) for one in step.replicas):
         yield "it names a broker twice for one partition"
     if len(step.replicas) != seen.partitions or _replicas(step.old) != seen.replicas:
         yield "the plan saw other replicas"
+
+
+def _factors_shown(step: Reassign) -> tuple[Value, ...]:
+    """Returns what a plan may show for the new replicas. A plan file of an older release holds a text."""
+    factors = replication_factors(step.replicas)
+    return (factors,) if isinstance(factors, int) else (factors, replication(factors))
 
 
 def _replicas(replicas: Iterable[Iterable[int]]) -> str:

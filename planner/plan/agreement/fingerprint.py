@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from planner.diff.destination_jobs import DestinationJobs
 from planner.diff.differ import owned_by_address
 from planner.diff.record import SPEC, STATE, digest
-from planner.diff.scope import explicit
+from planner.diff.topic_values import explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, error

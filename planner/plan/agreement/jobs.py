@@ -5,10 +5,12 @@ from pathlib import PurePath
 
 import msgspec
 
+from planner.diff.compare import same
+from planner.diff.display import displayed
 from planner.diff.record import JOB, LAUNCH, STATE, recorded_flow
-from planner.diff.spec_fields import flow_fields, job_fields, launcher_fields
+from planner.diff.spec_values import flow_values, job_values, launcher_values
 from planner.model.address import Address, Kind, flow_address
-from planner.model.change import SENSITIVE, Action, Change
+from planner.model.change import SENSITIVE, Action, Change, Value
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
 from planner.model.topology import RUNNING, Cluster, SecretRef, Setting, looks_secret
@@ -65,15 +67,15 @@ def _topics(flow: PlannedFlow | None) -> int:
 
 def _job_field_problems(spec: JobSpec, change: Change) -> Iterator[str]:
     """Compares the spec with `after`, and with the `fields` that people read."""
-    state = job_fields(spec)
+    state = job_values(spec)
     after, before = change.after or {}, change.before
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
     for key, value in state.items():
-        if key in after and not same_value(after[key], value):
+        if key in after and not is_shown(key, after[key], value):
             yield f"its {key} is not what is shown"
         elif key not in after and not _changes_destination(change):
             yield f"its {key} is not shown"
-        elif key in fields and not same_value(fields[key].new, value):
+        elif key in fields and not is_shown(key, fields[key].new, value):
             yield f"its {key} is not what is shown"
         elif key not in fields and _must_be_shown(key, value, before, change):
             yield f"its {key} changes, and that is not shown"
@@ -84,18 +86,17 @@ def _changes_destination(change: Change) -> bool:
     return any(one.path == ("destination",) for one in change.fields)
 
 
-def _must_be_shown(key: str, value: object, before: Mapping[str, object] | None, change: Change) -> bool:
+def _must_be_shown(key: str, value: Value, before: Mapping[str, object] | None, change: Change) -> bool:
     """Returns whether a field must be among those that the change shows."""
     if change.action is Action.CREATE:
         return key in NEW or (key in NEW_IF_SET and bool(value))
-    return before is not None and key in before and not same_value(before[key], value)
+    return before is not None and key in before and not is_shown(key, before[key], value)
 
 
-def same_value(one: object, other: object) -> bool:
-    """Compares two values; a tuple equals the list that a plan file makes of it."""
-    return (list(one) if isinstance(one, tuple) else one) == (
-        list(other) if isinstance(other, tuple) else other
-    )
+def is_shown(name: str, shown: object, value: Value) -> bool:
+    """Returns whether a plan shows this value of a field. A plan file of an older release holds its text."""
+    path = (name,)
+    return same(path, shown, value) or same(path, shown, displayed(path, value))
 
 
 def _cluster_problems(name: str, spec: ClusterSpec, plan: Plan) -> Iterator[str]:
@@ -141,11 +142,13 @@ def _flow_problems(flow: FlowSpec, change: Change | None) -> Iterator[str]:
 def _flow_field_problems(flow: FlowSpec, change: Change) -> Iterator[str]:
     after, before = change.after or {}, change.before
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
-    for key, value in flow_fields(flow).items():
+    for key, value in flow_values(flow).items():
         field = fields.get(key)
-        if not same_value(after.get(key), value) or (field and not same_value(field.new, value)):
+        told = [after[key]] if key in after else []
+        told += [field.new] if field is not None else []
+        if key not in after or not all(is_shown(key, one, value) for one in told):
             yield f"{key} of flow.{flow.name} is not what is shown"
-        elif field is None and before and key in before and not same_value(before[key], value):
+        elif field is None and before and key in before and not is_shown(key, before[key], value):
             yield f"{key} of flow.{flow.name} changes, and that is not shown"
 
 
@@ -162,8 +165,8 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
     for name, route in ways.items():
         ends = (flows[name].source_cluster, flows[name].destination_cluster)
         known = own.get(name)
-        shown = flow_fields(known) if known is not None else (_after(changes.get(flow_address(name))))
-        told = flow_fields(
+        shown = flow_values(known) if known is not None else (_after(changes.get(flow_address(name))))
+        told = flow_values(
             FlowSpec(
                 name=name,
                 source=route.source,
@@ -174,7 +177,7 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
         )
         keys = ("topics.include", "topics.exclude", "topics.default_exclude", "rename")
         if ends != (route.source, route.destination) or any(
-            key in shown and not same_value(shown[key], told[key]) for key in keys
+            key in shown and not is_shown(key, shown[key], told[key]) for key in keys
         ):
             yield f"its route of flow.{name} is not the one that is shown"
         original = ways.get(route.reverse_of or "")
@@ -202,8 +205,8 @@ def _stop_problems(step: StopJob, plan: Plan, change: Change) -> Iterator[str]:
             yield "it was started otherwise"
         return
     before = change.before or {}
-    for key, value in launcher_fields(launch).items():
-        if key in before and not same_value(before[key], value):
+    for key, value in launcher_values(launch).items():
+        if key in before and not is_shown(key, before[key], value):
             yield f"its {key} is not the one that is shown"
 
 
@@ -226,8 +229,8 @@ def recorded_problems(step: Own, plan: Plan, change: Change) -> Iterator[str]:
         if launch is None or entry.spec.get(STATE) != "running":
             yield "what it remembers can't be read"
         elif any(
-            key in shown and not same_value(shown[key], value)
-            for key, value in launcher_fields(launch).items()
+            key in shown and not is_shown(key, shown[key], value)
+            for key, value in launcher_values(launch).items()
         ):
             yield "it remembers another way to start it than the one that is shown"
         return

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from planner.diff.destination_jobs import DestinationJobs
 from planner.diff.differ import owned_by_address
-from planner.diff.scope import explicit
+from planner.diff.display import displayed
+from planner.diff.topic_values import REPLICATION, explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
@@ -114,8 +115,9 @@ def _topic_differences(
     match step:
         case CreateTopic(partitions=int(wanted)) | GrowPartitions(new=wanted) if live.partitions != wanted:
             yield f"has {live.partitions} partitions now, the plan gave it {wanted}"
-        case CreateTopic(replication=int(factor)) if live.replication_told != factor:
-            yield f"its replication is {live.replication_told} now, the plan gave it {factor}"
+        case CreateTopic(replication=int(factor)) if live.replication_factors != factor:
+            found = displayed(REPLICATION, live.replication_factors)
+            yield f"its replication is {found} now, the plan gave it {factor}"
         case Reassign() if any(
             set(now) != set(planned) for now, planned in zip(live.replicas, step.replicas, strict=False)
         ):  # partitions that were added since were not moved

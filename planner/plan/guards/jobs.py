@@ -8,7 +8,7 @@ from planner.model.change import SENSITIVE, Change
 from planner.model.desired import Desired, DesiredJob
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
-from runtime.contract.client.secret_words import secret_settings
+from runtime.contract.client.redaction import secret_settings
 
 
 def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:

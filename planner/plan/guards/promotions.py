@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from planner.diff.promoted import gone_patterns, new_patterns
+from planner.diff.flows import gone_patterns, new_patterns
 from planner.graph.messages import listed, nearest
 from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change

@@ -7,7 +7,7 @@ were removed, or if an object was protected after the plan was made.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from planner.diff.destination_jobs import DestinationJobs, destination_jobs
-from planner.diff.spec_fields import flow_fields, job_fields
+from planner.diff.spec_values import flow_values, job_values
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Value
 from planner.model.desired import Declared, DesiredTopic
@@ -17,7 +17,7 @@ from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import AlterConfigs, LaunchJob, Own, ReconfigureJob, Step, StopJob
 from planner.model.topology import ENDED, Policies
-from planner.plan.agreement.jobs import launch_of, same_value
+from planner.plan.agreement.jobs import is_shown, launch_of
 from planner.plan.guards.guards import max_deletes, ownership, pinned_ids, protection
 from planner.plan.guards.policies import unmet_requirements
 from planner.plan.steps.leaving import launch_that_runs
@@ -139,11 +139,11 @@ def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
         match step:
             case ReconfigureJob():
                 live = known_jobs.job(step.job)
-                state = job_fields(live.spec) if live is not None and live.spec is not None else None
+                state = job_values(live.spec) if live is not None and live.spec is not None else None
             case Own() if step.address.kind is Kind.FLOW:
                 name = step.address.name
                 known = known_jobs.flow(name, jobs.get(name, ""))
-                state = flow_fields(known[0]) if known is not None else None
+                state = flow_values(known[0]) if known is not None else None
             case _:
                 continue
         if state is not None and not _shows(change.before, state):
@@ -152,7 +152,7 @@ def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
 
 def _shows(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:
     """Returns whether the shown values are the present state."""
-    return all(key in shown and same_value(shown[key], value) for key, value in state.items())
+    return all(key in shown and is_shown(key, shown[key], value) for key, value in state.items())
 
 
 def _stale_at(address: Address, what: str) -> Diagnostic:

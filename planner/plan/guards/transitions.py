@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import destination_jobs, elsewhere, wanted_jobs
-from planner.diff.spec_fields import flow_fields, moved
+from planner.diff.spec_values import flow_values
 from planner.graph.routes import opposite_of
 from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change
@@ -132,6 +133,6 @@ def changes_of_silent_sources(
             held = next((one for one in (found[destination], *before) if one.flow_entry(flow.name)), None)
             known = (held or found[destination]).flow(flow.name, job.job.name)
             if address in unknown and known is not None:
-                fields = moved(flow_fields(known[0]), flow_fields(flow))
+                fields = changed_fields(flow_values(known[0]), flow_values(flow))
                 action = Action.REPLACE if held in before else Action.UPDATE
                 yield Change(address, action, "its source does not answer", fields)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import msgspec
 
 from planner.diff.destination_jobs import DestinationJobs, destination_jobs
+from planner.diff.jobs import with_files_of
 from planner.diff.record import flow_entry, job_entry
-from planner.diff.spec_fields import with_files_of
 from planner.model.address import Address, flow_address, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow, DesiredJob

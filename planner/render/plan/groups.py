@@ -48,7 +48,8 @@ def grouped(changes: Iterable[Change]) -> list[ChangeGroup]:
     for one in changes:
         # Destroyed objects are never grouped: each has its own data to lose.
         own = one.address if one.action in (Action.DELETE, Action.REPLACE) else None
-        key = (one.action, one.address.kind, one.address.cluster, one.reason, one.fields, one.notes, own)
+        fields = tuple(map(repr, one.fields))  # a value may be a mapping
+        key = (one.action, one.address.kind, one.address.cluster, one.reason, fields, one.notes, own)
         alike.setdefault(key, []).append(one)
     groups = [
         ChangeGroup(

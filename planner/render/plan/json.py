@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from planner.model.change import SENSITIVE, Action, Change
+from planner.diff.display import displayed, displayed_values
+from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic
 from planner.model.owned import CONFIG
 from planner.model.plan import Mode, Plan
@@ -69,7 +70,7 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
     tree: dict[str, Any] = plain(step)
     if change is None:
         return tree
-    hidden = {one.key for one in change.fields if one.sensitive}
+    hidden = {one.key.removeprefix(CONFIG) for one in change.fields if one.sensitive}
     for values, prefix in ((tree.get("set", {}), ""), (tree.get("entry", {}).get("spec", {}), CONFIG)):
         values.update({prefix + key: SENSITIVE for key in hidden if prefix + key in values})
     return {**tree, "reason": change.reason}
@@ -97,15 +98,25 @@ def _change(change: Change) -> dict[str, Any]:
         "name": address.name,
         "change": {
             "actions": list(ACTIONS[change.action]),
-            "before": plain(change.before),
-            "after": plain(change.after),
-            "fields": [asdict(one) for one in change.fields],
+            "before": _state(change.before),
+            "after": _state(change.after),
+            "fields": [_field(one, change.action) for one in change.fields],
         },
         "reason": change.reason,
         "adopted": change.adopted,
         "unchanged": change.unchanged,
         "notes": list(change.notes),
     }
+
+
+def _state(values: Mapping[str, object] | None) -> Any:
+    return None if values is None else plain(displayed_values(values))
+
+
+def _field(field: FieldChange, action: Action) -> dict[str, Any]:
+    """The field with its values as people read them; nothing stands for the old value of a new object."""
+    old = None if field.old is None and action is Action.CREATE else displayed(field.path, field.old)
+    return {**asdict(field), "old": plain(old), "new": plain(displayed(field.path, field.new))}
 
 
 def diagnostic_tree(one: Diagnostic) -> dict[str, Any]:

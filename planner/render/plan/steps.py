@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from planner.diff.display import displayed_values
 from planner.diff.record import recorded_flow
-from planner.diff.spec_fields import flow_fields, job_fields, launcher_fields
+from planner.diff.spec_values import flow_values, job_values, launcher_values
 from planner.diff.values import readable
 from planner.model.address import Kind
 from planner.model.change import SENSITIVE, Change
@@ -69,7 +70,7 @@ def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
             yield from _job(step.spec)
         case StopJob():
             launch = launch_of(step.launch)
-            yield NOT_READABLE if launch is None else _fields(launcher_fields(launch))
+            yield NOT_READABLE if launch is None else _fields(launcher_values(launch))
         case _:
             assert_never(step)
 
@@ -115,7 +116,7 @@ def _remembered(step: Own) -> Iterator[str]:
     entry = step.entry
     if step.address.kind is Kind.FLOW:
         flow = recorded_flow(entry)
-        yield NOT_READABLE if flow is None else _fields(flow_fields(flow))
+        yield NOT_READABLE if flow is None else _fields(flow_values(flow))
         return
     yield "protected" if entry.protect else ""
     yield "deleted when it leaves the topology" if entry.on_remove is OnRemove.DELETE else ""
@@ -127,12 +128,12 @@ def _job(text: str) -> Iterator[str]:
     except jobspec.BadJobSpec:
         yield NOT_READABLE
         return
-    yield _fields(job_fields(spec))
+    yield _fields(job_values(spec))
 
 
 def _fields(fields: Mapping[str, object]) -> str:
     return ", ".join(
         f"{key}={', '.join(value) if isinstance(value, tuple) else value}"
-        for key, value in fields.items()
+        for key, value in displayed_values(fields).items()
         if value not in ((), "")
     )

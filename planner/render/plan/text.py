@@ -70,7 +70,7 @@ def _heading(plan: Plan) -> str:
         case Mode.DRIFT:
             return f"{plan.topology}: what changed outside the topology since it was applied:"
         case Mode.DESTROY:
-            return f"{plan.topology}: everything that it owns leaves it:"
+            return f"{plan.topology}: to destroy it, repl will do this:"
         case Mode.ROLLBACK:
             return f"{plan.topology}: to take back what was applied, repl will do this:"
         case _:

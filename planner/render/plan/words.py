@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
+from planner.diff.display import displayed
 from planner.diff.values import readable
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.plan import Mode, Plan
@@ -150,22 +151,23 @@ def field_name(field: FieldChange) -> str:
 def value_text(field: FieldChange, value: Value) -> str:
     """Returns a readable value. None is the cluster's own value, which is named if it differs."""
     name = field_name(field)
-    if value is None:
+    shown = displayed(field.path, value)
+    if shown is None:
         if field.path[0] == "recorded":
             return "(not managed)"
         own = field.inherited
         says_more = own is not None and own not in (field.old, field.new)
         return f"(default {readable(name, own)})" if own is not None and says_more else "(default)"
-    if isinstance(value, tuple):
-        return ", ".join(value) or "(none)"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return readable(name, str(value)) or '""'
+    if isinstance(shown, list | tuple):
+        return ", ".join(map(str, shown)) or "(none)"
+    if isinstance(shown, bool):
+        return str(shown).lower()
+    return readable(name, str(shown)) or '""'
 
 
 def created_text(field: FieldChange) -> str:
     """Returns the value of a new object. The cluster chooses a value that is not declared."""
-    if field.new is None:
+    if displayed(field.path, field.new) is None:
         own = f": {field.inherited}" if field.inherited is not None else ""
         return f"({UNKNOWN_AFTER}{own})"
     return value_text(field, field.new)

@@ -31,7 +31,7 @@ _DONE = (
 def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Text]:
     """Yields what a replay will copy. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
-    wanted = replayable(seen)
+    wanted = seen.replayable
     if wanted:
         yield from table(_PLANNED, [_row(one, to) for one in wanted], width)
         yield Text("")
@@ -45,11 +45,6 @@ def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Te
         " the header __repl that tells where it came from.",
         style="bold",
     )
-
-
-def replayable(seen: SalvageView) -> list[SalvagedPartition]:
-    """Returns the partitions that can be replayed: with records, and read to the end."""
-    return [one for one in seen.partitions if one.records and not one.unread]
 
 
 def done(parts: Sequence[ReplayedPartition], width: int | None) -> Iterator[Text]:
@@ -85,7 +80,7 @@ def as_json(seen: SalvageView, to: str | None, parts: Sequence[ReplayedPartition
                 "into": to or one.destination_topic,
                 "lost": one.lost,
             }
-            for one in replayable(seen)
+            for one in seen.replayable
         ],
         "unread": [
             {"topic": one.topic, "partition": one.partition, "why": one.unread}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
+from planner.model.diagnostic import Diagnostic, warning
 from planner.model.topology import (
     API_VERSION,
     Cluster,
@@ -57,6 +58,18 @@ def secret_variable(cluster: str, key: str) -> str:
     """The environment variable that takes the place of a secret: DC1_SASL_PASSWORD."""
     text = "".join(sign if sign.isalnum() else "_" for sign in f"{cluster}_{key}".upper())
     return text if not text[0].isdigit() else f"_{text}"
+
+
+def secret_notes(cluster: Cluster) -> list[Diagnostic]:
+    """Returns a warning for each literal secret, with the variable that takes its place in the text."""
+    return [
+        warning(
+            f"{key} of {cluster.name} is a secret and not written out",
+            f"set the environment variable {secret_variable(cluster.name, key)}",
+        )
+        for key, value in cluster.client.items()
+        if isinstance(value, str) and looks_secret(key)
+    ]
 
 
 def _client_value(cluster: str, key: str, value: Setting) -> Value:

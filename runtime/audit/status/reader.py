@@ -14,12 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure, unanswered
-from runtime.audit.status.connection import ReconnectingCluster
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, StatusRequest, StatusSnapshot, TopicFacts
 from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
-from runtime.audit.status.ledger import StatusLedgerReader
-from runtime.audit.status.missing import MOST, first_missing
+from runtime.audit.status.sources import MOST, ReconnectingCluster, StatusLedgerReader, first_missing
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.views.status_view import StatusView

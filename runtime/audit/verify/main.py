@@ -39,7 +39,7 @@ from runtime.audit.verify.request import (  # noqa: E402
     encode_outcome,
     encode_request,
 )
-from runtime.audit.verify.result import results  # noqa: E402
+from runtime.audit.verify.results import results  # noqa: E402
 from runtime.audit.verify.task import decode_verified, encode_pieces, verify_pieces  # noqa: E402
 from runtime.audit.verify.verification_file import SavedVerification, VerificationFile, remaining  # noqa: E402
 from runtime.contract.views.verify_view import VerificationReport  # noqa: E402

@@ -17,7 +17,7 @@ from runtime.audit.ledger import (
     as_audit_failure,
     ledger_of,
 )
-from runtime.audit.verify.logs import PartitionLogs, logs_of, open_spec
+from runtime.audit.verify.partition_logs import PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.request import VerificationPiece, VerifyRequest
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs

@@ -11,15 +11,14 @@ import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
-from runtime.audit.verify.committed_reader import (
+from runtime.audit.verify.compare import ComparedRecord, RecordComparer
+from runtime.audit.verify.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
     RecordsExpired,
+    open_spec,
 )
-from runtime.audit.verify.compare import ComparedRecord, RecordComparer
-from runtime.audit.verify.logs import open_spec
-from runtime.audit.verify.origin import ProvenanceFilter
-from runtime.audit.verify.replayed import ReplayedRecord, ReplayedRecords, content_of
+from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, content_of
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs

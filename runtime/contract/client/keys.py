@@ -3,16 +3,21 @@
 The names are librdkafka's. A setting that is not listed is refused. That covers every setting that loads a
 library, an engine or a plugin, runs a command, writes a file, or belongs to the product itself. The planner
 checks a topology by this list, and so does every process that makes a client.
+
+Token endpoints must be https, unless the operator allows http.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+TOKEN_ENDPOINT_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - the name of a key
+ALLOW_INSECURE = "REPL_ALLOW_INSECURE_TOKEN_ENDPOINT"
 TOKEN_COMMAND_KEY = "repl.oauthbearer.token.command"  # noqa: S105 - the name of a key
 TOKEN_COMMAND_VARIABLE = "REPL_OAUTHBEARER_TOKEN_COMMAND"  # noqa: S105 - the name of a variable
-
 # These settings identify or authenticate a client: only their values may be references.
 CREDENTIALS = frozenset(
     {
@@ -87,6 +92,33 @@ _OTHERS = frozenset(
     }
 )
 ALLOWED = CREDENTIALS | LOCATIONS | _OTHERS
+_LIBRARY = "would load a library into the process, and a topology must not run code"
+_LEAVE_OUT = "leave it out"
+_OWN = "is set by the product itself"
+
+
+def token_endpoint_problem(url: str | None, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Returns what is wrong with the address and what to do, or None where secrets may be sent to it.
+
+    librdkafka sends the client's secret to http addresses without a warning: this check comes before it.
+    """
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        host, secret, _ = parts.hostname, parts.password or parts.username, parts.port
+    except ValueError:
+        return "is not an address", "write https://host/path"
+    if parts.scheme not in ("https", "http") or not host:
+        return "is not an https address", "write https://host/path"
+    if secret:
+        return "holds a user name or a password", "write them as sasl.oauthbearer.client.id and client.secret"
+    if parts.scheme == "http" and environ.get(ALLOW_INSECURE) != "1":
+        return (
+            "is not https, so the client's secret would travel in clear text",
+            f"use https; for a trial, set the environment variable {ALLOW_INSECURE}=1",
+        )
+    return None
 
 
 class SettingRefusal(NamedTuple):
@@ -96,8 +128,6 @@ class SettingRefusal(NamedTuple):
     way_out: str
 
 
-_LIBRARY = "would load a library into the process, and a topology must not run code"
-_LEAVE_OUT = "leave it out"
 _PEM = SettingRefusal(
     "is a key store, and keys are read as PEM",
     "use ssl.certificate.location and ssl.key.location (PEM files)",
@@ -109,7 +139,6 @@ _KERBEROS = SettingRefusal(
 _JAVA_STORE = SettingRefusal(
     "is not a setting of this client (librdkafka's names are used)", "use ssl.ca.location (a PEM file)"
 )
-_OWN = "is set by the product itself"
 _BOOTSTRAP = SettingRefusal("is not read here", "use bootstrap, beside client")
 _LOGS = SettingRefusal(
     "is for debugging librdkafka, whose log lines and statistics are not shown", _LEAVE_OUT

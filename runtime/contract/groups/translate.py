@@ -5,11 +5,11 @@ to g is decided and nothing at or after it was copied, the position behind the l
 result is pending. The result is never a wrong number.
 
 Where both sides write one topic (an identity merge), a source offset has no exact counterpart: the records
-below it came from several clusters, each with another position at the destination. Then the smallest position
-over the origins is taken: some records are read again, none is skipped.
+below it came from several clusters, each with another position at the destination. `origins_of` finds those
+clusters. Then the smallest position over the origins is taken: some records are read again, none is skipped.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -20,6 +20,57 @@ from runtime.contract.records.offset_map import (
     OffsetMap,
     UnmappedOffset,
 )
+from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
+
+NOT_COPIED = "the flow has not come that far"
+BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: timestamp may place it"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopicWriter:
+    """Describes a flow that writes a topic of our source cluster.
+
+    `flow` writes `topic` there. `destination_flow` copies the same records to our destination; it is None
+    where they come from there.
+    """
+
+    flow: str
+    topic: str
+    destination_flow: str | None
+
+
+def origins_of(router: Router, flow: str, topic: str) -> tuple[SourceTopicWriter, ...]:
+    """Returns the other flows into a topic of a flow's source: they make its offsets inexact.
+
+    A flow counts only if its records also end in the topic in which ours end; records that our flow passes on
+    are in its own map.
+    """
+    return tuple(_origins(router, router.ways[flow], topic))
+
+
+def _origins(router: Router, mine: CompiledRoute, topic: str) -> Iterator[SourceTopicWriter]:
+    source, destination = mine.route.source, mine.route.destination
+    name = mine.name_there(topic) or ""
+    for writer in _into(router, source, topic):
+        older = writer.topic_here(topic)
+        if older is None:
+            continue
+        if writer.route.source == destination:
+            # After a failback, the flow's own map contains the records that its opposite copied.
+            if older == name and mine.route.undoes is writer.route.undoes is None:
+                yield SourceTopicWriter(writer.route.flow, older, None)
+            continue
+        for other in _into(router, destination, name):
+            if other.route.source == writer.route.source and other.topic_here(name) == older:
+                yield SourceTopicWriter(writer.route.flow, older, other.route.flow)
+
+
+def _into(router: Router, cluster: str, topic: str) -> Iterator[CompiledRoute]:
+    """Yields the flows that write a topic of a cluster."""
+    for name, way in router.ways.items():
+        older = way.topic_here(topic) if way.route.destination == cluster else None
+        if older is not None and router.verdict(name, older) is RouteDecision.TAKEN:
+            yield way
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +102,6 @@ class UntranslatableOffset:
 
 
 Position = TranslatedOffset | PendingTranslation | UntranslatableOffset
-
-NOT_COPIED = "the flow has not come that far"
-BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: timestamp may place it"
 
 
 def position(offsets: OffsetMap, source: int, *, trimmed: bool = False) -> Position:

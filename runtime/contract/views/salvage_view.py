@@ -69,6 +69,11 @@ class SalvageView(msgspec.Struct, frozen=True, kw_only=True):
     def unread(self) -> bool:
         return any(one.unread for one in self.partitions)
 
+    @property
+    def replayable(self) -> list[SalvagedPartition]:
+        """Returns the partitions that were read to their end and hold records to replay."""
+        return [one for one in self.partitions if one.records and not one.unread]
+
 
 class ReplayedPartition(msgspec.Struct, frozen=True):
     """Reports the replay of one partition. `unread`: why it stopped early, after `records` records."""

@@ -22,8 +22,7 @@ from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter
 from runtime.driver.duties.group_sync_state import GroupSyncState
 from runtime.driver.flows.takeover import FlowContext
-from runtime.groups.sides import GroupOffsetSides, PlacedOffset
-from runtime.groups.translator import SEALING
+from runtime.groups.translation import SEALING, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset

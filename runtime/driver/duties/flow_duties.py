@@ -1,26 +1,186 @@
-"""This module starts the side duties of each flow, and restarts them with each version of the flow."""
+"""Runs the side duties of flows: heartbeats, commits at the origin (R9), source ends, and trimming of maps
+(R6).
+
+They start with each version of a flow. What fails is noted in the flow's status and retried; it never stops
+the flow.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
-from runtime.contract.records.job_status import FlowView, SlotReport
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.records import heartbeat, job_status
+from runtime.contract.records.heartbeat import Heartbeat
+from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
+from runtime.contract.spec import internal_topics, naming
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.duties.committed_offsets import CommittedOffsetsReader
-from runtime.driver.duties.group_sync import GroupSync
-from runtime.driver.duties.side_duties import SideDuties
+from runtime.driver.destination import ensure
+from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.slots.channel import post
 from runtime.driver.tasks import BackgroundTasks
-from runtime.driver.topics.source_ends import publish_source_ends
-from runtime.driver.topics.trimming import trim_periodically
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets, offset_commit
+from runtime.ledger.offset_maps import trim_map
+from runtime.ledger.records import InternalRecord
+from runtime.ledger.scan import READ_FAILURES
 from runtime.metrics.snapshot import GroupSnapshot
 
+_SOURCE_ENDS_EVERY_S = 5.0
+_SOURCE_ENDS_PURPOSE = "look"
+_TRIM_EVERY_S = 3_600.0
+_RETRY_S = 5.0
+_REFUSED_RETRY_S = 60.0
 # Groups of a paused flow are still synced over what was copied; groups of other flows are not.
 _SYNCED = ("active", "paused")
+
+
+async def publish_source_ends(flow: DriverFlow, notes: dict[str, str]) -> None:
+    """Reports the end offsets every five seconds.
+
+    A failure is noted in `notes` and retried. Raises DriverFenced.
+    """
+    while True:
+        try:
+            await _report_source_ends(flow)
+            notes.pop("source", None)
+        except (WireError, ClientSettingsError) as error:
+            notes["source"] = str(error)
+        await asyncio.sleep(_SOURCE_ENDS_EVERY_S)
+
+
+async def _report_source_ends(flow: DriverFlow) -> None:
+    """Reports the last stable offsets of the flow's topics, which slots report as well.
+
+    Raises WireError, DriverFenced.
+    """
+    shared = flow.shared
+    source = await shared.clusters.cluster(flow.spec.source)
+    topics_at_source = await shared.clusters.listing(flow.spec.source)
+    asked = {
+        TopicPartition(topic, partition): LATEST
+        for topic in flow.selected(topics_at_source)
+        for partition in topics_at_source[topic].partitions
+    }
+    if not asked:
+        return
+    at_ms = int(time.time() * 1000)
+    listed_offsets = await list_offsets(source, asked, Isolation.READ_COMMITTED)
+    topics: dict[str, dict[int, int]] = {}
+    for at, answer in listed_offsets.items():
+        if isinstance(answer, ListedOffset):
+            topics.setdefault(at.topic, {})[at.partition] = answer.offset
+    key = job_status.encode_key(EndsKey(shared.job, flow.name))
+    value = job_status.encode(SourceEnds(at_ms, topics))
+    await shared.leadership.ensure()
+    await post(shared.destination, naming.STATUS, [InternalRecord(key, value)], _SOURCE_ENDS_PURPOSE)
+
+
+async def trim_periodically(flow: str, shared: FlowContext, notes: dict[str, str]) -> None:
+    """Trims the offset map every hour.
+
+    A failure is noted in `notes` and retried an hour later. Raises DriverFenced.
+    """
+    while True:
+        await asyncio.sleep(_TRIM_EVERY_S)
+        try:
+            await shared.leadership.ensure()
+            await trim_map(shared.destination, shared.writer, flow)
+            notes.pop("offset map", None)
+        except (WireError, *READ_FAILURES) as error:
+            notes["offset map"] = f"it was not trimmed: {error}"
+
+
+class SideDuties:
+    """A SideDuties object runs the side duties of one flow.
+
+    What is denied or fails is noted in `notes` and retried; it never stops the flow.
+    """
+
+    def __init__(self, spec: JobSpec, flow: FlowSpec, clusters: DriverClusters) -> None:
+        self.notes: dict[str, str] = {}
+        self._spec = spec
+        self._flow = flow
+        self._clusters = clusters
+
+    async def heartbeats(self) -> None:
+        """Writes heartbeats at the declared interval, and creates their topic at the source if it is
+        missing.
+        """
+        every = self._flow.heartbeats_every_ms
+        if every is None:
+            return
+        ready = False
+        while True:
+            try:
+                if not ready:
+                    await ensure(self._clusters, self._flow.source, internal_topics.at_source(), self._spec)
+                    ready = True
+                await self._send_heartbeat()
+                self.notes.pop("heartbeats", None)
+            except (WireError, ClientSettingsError) as error:
+                self.notes["heartbeats"] = str(error)
+                ready = False
+                await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(every / 1000)
+
+    async def _send_heartbeat(self) -> None:
+        cluster = await self._clusters.cluster(self._flow.source)
+        name = self._flow.name
+        beat = Heartbeat(name, self._spec.job, cluster.cluster_id, int(time.time() * 1000))
+        record = InternalRecord(heartbeat.encode_key(name), heartbeat.encode(beat))
+        await post(cluster, naming.HEARTBEATS, [record], purpose="heartbeat")
+
+    async def origin_commits(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
+        """Commits the copied positions at the source as the flow's own group; they are never read back
+        (R9).
+        """
+        wanted = self._flow.origin_commits
+        if wanted is None:
+            return
+        committed: dict[TopicPartition, int] = {}
+        while True:
+            await asyncio.sleep(wanted.every_ms / 1000)
+            positions = positions_of(self._flow.name, reports())
+            news = {at: position for at, position in positions.items() if committed.get(at) != position}
+            try:
+                if news and await self._commit(wanted, news):
+                    committed |= news
+            except (WireError, ClientSettingsError) as error:
+                self.notes["origin commits"] = str(error)
+                await asyncio.sleep(_REFUSED_RETRY_S)
+
+    async def _commit(self, wanted: OriginCommitsSpec, news: dict[TopicPartition, int]) -> bool:
+        cluster = await self._clusters.cluster(self._flow.source)
+        errors = await offset_commit(cluster, wanted.group, news)
+        refused = next((code for code in errors.values() if code), None)
+        if refused is None:
+            self.notes.pop("origin commits", None)
+            return True
+        self.notes["origin commits"] = f"committing as {wanted.group} was refused: {refused.name}"
+        return False
+
+
+def positions_of(flow: str, reports: Iterable[SlotReport]) -> dict[TopicPartition, int]:
+    """Returns the newest reported position of each partition of the flow.
+
+    A partition that moved is also in the last report of its former slot; the newer report counts.
+    """
+    return {
+        TopicPartition(one.topic, one.partition): one.position
+        for report in sorted(reports, key=lambda report: report.status.at_ms)
+        for one in report.status.partitions
+        if one.flow == flow and one.position >= 0 and not naming.is_internal(one.topic)
+    }
 
 
 class FlowDuties:

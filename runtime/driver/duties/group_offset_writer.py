@@ -30,7 +30,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.duties.group_sync_state import GroupOffsetEntry, GroupSyncState
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
-from runtime.groups.sides import GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import GroupOffsetSides, PlacedOffset
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset

@@ -1,40 +1,114 @@
-"""This module syncs consumer groups: offsets committed at a flow's source are translated and committed at its
+"""Syncs consumer groups: offsets committed at a flow's source are translated and committed at its
 destination.
 
 One pass lists the groups and reads their offsets at the source. Then it refreshes the ledger, the offset maps
-and what was written before, and translates the offsets. `groups_write` commits the result.
+and what was written before, and translates the offsets. `group_offset_writer` commits the result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
 from runtime.contract.groups.translate import PendingTranslation
 from runtime.contract.records.checkpoint import CheckpointState as State
-from runtime.contract.spec import internal_topics
+from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.destination import ensure
-from runtime.driver.duties.committed_offsets import CommittedOffsetsReader
 from runtime.driver.duties.group_offset_writer import NOTE, GroupOffsetWriter
 from runtime.driver.duties.group_sync_state import DONE, GroupSyncCounts, GroupSyncState
-from runtime.driver.duties.groups_times import store_times
 from runtime.driver.flows.draining import DrainingTopics
 from runtime.driver.flows.takeover import FlowContext
-from runtime.driver.topics.discovery import selected_topics
-from runtime.groups.sides import GroupOffsetSides, PlacedOffset
+from runtime.driver.slots.channel import post
+from runtime.driver.topics.mirrors import selected_topics
+from runtime.groups.translation import GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.queries.groups import Committed, committed_by, list_groups
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.scan import READ_FAILURES
 from runtime.metrics.snapshot import GroupSnapshot
 
+Selects = Callable[[str], bool]
+_PURPOSE = "groups"
 _FULL_PASS_S = 300.0
 _TIMES_PER_PASS = 500  # each is a fetch at the source
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffsetsSnapshot:
+    """A CommittedOffsetsSnapshot holds the committed offsets of one read.
+
+    `failed` names what could not be read, and why.
+    """
+
+    cluster: KafkaCluster
+    read_at: float
+    offsets: Mapping[str, Committed] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+
+
+class CommittedOffsetsReader:
+    """A CommittedOffsetsReader reads the groups of all flows at one source.
+
+    Concurrent callers share one read.
+
+    Each read covers the groups of every flow that has called before and not left.
+    """
+
+    def __init__(self) -> None:
+        self._selects: dict[str, Selects] = {}
+        self._newest: CommittedOffsetsSnapshot | None = None
+        self._reading = asyncio.Lock()
+
+    def leave(self, flow: str, selects: Selects) -> None:
+        """Stops reading groups for the flow, unless a newer version of it has called since."""
+        if self._selects.get(flow) == selects:
+            del self._selects[flow]
+
+    async def read(
+        self, cluster: KafkaCluster, flow: str, selects: Selects, at_most_s: float
+    ) -> CommittedOffsetsSnapshot:
+        """Returns offsets of all groups that the flow selects, at most `at_most_s` seconds old.
+
+        Raises WireError.
+        """
+        async with self._reading:
+            newest = self._newest
+            if self._selects.get(flow) != selects:
+                self._selects[flow] = selects
+                newest = None
+            now_s = asyncio.get_running_loop().time()
+            if newest is None or newest.cluster is not cluster or now_s - newest.read_at > at_most_s:
+                newest = self._newest = await self._read(cluster, now_s)
+            return newest
+
+    async def _read(self, cluster: KafkaCluster, now_s: float) -> CommittedOffsetsSnapshot:
+        selects = list(self._selects.values())
+        listed = await list_groups(cluster)
+        names = [name for name in listed.groups if any(one(name) for one in selects)]
+        read = await committed_by(cluster, names)
+        failed = [f"{group}: {why}" for group, why in read.failed.items()]
+        failed += [f"broker {node}: {why}" for node, why in listed.missing.items()]
+        return CommittedOffsetsSnapshot(cluster, now_s, read.offsets, tuple(failed))
+
+
+async def store_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
+    """Writes the timestamps that are not stored yet. Raises WireError, DriverFenced."""
+    topic = (await shared.destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
+    unstored = times.unsaved_records(len(topic.partitions))
+    if not unstored:
+        return
+    await shared.leadership.ensure()
+    for partition, records in unstored.items():
+        await post(shared.destination, naming.TIMESTAMPS, records, _PURPOSE, partition)
+    times.mark_saved()
 
 
 class GroupSync:

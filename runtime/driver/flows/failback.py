@@ -1,5 +1,4 @@
-"""This module starts a failback: before it copies, the flow starts where its opposite ended, by the
-opposite's ledger.
+"""Starts a failback: before it copies, the flow starts where its opposite ended, by the opposite's ledger.
 
 First the opposite flow records as orphaned what its own source still holds. Then positions and maps are
 committed, and with the last of them the note that this is done. After a crash in between it is done again
@@ -39,7 +38,6 @@ from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.flows.orphans import orphan_before
 from runtime.driver.flows.takeover import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -48,11 +46,26 @@ from runtime.kafka.fetch.once import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from runtime.ledger.maps import OffsetMapReader
-from runtime.ledger.orphans import FlowNotEnded
+from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.orphans import FlowNotEnded, OrphanMarks, leave_orphans
+from runtime.slot import log
 
+FAILBACK = "failback"
 STRANGER = "written there while the flow had ended"
 _TRANSACTION_SIZE = 4 << 20
+
+
+async def orphan_before(flow: str, source: str, destination: str, shared: FlowContext) -> OrphanMarks:
+    """Records the uncopied records of `flow` as orphaned and returns the marks.
+
+    `flow` is the original flow, with its own source and destination; its ledger is at `destination`, where
+    the failback starts. Raises FlowNotEnded, WireError, after which the caller retries, and DriverFenced.
+    """
+    old_primary = await shared.clusters.cluster(source)
+    ledger_cluster = await shared.clusters.cluster(destination)
+    await shared.leadership.ensure()
+    return await leave_orphans(flow, old_primary, ledger_cluster, FAILBACK)
+
 
 Records = dict[LedgerKey, LedgerValue | None]
 
@@ -115,6 +128,7 @@ async def start_failback(
     }
     done[GenerationKey(spec.name)] = after_failback(mine, theirs.generation)
     await _commit(shared, spec.name, done)
+    log.info("failback_started", key=spec.name, flow=spec.name, opposite=opposite, partitions=len(known))
 
 
 async def begin_new_partitions(

@@ -20,12 +20,10 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.draining import DrainingTopics
 from runtime.driver.flows.failback import begin_new_partitions, start_failback
-from runtime.driver.flows.flow_start import commit_begun, group_by_start, initial_topics, selection
-from runtime.driver.flows.restart import restart
+from runtime.driver.flows.start import commit_begun, group_by_start, initial_topics, restart, selection
 from runtime.driver.flows.takeover import FlowContext, take_over
 from runtime.driver.slots.channel import pause
-from runtime.driver.topics.discovery import MirrorTopic, discover, selected_topics
-from runtime.driver.topics.mirrors import MirrorTopicManager
+from runtime.driver.topics.mirrors import MirrorTopic, MirrorTopicManager, discover, selected_topics
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError

@@ -9,18 +9,18 @@ from collections.abc import Callable, Collection, Iterable
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import FlowView
-from runtime.contract.records.ledger import GenerationKey, LedgerKey, LedgerValue, PartitionKey
+from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.flows.ending import ENDED, EndingFlow
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.promoting import PromotingFlow
+from runtime.driver.flows.promotion import ENDED, EndingFlow, PromotingFlow
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.log import log_driver_message
 from runtime.driver.slots.membership import Membership
 from runtime.driver.tasks import BackgroundTasks
 from runtime.ledger.scan import READ_FAILURES
 from runtime.ledger.transaction_writer import fence
+from runtime.slot import log
 
 _RELEASE_TIMEOUT_S = 60.0
 _POLL_S = 0.05
@@ -86,7 +86,9 @@ class FlowManager:
         flow = self.by_name.get(name)
         if flow is not None:
             asked = {PartitionKey(name, topic, partition) for topic, partition in partitions}
-            flow.accept_loss(asked.intersection(stopped))
+            accepted = asked.intersection(stopped)
+            log.info("loss_accepted", key=name, flow=name, partitions=len(accepted), decision="continue")
+            flow.accept_loss(accepted)
 
     async def stop_all(self) -> None:
         """Records in the ledger that every flow stopped, and fences its transactional ids.
@@ -101,6 +103,7 @@ class FlowManager:
         return _kind(flow)(flow, spec, router_of(spec), self._shared)
 
     def _start(self, flow: DriverFlow) -> None:
+        log.info("flow_started", key=flow.name, flow=flow.name, state=flow.spec.state)
         self.by_name[flow.name] = flow
         self._running[flow.name] = self._tasks.spawn(flow.run(), f"flow {flow.name}")
         self._began(flow)
@@ -119,6 +122,7 @@ class FlowManager:
         fenced afterwards.
         """
         flow = self.by_name[name]
+        log.info("flow_stopping", key=name, flow=name, partitions=len(flow.partitions))
         await self._stop_task(name)
         flow.partitions = {}
         self._shared.changed()
@@ -151,6 +155,9 @@ class FlowManager:
         if records:
             await shared.writer.commit(records)
             await fence(shared.destination, ids)
+        for key, record in records.items():
+            if isinstance(key, GenerationKey) and isinstance(record, Generation):
+                log.info("flow_stopped", key=key.flow, flow=key.flow, generation=record.number)
 
     async def _stop_task(self, name: str) -> None:
         task = self._running.pop(name, None)

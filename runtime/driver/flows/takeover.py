@@ -16,8 +16,7 @@ from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.assignment import transactional_ids
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, State
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.leadership import Leadership
-from runtime.driver.writer import DriverWriter
+from runtime.driver.leadership import DriverWriter, Leadership
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.transaction_writer import fence

@@ -17,10 +17,10 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, encode, transactional_ids
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import SparkSlotRunner
-from runtime.driver.jvm import JvmSilent
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import end_of, pause, post
 from runtime.driver.slots.membership import Membership
+from runtime.driver.spark_process import JvmSilent
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
@@ -124,6 +124,7 @@ class SlotSupervisor:
         ended = self._ended
         if ended is None:
             return
+        self._log("slot_stopping")
         try:
             await self._send(control.StopSlot(self._context.driver))
         except WireError as error:
@@ -153,6 +154,7 @@ class SlotSupervisor:
             if ended is None:
                 continue
             if self._stopping.is_set():
+                self._log("slot_stopped", how=ended.how, error=ended.why)
                 return
             failures = 0 if time.monotonic() - began > _HEALTHY_S else failures + 1
             self._last_end = f"{ended.how}: {ended.why}" if ended.why else ended.how

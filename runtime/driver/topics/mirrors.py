@@ -1,7 +1,7 @@
-"""This module keeps the mirror topics of one flow at the destination: created, grown, with the settings of
-their sources.
+"""Keeps the mirror topics of one flow at the destination: created, grown, with the settings of their sources.
 
-Each change first confirms the driver's leadership (R10).
+`discover` compares the topics of both sides; it is pure. `MirrorTopicManager` carries out the changes. Each
+change first confirms the driver's leadership (R10).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.contract.records.registry import mirror_entry, mirror_key
@@ -17,11 +17,11 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.mirror import MirrorRule, TopicSettings, supported
 from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.admin import TopicAdmin, TopicToCreate
-from runtime.driver.topics.discovery import MirrorTopic
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.ledger.records import InternalRecord
@@ -31,6 +31,81 @@ _LEADERS_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 _DEFAULT_LARGEST = 1_048_588
 _MAX_MESSAGE, _MIN_IN_SYNC = "max.message.bytes", "min.insync.replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorTopic:
+    """A MirrorTopic names a source topic and its topic at the destination."""
+
+    topic: str
+    destination_topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredTopics:
+    """A DiscoveredTopics is the result of a comparison.
+
+    `create` and `grow` must be done before `copy`. `notes` name the topics that are left out, with the
+    reason.
+    """
+
+    create: tuple[MirrorTopic, ...]
+    grow: tuple[MirrorTopic, ...]
+    copy: tuple[MirrorTopic, ...]
+    notes: tuple[str, ...]
+
+
+def discover(
+    taken: Mapping[str, str],
+    source: Mapping[str, int],
+    destination: Mapping[str, int],
+    copied: Collection[str],
+    *,
+    replace_lost: bool = False,
+) -> DiscoveredTopics:
+    """Returns the mirrors that a flow needs.
+
+    `taken` maps the flow's source topics to their names at the destination. `source` and `destination` map
+    topics to their partition counts. `copied` are the source topics that have progress in the ledger: their
+    mirror is not created again after it was deleted, unless data loss is accepted (R4).
+    """
+    owners: dict[str, str] = {}
+    create: list[MirrorTopic] = []
+    grow: list[MirrorTopic] = []
+    copy: list[MirrorTopic] = []
+    notes: list[str] = []
+    for topic in sorted(taken):
+        there = taken[topic]
+        owner = owners.setdefault(there, topic)
+        if owner != topic:
+            notes.append(f"{topic} is not copied: {owner} has the name {there} at the destination")
+            continue
+        mirror = MirrorTopic(topic, there, source[topic])
+        have = destination.get(there)
+        if have is None and topic in copied and not replace_lost:
+            notes.append(f"{there} is gone from the destination and is not made anew by itself")
+        elif have is None:
+            create.append(mirror)
+        elif have < mirror.partitions:
+            grow.append(mirror)
+        copy.append(mirror)
+    return DiscoveredTopics(tuple(create), tuple(grow), tuple(copy), tuple(notes))
+
+
+def selected_topics(
+    flow: FlowSpec, router: Router, topics: Iterable[str], draining: Collection[str] = ()
+) -> dict[str, str]:
+    """Returns the topics that the flow copies now; a topic that is promoted on its own is left out once it
+    is drained.
+    """
+    promoted = NamePatterns(flow.promoted)
+    found = {}
+    for topic in topics:
+        there = router.name_there(flow.name, topic)
+        if there is not None and (topic in draining or not promoted.match(topic)):
+            found[topic] = there
+    return found
 
 
 @dataclass(frozen=True, slots=True)

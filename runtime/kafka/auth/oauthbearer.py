@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from runtime.contract.client.token_endpoint import token_endpoint_problem
+from runtime.contract.client.keys import token_endpoint_problem
 from runtime.contract.client.values import Tls, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import Exchange, LoginError, quoted
 from runtime.kafka.auth.tls import tls_context

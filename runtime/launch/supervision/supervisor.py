@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -33,12 +34,33 @@ from runtime.launch.processes import ProcessIdentity
 from runtime.launch.sources import package
 from runtime.launch.supervision import watchman
 from runtime.launch.supervision.application import SparkProcess, marked, new_mark
-from runtime.launch.supervision.backoff import Backoff
 
+FIRST_S = 0.2
+LONGEST_S = 60.0
+STEADY_S = 60.0  # a run this long resets the count of failures
 _POLL_S = 0.1  # while the start or the end of the driver is awaited
 _IDLE_POLL_S = 5.0
 SETTLED_S = 1.5  # a driver that has run so long is up
 _FINAL = {int(code): code.name.lower().replace("_", " ") for code in JobExit if code.final}
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A Backoff counts failures.
+
+    After a steady run the first restart is immediate, because it may have been a kill.
+    """
+
+    failures: int = 0
+
+    def failed(self, lived_s: float) -> Backoff:
+        """Returns the backoff after one more failure."""
+        return Backoff(1 if lived_s >= STEADY_S else self.failures + 1)
+
+    @property
+    def delay_s(self) -> float:
+        """The pause before the next start, in seconds."""
+        return min(FIRST_S * 3.0 ** max(self.failures - 1, 0), LONGEST_S) if self.failures else 0.0
 
 
 class Supervisor:

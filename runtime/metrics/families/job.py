@@ -10,8 +10,7 @@ from prometheus_client import Metric
 
 from runtime.contract.records.job_status import JobState, SlotState
 from runtime.metrics.families.family import MetricFamily
-from runtime.metrics.readiness import HEARTBEAT_OLD_S, heartbeat_age_s
-from runtime.metrics.snapshot import JobSnapshot
+from runtime.metrics.snapshot import HEARTBEAT_OLD_S, JobSnapshot, heartbeat_age_s
 
 UP = MetricFamily("repl_job_up", "gauge", (), "1 while the job runs and its heartbeat is fresh.")
 INFO = MetricFamily(

@@ -10,21 +10,23 @@ import signal
 import sys
 from pathlib import Path
 
-from planner.cli.app import show
-from planner.cli.apply_view import ApplyView
-from planner.cli.applying import ApplySession, carry_out
-from planner.cli.endpoints import endpoints_of
-from planner.cli.looking import PlanRecheck
-from planner.cli.pipeline import apply_plan, see
-from planner.cli.validate import checked
+from planner.cli.output import show
+from planner.cli.view import TerminalView, interruptible
 from planner.model.diagnostic import Failure
 from planner.model.outcome import StepsEnded
 from planner.state import planfile
+from planner.workflows.applying.apply import ApplyResult
+from planner.workflows.applying.recheck import PlanRecheck
+from planner.workflows.applying.session import ApplySession, carry_out
+from planner.workflows.clusters import endpoints_of
+from planner.workflows.interaction import ProgressEvent
+from planner.workflows.planning.plans import apply_plan, see
+from planner.workflows.topology import checked
 
 TIMEOUT_MS = 10_000
 
 
-class Signalling(ApplyView):
+class Signalling(TerminalView):
     """Sends the signal in the very moment between that step's end and the next one's beginning."""
 
     def __init__(self, number: signal.Signals | None, after: str) -> None:
@@ -33,8 +35,10 @@ class Signalling(ApplyView):
         self._after = after
         self._count = 0
 
-    def ended(self, event: StepsEnded) -> None:
-        super().ended(event)
+    def __call__(self, event: ProgressEvent) -> None:
+        super().__call__(event)
+        if not isinstance(event, StepsEnded):
+            return
         self._count += len(event.outcomes)
         if self._number is None or not self._due(event):
             return
@@ -51,17 +55,20 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
     known = planfile.is_plan_file(path)
     plan = planfile.read(path) if known else apply_plan(see(checked(path, ()).topology, TIMEOUT_MS))
     endpoints = endpoints_of(plan.connections.values())
-    applying = ApplySession(
+    view = Signalling(number, after)
+    session = ApplySession(
         endpoints=endpoints,
-        look=PlanRecheck(endpoints, TIMEOUT_MS),
+        recheck=PlanRecheck(endpoints, TIMEOUT_MS),
         lock_timeout_ms=60_000,
-        view=Signalling(number, after),
-        finish_with=f"repl apply {path}",
+        progress=view,
+        interrupts=interruptible,
         folder=path.parent,
         lease_ttl_ms=lease_ms,
     )
     try:
-        return carry_out(plan, applying)
+        ended = carry_out(plan, session)
+        view(ended)
+        return int(ApplyResult(plan, ended.summary, ended.apply_id, ended.waits).exit_code)
     except Failure as failure:
         show(failure.diagnostics)
         return int(failure.exit_code)

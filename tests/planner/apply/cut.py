@@ -12,8 +12,6 @@ import psutil
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from planner.cli.pipeline import apply_plan, see
-from planner.cli.validate import checked
 from planner.kafka import topic_id_text
 from planner.model.outcome import ApplyRecord
 from planner.model.owned import RegistryEntry
@@ -21,6 +19,8 @@ from planner.model.plan import Plan
 from planner.state.history import read_history
 from planner.state.planfile import step_of
 from planner.state.registry import read_registry
+from planner.workflows.planning.plans import apply_plan, see
+from planner.workflows.topology import checked
 from runtime.lab.lab import Lab
 from tests.commands import environment
 from tests.endpoints import endpoint

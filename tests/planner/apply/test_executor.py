@@ -1,6 +1,7 @@
 """An exception that no handler expects fails its own steps, keeps its traceback, and stops nothing else."""
 
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,12 +10,12 @@ import pytest
 from planner.apply.context import ApplyContext
 from planner.apply.executor import Interruption, execute
 from planner.apply.retry import RequestGuard
-from planner.cli.unexpected import reporting
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Address, topic_address
 from planner.model.outcome import ApplySummary, Event, Result, StepsEnded
 from planner.model.owned import RegistryEntry
 from planner.model.step import Disown, Own
+from planner.workflows.tracebacks import traceback_reporter
 
 
 class BrokenRegistry:
@@ -38,7 +39,8 @@ def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
         ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), RequestGuard(lambda: None), "", lambda: 0
     )
     events: list[Event] = []
-    summary = execute(STEPS, {"dc1": context}, events.append, Interruption(), reporting(folder, "apply1"))
+    report = traceback_reporter(folder, "apply1", lambda text: print(text, file=sys.stderr))
+    summary = execute(STEPS, {"dc1": context}, events.append, Interruption(), report)
     return summary, events
 
 

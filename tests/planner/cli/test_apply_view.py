@@ -5,16 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cli.apply_view import ApplyView
+from planner.cli.view import TerminalView
 from planner.model.outcome import DONE, NOTHING_DONE, ApplySummary, StepOutcome
 from planner.model.plan import Plan
+from planner.workflows.interaction import ApplyEnded
 from tests.planner.render.scenes import everything, nothing
+
+
+@pytest.fixture(autouse=True)
+def command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["repl", "apply", "shop.yaml"])
 
 
 def ended(
     plan: Plan, capsys: pytest.CaptureFixture[str], summary: ApplySummary, *, as_json: bool = False
 ) -> str:
-    ApplyView(as_json=as_json).closing(plan, summary, None, "repl apply shop.yaml")
+    TerminalView(as_json=as_json)(ApplyEnded(plan, summary))
     return capsys.readouterr().out.strip()
 
 

@@ -11,10 +11,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from planner.cli.app import run
-from planner.cli.pipeline import see
-from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import FlowState, Topology
+from planner.workflows.planning.plans import see
+from planner.workflows.topology import checked
 from runtime.contract.spec.route import BROKER_TOPICS
 from runtime.lab.lab import Lab
 from tests.bdd.running import WITHIN_S, eventually

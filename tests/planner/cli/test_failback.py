@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.failback_edit import with_ways_home
 from planner.config import load
 from planner.graph.failback import pending_failbacks
 from planner.model.diagnostic import ExitCode
+from planner.workflows.flows.failback_edit import with_failback_flows
 from tests.planner.cli.shop import HEAD, refused, shop
 
 ACTIVE = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"
@@ -43,13 +43,13 @@ def test_its_name_is_another_flows(tmp_path: Path) -> None:
     topology = load(shop(tmp_path, GONE + TAKEN), ())
 
     with pytest.raises(Exception, match="would be gone-back, and another flow has that name"):
-        with_ways_home(topology, pending_failbacks(topology, "dc1"))
+        with_failback_flows(topology, pending_failbacks(topology, "dc1"))
 
 
 def test_the_way_home_of_a_second_failback_is_the_one_that_is_there(tmp_path: Path) -> None:
     file = shop(tmp_path, GONE + HOME.replace("failed_over", "promoted"))
     topology = load(file, ())
 
-    after = with_ways_home(topology, pending_failbacks(topology, "dc1"))
+    after = with_failback_flows(topology, pending_failbacks(topology, "dc1"))
 
     assert after == {file: HEAD + GONE + HOME.replace("failed_over", "active")}

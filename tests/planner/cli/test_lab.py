@@ -3,14 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from planner.cli.app import root
-from planner.cli.lab_choices import specs
 from planner.cli.lab_view import show
+from planner.workflows.lab import LabChoices, specs
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
@@ -18,14 +17,7 @@ from runtime.lab.spec import LabClusterSpec, Security
 from runtime.lab.status import BrokerStatus, ClusterStatus, LabState, LabStatus
 from tests.records import create_topic
 
-NOTHING: dict[str, Any] = {
-    "clusters": None,
-    "brokers": None,
-    "security": None,
-    "ports": "fixed",
-    "settings": (),
-    "users": (),
-}
+NOTHING = LabChoices()
 
 
 def existing(*wanted: LabClusterSpec) -> dict[str, LabKafkaCluster]:
@@ -33,27 +25,27 @@ def existing(*wanted: LabClusterSpec) -> dict[str, LabKafkaCluster]:
 
 
 def test_a_new_lab_is_dc1_and_dc2_on_their_ports() -> None:
-    assert specs({}, **NOTHING) == [LabClusterSpec("dc1", port=19092), LabClusterSpec("dc2", port=29092)]
+    assert specs({}, NOTHING) == [LabClusterSpec("dc1", port=19092), LabClusterSpec("dc2", port=29092)]
 
 
 def test_free_ports_are_left_to_the_lab() -> None:
-    assert [one.port for one in specs({}, **NOTHING | {"ports": "auto"})] == [None, None]
+    assert [one.port for one in specs({}, LabChoices(ports="auto"))] == [None, None]
 
 
 def test_an_existing_lab_is_taken_as_it_is() -> None:
     kept = LabClusterSpec("x", brokers=3, security=Security.TLS, port=29092)
-    assert specs(existing(kept), **NOTHING) == [kept]
+    assert specs(existing(kept), NOTHING) == [kept]
 
 
 def test_a_further_cluster_gets_the_next_free_ports() -> None:
     kept = LabClusterSpec("dc1", port=19092)
-    _, new = specs(existing(kept), **NOTHING | {"clusters": "dc1,dc9"})
+    _, new = specs(existing(kept), LabChoices(clusters="dc1,dc9"))
     assert new == LabClusterSpec("dc9", port=29092)
 
 
 def test_properties_for_all_and_for_one() -> None:
-    chosen = NOTHING | {"settings": ("a.b=1", "dc2:a.b=2", "dc2:c=x=y")}
-    assert [one.properties for one in specs({}, **chosen)] == [{"a.b": "1"}, {"a.b": "2", "c": "x=y"}]
+    chosen = LabChoices(settings=("a.b=1", "dc2:a.b=2", "dc2:c=x=y"))
+    assert [one.properties for one in specs({}, chosen)] == [{"a.b": "1"}, {"a.b": "2", "c": "x=y"}]
 
 
 @pytest.mark.parametrize(
@@ -66,17 +58,17 @@ def test_properties_for_all_and_for_one() -> None:
     ],
 )
 def test_versions_for_all_and_for_each(flag: str | None, versions: list[str]) -> None:
-    assert [one.version for one in specs({}, **NOTHING | {"version": flag})] == versions
+    assert [one.version for one in specs({}, LabChoices(version=flag))] == versions
 
 
 def test_a_version_for_another_cluster_is_refused() -> None:
     with pytest.raises(LabError, match=r"--version dc3=2\.8\.2 names none of these clusters"):
-        specs({}, **NOTHING | {"version": "dc3=2.8.2"})
+        specs({}, LabChoices(version="dc3=2.8.2"))
 
 
 def test_flags_reach_every_cluster() -> None:
-    chosen = NOTHING | {"brokers": 3, "security": "sasl", "users": ("eve", "eve")}
-    assert {(one.brokers, one.security, one.users) for one in specs({}, **chosen)} == {
+    chosen = LabChoices(brokers=3, security="sasl", users=("eve", "eve"))
+    assert {(one.brokers, one.security, one.users) for one in specs({}, chosen)} == {
         (3, Security.SASL, ("eve",))
     }
 
@@ -84,7 +76,7 @@ def test_flags_reach_every_cluster() -> None:
 @pytest.mark.parametrize("settings", [("novalue",), ("=1",), ("dc9:a=1",)])
 def test_settings_that_make_no_sense(settings: tuple[str, ...]) -> None:
     with pytest.raises(LabError, match="--set"):
-        specs({}, **NOTHING | {"settings": settings})
+        specs({}, LabChoices(settings=settings))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.cli.read import StartParam
-from planner.cli.status_watch import FlowHistories
+from planner.cli.status import FlowHistories
 from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
 from runtime.audit.status.join import join
 from tests.commands import repl

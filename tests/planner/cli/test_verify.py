@@ -3,7 +3,8 @@
 import click
 import pytest
 
-from planner.cli.verify import OffsetBounds, PatternParam, PercentParam, RangeParam, RateParam
+from planner.cli.options import PatternParam
+from planner.cli.verify import OffsetBounds, PercentParam, RangeParam, RateParam
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from planner.model.topology import (
     Cluster,
     Flow,
     FlowState,
+    Groups,
     Job,
     SecretRef,
     Selection,
@@ -28,6 +29,7 @@ from planner.model.topology import (
 from planner.plan import make_plan
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.rename import Match, Table
 from tests.fakes.simulated import running, simulate
 from tests.fakes.states import SHOP, cluster, flow, live, observed, topology
 
@@ -120,7 +122,7 @@ def test_an_edited_flow_is_told_without_a_restart() -> None:
         "flow.payments": Action.NO_OP,
         "job.dc2": Action.UPDATE,
     }
-    assert moved(found["flow.orders"]) == {"rate_limit": ("not set", "50MB/s")}
+    assert moved(found["flow.orders"]) == {"rate_limit": (None, 50_000_000)}
     assert found["job.dc2"].reason == "reconfigured without a restart: flow.orders"
 
 
@@ -172,8 +174,8 @@ def test_a_pause() -> None:
     ("job", "what"),
     [
         (Job("dc2", memory="2g"), {"memory": ("1g", "2g")}),
-        (Job("dc2", slots=3), {"slots": ("auto", 3)}),
-        (Job("dc2", conf={"spark.x": "y"}), {"conf": ((), ("spark.x=y",))}),
+        (Job("dc2", slots=3), {"slots": (None, 3)}),
+        (Job("dc2", conf={"spark.x": "y"}), {"conf": ({}, {"spark.x": "y"})}),
         (Job("dc2", master="local[4]"), {"master": ("local[2]", "local[4]")}),
     ],
 )
@@ -209,12 +211,12 @@ def secret(cluster: Cluster, variable: str) -> Cluster:
         (
             (secret(DC1, "A"), secret(DC2, "B")),
             (secret(DC1, "B"), secret(DC2, "B")),
-            {"clusters.dc1.client.sasl.password": ("{env: A}", "{env: B}")},
+            {"clusters.dc1.client.sasl.password": ({"env": "A"}, {"env": "B"})},
         ),
         (
             (DC1, DC2),
             (replace(DC1, client={"sasl.username": "other"}), DC2),
-            {"clusters.dc1.client.sasl.username": ("not set", "other")},
+            {"clusters.dc1.client.sasl.username": (None, "other")},
         ),
         (
             (DC1, DC2),
@@ -224,7 +226,7 @@ def secret(cluster: Cluster, variable: str) -> Cluster:
         (
             (DC1, DC2),
             (DC1, replace(DC2, client={"sasl.username": "other"})),
-            {"clusters.dc2.client.sasl.username": ("not set", "other")},
+            {"clusters.dc2.client.sasl.username": (None, "other")},
         ),
     ],
     ids=["source", "reference", "client key", "destination", "client key there"],
@@ -246,7 +248,7 @@ def test_a_flow_from_a_cluster_that_the_job_does_not_know_needs_a_new_start() ->
     found = changes(topology(ORDERS, third, clusters=clusters), applied(topology(ORDERS)))["job.dc2"]
     assert found.action is Action.REPLACE
     assert found.reason == "will be restarted: clusters.dc3: a running job can't take that over"
-    assert moved(found)["clusters.dc3.bootstrap"] == ("not set", "dc3:9092")
+    assert moved(found)["clusters.dc3.bootstrap"] == (None, "dc3:9092")
 
     both = topology(ORDERS, third, clusters=clusters)
     leaves = changes(topology(ORDERS, clusters=clusters), applied(both))["job.dc2"]
@@ -264,8 +266,11 @@ def test_a_flow_between_clusters_that_the_job_knows_joins_without_a_restart() ->
 @pytest.mark.parametrize(
     ("job", "what"),
     [
-        (Job("dc2", metrics_port=None), {"metrics": ("127.0.0.1:9404", "off")}),
-        (Job("dc2", metrics_host="::", metrics_port=9), {"metrics": ("127.0.0.1:9404", ":::9")}),
+        (Job("dc2", metrics_port=None), {"metrics": ({"host": "127.0.0.1", "port": 9404}, None)}),
+        (
+            Job("dc2", metrics_host="::", metrics_port=9),
+            {"metrics": ({"host": "127.0.0.1", "port": 9404}, {"host": "::", "port": 9})},
+        ),
         (Job("dc2", metrics_partitions=0), {"metrics.partitions": (2000, 0)}),
     ],
 )
@@ -289,6 +294,14 @@ def test_a_flow_that_leaves_says_what_it_leaves_behind() -> None:
         "if it comes back it resumes from its ledger: nothing is lost or copied twice",
     )
     assert found["job.dc2"].action is Action.UPDATE
+
+
+def test_a_flow_that_ended_and_leaves_has_nothing_left_to_copy() -> None:
+    ended = topology(replace(ORDERS, state=FlowState.PROMOTED), PAYMENTS)
+
+    found = changes(topology(PAYMENTS), applied(ended))
+
+    assert found["flow.orders"].notes == ("it ended before: promoted",)
 
 
 def test_the_last_flow_takes_its_job_along() -> None:
@@ -323,7 +336,7 @@ def test_starting_over_says_what_comes_twice() -> None:
 
     found = changes(shop, applied(topology(ORDERS)))["flow.orders"]
 
-    assert moved(found) == {"restart_from": ("not set", "earliest")}
+    assert moved(found) == {"restart_from": (None, "earliest")}
     assert ["a second time" in note for note in found.notes] == [True]
 
 
@@ -332,7 +345,7 @@ def test_starting_over_by_offsets_says_that_the_others_stay() -> None:
 
     found = changes(shop, applied(topology(ORDERS)))["flow.orders"]
 
-    assert moved(found) == {"restart_from": ("not set", "a:0:42")}
+    assert moved(found) == {"restart_from": (None, {"offsets": {"a": {"0": 42}}})}
     assert found.notes[1] == "partitions that restart_from does not name stay where they are"
 
 
@@ -457,3 +470,37 @@ def test_a_job_of_an_older_release_names_its_files_without_the_mark() -> None:
     changed = diff(expand(shop, found, folder), found, shop)
 
     assert {one.action for one in changed if one.address.kind is Kind.JOB} == {Action.NO_OP}
+
+
+def test_the_order_of_patterns_in_the_file_changes_nothing() -> None:
+    several = replace(
+        ORDERS,
+        topics=Selection(("a", "b"), ("c", "d")),
+        promoted=("x", "y"),
+        groups=Groups(Selection(("g", "h"))),
+    )
+    turned = replace(
+        ORDERS,
+        topics=Selection(("b", "a"), ("d", "c")),
+        promoted=("y", "x"),
+        groups=Groups(Selection(("h", "g"))),
+    )
+
+    assert actions(topology(turned), applied(topology(several))) == {
+        "flow.orders": Action.NO_OP,
+        "job.dc2": Action.NO_OP,
+    }
+
+
+def test_a_rename_by_regex_is_not_the_table_that_reads_like_it() -> None:
+    """Both are shown as `orders -> sales`."""
+    regex, table = (
+        replace(ORDERS, rename=Match("orders", "sales")),
+        replace(ORDERS, rename=Table((("orders", "sales"),))),
+    )
+
+    found = changes(topology(table), applied(topology(regex)))["flow.orders"]
+
+    assert moved(found) == {
+        "rename": ({"match": "orders", "to": "sales"}, {"table": {"orders": "sales"}}),
+    }

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff
+from planner.diff.display import displayed
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.observed import ConfigValue, ObservedCluster
 from planner.model.topology import OnRemove
@@ -241,7 +242,7 @@ def test_a_sensitive_value_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factors", "told"),
+    ("factors", "shown"),
     [
         ((3, 3, 1), "3, and 1 for partition 2"),
         ((1, 3, 3), "3, and 1 for partition 0"),
@@ -249,13 +250,14 @@ def test_a_sensitive_value_is_never_shown() -> None:
         ((2, 1, 3, 3), "3, and 1 for partition 1, and 2 for partition 0"),
     ],
 )
-def test_a_topic_whose_partitions_differ_is_shown_as_it_is(factors: tuple[int, ...], told: str) -> None:
+def test_a_topic_whose_partitions_differ_is_shown_as_it_is(factors: tuple[int, ...], shown: str) -> None:
     want = wanted("orders", len(factors), 3)
     change = only(want, cluster(uneven("orders", *factors), owned=[owned(want)]))
 
-    assert moves(change) == [("replication", told, 3, "changed outside the topology")]
+    assert moves(change) == [("replication", factors, 3, "changed outside the topology")]
     assert change.before is not None
-    assert change.before["replication"] == told
+    assert change.before["replication"] == factors
+    assert displayed(("replication",), factors) == shown
 
 
 def test_a_replication_that_is_not_declared_is_not_compared() -> None:

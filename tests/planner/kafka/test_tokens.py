@@ -11,7 +11,7 @@ import pytest
 
 from planner.kafka.connections.failure import Refused
 from planner.kafka.tokens import token_of
-from runtime.contract.client.token_endpoint import ALLOW_INSECURE
+from runtime.contract.client.keys import ALLOW_INSECURE
 from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
 
 PYTHON = f"'{sys.executable}' -c"

@@ -223,3 +223,15 @@ def test_what_a_job_was_told_is_not_taken_back() -> None:
 
     assert back.changes == ()
     assert "reconfigure job.dc2 is not undone" in back.diagnostics[0].summary
+
+
+def test_partitions_with_different_replication_go_back_each_to_its_own() -> None:
+    raised = Reassign("reassign", A, "dc1", "a", ((1, 2), (1, 2)), ((1, 2), (1,)))
+
+    result = undo(world(topic(replicas=((1, 2), (1, 2)))), raised)
+
+    [back] = result.steps
+    [change] = result.changes
+    assert isinstance(back, Reassign)
+    assert back.replicas == ((1, 2), (1,))
+    assert [(one.path, one.old, one.new) for one in change.fields] == [(("replication",), 2, (2, 1))]

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from planner.cli.apply_view import ApplyView
-from planner.cli.waiting import waiting, waits_of
+from planner.cli.view import TerminalView
 from planner.model.diagnostic import Failure, Severity, error
-from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import WAITS, PlannedFlow
 from planner.model.topology import Cluster
 from planner.plan import with_diagnostics
 from planner.plan.consequences import warnings_of
 from planner.render.plan.words import summary_line
+from planner.workflows.interaction import ApplyEnded, DiagnosticCollector, silent
+from planner.workflows.planning.waiting import waiting, waits_of
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.status import PartitionState as S
@@ -65,19 +65,18 @@ def test_what_is_gone_at_the_source_is_decided() -> None:
     assert list(waits_of(status)) == []
 
 
-def test_a_status_topic_that_cannot_be_read_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreadable(endpoint: object) -> None:
         raise Failure(error("__repl.status at dc2 cannot be used: no right"))
 
-    monkeypatch.setattr("planner.cli.waiting.read_specs", unreadable)
+    monkeypatch.setattr("planner.workflows.planning.waiting.read_specs", unreadable)
     flow = PlannedFlow("one", "dc1", "dc2", "active", "dc2")
     reached = {name: Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")}
 
-    assert waiting(replace(nothing(), flows=(flow,), connections=reached), 1) == ()
-    said = capsys.readouterr().err
-    assert "it is not known whether a partition at dc2 waits for a decision" in said
+    found = DiagnosticCollector(silent)
+    assert waiting(replace(nothing(), flows=(flow,), connections=reached), 1, progress=found) == ()
+    (one,) = found.found
+    assert "it is not known whether a partition at dc2 waits for a decision" in one.summary
 
 
 def test_a_plan_warns_once_for_a_flow_and_state() -> None:
@@ -99,7 +98,7 @@ def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
 ) -> None:
     plan = replace(nothing(), unknown={})
 
-    ApplyView(as_json=False).closing(plan, NOTHING_DONE, None, "repl apply", [waits(0), waits(1)])
+    TerminalView(as_json=False)(ApplyEnded(plan, waits=(waits(0), waits(1))))
 
     assert [one.strip() for one in capsys.readouterr().out.strip().splitlines()] == [
         "Apply not complete.",
@@ -113,9 +112,7 @@ def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
 
 
 def test_programs_are_told_what_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    ApplyView(as_json=True).closing(
-        replace(nothing(), unknown={}), NOTHING_DONE, None, "repl apply", [waits()]
-    )
+    TerminalView(as_json=True)(ApplyEnded(replace(nothing(), unknown={}), waits=(waits(),)))
 
     told = json.loads(capsys.readouterr().out)
     assert told["complete"] is False

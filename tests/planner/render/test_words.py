@@ -64,7 +64,7 @@ def test_the_summary(plan, line) -> None:
 @pytest.mark.parametrize(
     ("mode", "heading"),
     [
-        (Mode.DESTROY, "shop: everything that it owns leaves it:"),
+        (Mode.DESTROY, "shop: to destroy it, repl will do this:"),
         (Mode.ROLLBACK, "shop: to take back what was applied, repl will do this:"),
     ],
 )

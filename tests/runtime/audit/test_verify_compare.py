@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.audit.verify.compare import ComparedRecord, RecordComparer, RecordContent, condensed
-from runtime.audit.verify.differences import differences_of
+from runtime.audit.verify.results import differences_of
 from runtime.contract.views.verify_view import Difference
 
 

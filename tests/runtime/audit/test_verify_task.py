@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.audit.read.records_fetch import FetchedRecord
-from runtime.audit.verify.origin import ProvenanceFilter
-from runtime.audit.verify.replayed import ReplayedRecords
+from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator
 from runtime.contract.records.offset_map import Run, encode_runs

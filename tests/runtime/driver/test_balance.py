@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.driver.slots.balance import MIN_WEIGHT, TOLERANCE, balance
+from runtime.driver.slots.membership import MIN_WEIGHT, TOLERANCE, balance
 
 weights = st.dictionaries(st.integers(0, 60), st.floats(0, 1e8), max_size=40)
 slots = st.integers(1, 6).map(range)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, Latest, SelectionSpec, TableRule
-from runtime.driver.flows.flow_start import group_by_start, initial_topics, selection
+from runtime.driver.flows.start import group_by_start, initial_topics, selection
 
 FLOW = FlowSpec(
     name="main", source="dc1", destination="dc2", topics=SelectionSpec(include=["a.*"]), start=Latest()

@@ -22,10 +22,9 @@ from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
 from runtime.contract.views.groups_view import GroupOffsetsView
-from runtime.driver.duties.committed_offsets import CommittedOffsetsReader, CommittedOffsetsSnapshot
-from runtime.driver.duties.group_sync import GroupSync
+from runtime.driver.duties.group_sync import CommittedOffsetsReader, CommittedOffsetsSnapshot, GroupSync
 from runtime.driver.duties.group_sync_state import GroupSyncCounts
-from runtime.driver.writer import DriverFenced
+from runtime.driver.leadership import DriverFenced
 from tests.runtime.driver.groups_world import commit, committed, last_look, member, syncing
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, copy_through, flow_spec, until

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from runtime.contract.records.job_status import JobStatus
-from runtime.driver.leadership import FRESH_S, Leadership
-from runtime.driver.writer import DriverFenced
+from runtime.driver.leadership import FRESH_S, DriverFenced, Leadership
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import InternalRecord

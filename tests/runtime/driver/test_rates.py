@@ -2,7 +2,7 @@
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import PartitionState, PartitionStatus
-from runtime.driver.slots.rates import PartitionRates
+from runtime.driver.slots.membership import PartitionRates
 
 KEY = PartitionKey("f", "t", 0)
 

@@ -2,7 +2,7 @@
 
 from runtime.contract.records.job_status import SlotReport
 from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
-from runtime.driver.duties.side_duties import positions_of
+from runtime.driver.duties.flow_duties import positions_of
 from runtime.kafka.protocol.offsets import TopicPartition
 
 

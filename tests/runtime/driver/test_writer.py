@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from runtime.contract.client import settings as client
+from runtime.driver.leadership import DriverFenced, DriverWriter
 from runtime.driver.slots.channel import TopicTail, at, end_of, post
-from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.lab.lab import Lab

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.contract.client.token_endpoint import ALLOW_INSECURE
+from runtime.contract.client.keys import ALLOW_INSECURE
 from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.errors import AuthenticationFailed
 from runtime.kafka.tokens import Tokens, fetch_token

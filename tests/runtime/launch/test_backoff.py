@@ -1,4 +1,4 @@
-from runtime.launch.supervision.backoff import LONGEST_S, STEADY_S, Backoff
+from runtime.launch.supervision.supervisor import LONGEST_S, STEADY_S, Backoff
 
 
 def test_the_first_crash_is_answered_at_once_and_the_next_ones_later_and_later():

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Producer
 
 from runtime.audit.read.records_fetch import fetch_records
-from runtime.audit.verify import committed_reader as audited
-from runtime.audit.verify.committed_reader import RecordsExpired
+from runtime.audit.verify import partition_logs as audited
+from runtime.audit.verify.partition_logs import RecordsExpired
 from runtime.driver.slots.channel import TopicTail
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import StoredRecord

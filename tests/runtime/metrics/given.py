@@ -11,7 +11,7 @@ from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport,
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, SelectionSpec
-from runtime.metrics.collector import JobCollector
+from runtime.metrics.endpoint import JobCollector
 from runtime.metrics.slot_metrics import SlotMetrics
 from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot
 

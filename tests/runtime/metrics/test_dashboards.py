@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from runtime.contract.records.status import PartitionState
-from runtime.metrics.collector import FAMILIES
+from runtime.metrics.endpoint import FAMILIES
 from tests.runtime.metrics.expressions import ALERTS, BOARDS, DOCS, alerts, expressions
 
 KNOWN = {family.name: family for family in FAMILIES}

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.metrics.collector import JobCollector
-from runtime.metrics.endpoint import MetricsEndpoint
+from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
 from runtime.metrics.slot_metrics import SlotMetrics
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
-from runtime.metrics.collector import FAMILIES
+from runtime.metrics.endpoint import FAMILIES
 from runtime.metrics.slot_metrics import SlotMetrics
 from runtime.metrics.snapshot import GroupSnapshot
 from tests.runtime.metrics.given import (

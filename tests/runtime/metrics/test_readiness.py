@@ -1,6 +1,6 @@
 """When a job is ready, and what it says when it is not."""
 
-from runtime.metrics.readiness import unready
+from runtime.metrics.snapshot import unready
 from tests.runtime.metrics.given import MADE_AT, flow, partition, picture, report, running
 
 

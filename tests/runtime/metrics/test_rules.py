@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from runtime.contract.records.status import FlowStats
-from runtime.metrics.collector import JobCollector
+from runtime.metrics.endpoint import JobCollector
 from runtime.metrics.slot_metrics import SlotMetrics
 from runtime.metrics.snapshot import GroupSnapshot
 from tests.prometheus import promtool

@@ -17,7 +17,7 @@ from runtime.contract.records.provenance import origins
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.ledger.maps import trim_map
+from runtime.ledger.offset_maps import trim_map
 from runtime.ledger.transaction_writer import TransactionWriter
 from tests.offset_maps import read_map
 from tests.records import PATIENCE_S, settled, wait_for

@@ -69,11 +69,7 @@ def single(side: Side, topic: str) -> None:
     side.write(topic, [{"value": b"-1", "partition": 0}])
 
 
-def idempotent(side: Side, topic: str) -> None:
-    side.write(topic, [{"value": b"-1", "partition": 0}], enable_idempotence=True)
-
-
-@pytest.mark.parametrize("foreign", [single, idempotent, transactional, aborted])
+@pytest.mark.parametrize("foreign", [single, transactional, aborted])
 def test_another_writer_is_seen_while_the_flow_copies(
     foreign: Callable[[Side, str], None], sides: dict[str, Side], fresh: Fresh
 ) -> None:

@@ -25,7 +25,7 @@ from runtime.slot.write.events import (
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
 from tests.fakes.lane import Destination, Emitted, LedgerInMemory, Link, lane_of
-from tests.runtime.slot.test_transaction import outgoing, partition
+from tests.fakes.partition import outgoing, partition
 
 NEAR, FAR = 1, 2
 EPOCH = 5

@@ -11,7 +11,7 @@ import pytest
 from runtime.contract.records.status import PartitionState as State
 from runtime.slot import log
 from runtime.slot.log import RateLimit, log_event
-from tests.runtime.slot.test_transaction import partition
+from tests.fakes.partition import partition
 
 
 class Written:

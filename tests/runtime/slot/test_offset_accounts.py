@@ -28,7 +28,7 @@ class Partition:
     flagged: bool = False
     seen_to: int = 0  # the log up to here lies before an own batch, or was compared while idle
 
-    def step(self, event: Event) -> None:
+    def step(self, event: Event) -> None:  # noqa: C901, PLR0912 - one branch for each event
         match event:
             case "join" if not self.joined:
                 self.flush()

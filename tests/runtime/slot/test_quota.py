@@ -15,7 +15,7 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
 from runtime.ledger.records import InternalRecord, build, plain
 from runtime.ledger.transaction_writer import TransactionWriter, send
-from tests.runtime.slot.test_transaction import partition
+from tests.fakes.partition import partition
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
 pytestmark = pytest.mark.integration

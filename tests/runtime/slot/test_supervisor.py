@@ -1,4 +1,4 @@
-"""How a partition is named in trouble, how long it waits, and what a look is worth."""
+"""A partition is inspected before it is copied, and its neighbours do not wait for it (R4, R7)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,8 +20,8 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.slot.health.supervisor import PartitionSupervisor, Replaced, Resumed, SupervisorEvent
-from runtime.slot.partition import Cursor, PartitionCopy, SessionAnswers, SourceLog
-from tests.runtime.slot.test_transaction import partition
+from runtime.slot.partition import PartitionCopy
+from tests.fakes.partition import partition
 
 AT = TopicPartition("orders", 0)
 
@@ -29,53 +29,6 @@ AT = TopicPartition("orders", 0)
 @pytest.fixture
 def copy() -> PartitionCopy:
     return partition()
-
-
-def test_the_pause_doubles_up_to_its_bound(copy: PartitionCopy) -> None:
-    assert [copy.backoff_s(200, 1_000) for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("stable_end", "state"), [(10, State.CAUGHT_UP), (11, State.COPYING), (-1, State.STARTING)]
-)
-def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
-    copy: PartitionCopy, stable_end: int, state: State
-) -> None:
-    copy.answered(SourceLog(0, stable_end, 99), SessionAnswers(), 1)
-    copy.settle()
-    assert copy.status().state is state
-    assert (copy.status().caught_up_since_ms > 0) is (state is State.CAUGHT_UP)
-
-
-def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: PartitionCopy) -> None:
-    copy.enter(State.COPYING)
-    copy.aborted("broker 3: gone")
-    assert (copy.status().state, copy.status().why) == (State.RETRYING, "broker 3: gone")
-    assert copy.fetchable
-    copy.committed(copy.progress)
-    assert copy.status().state is State.COPYING
-
-
-def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: PartitionCopy) -> None:
-    copy.enter(State.DATA_LOSS, "why")
-    copy.answered(SourceLog(0, 10, 10), SessionAnswers(), 1)
-    copy.settle()
-    assert copy.status().state is State.DATA_LOSS
-    assert not copy.fetchable
-
-
-def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
-    copy.fetched([], Cursor(50, 1), 0)
-    copy.start_release()
-    assert not copy.fetchable
-    assert not copy.idle_position_moved
-
-
-@pytest.mark.parametrize("state", list(State))
-def test_a_state_that_needs_an_operator_is_not_fetchable(state: State) -> None:
-    fresh = partition()
-    fresh.enter(state)
-    assert not (state.needs_someone and fresh.fetchable)
 
 
 class Side:

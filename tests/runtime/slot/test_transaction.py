@@ -2,46 +2,18 @@
 
 import pytest
 
-from runtime.batch import Batch, OutgoingBatch, RewriteReason
-from runtime.batch.spec import OffsetDeltaRun
-from runtime.contract.records.advance import Advance, first_progress
+from runtime.contract.records.advance import Advance
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.records.offset_map import Run
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, PartitionsRefused
-from runtime.ledger.records import InternalRecord, build
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.offset_accounts import OffsetRange
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 from runtime.slot.write.transaction import TransactionPartition, blamed, idle_step
+from tests.fakes.partition import outgoing, partition
 
 MARK = BatchIdentity(1, 2, 3)
-
-
-def partition(number: int = 0) -> PartitionCopy:
-    progress = first_progress(
-        generation=1,
-        source_topic_id=b"s" * 16,
-        destination_topic="orders",
-        destination_topic_id=b"d" * 16,
-        position=10,
-        destination_end=100,
-        now_ms=1,
-    )
-    return PartitionCopy(AssignedPartition("flow", "orders", number, "orders"), progress)
-
-
-def outgoing(first: int, *records: tuple[int, int]) -> OutgoingBatch:
-    """Records as (source offset, how many from there on)."""
-    count = sum(many for _, many in records)
-    batch: Batch = build([InternalRecord(b"k", b"v")] * count, 50 + first)
-    segments, delta = [], 0
-    for source, many in records:
-        segments.append(OffsetDeltaRun(delta, source, many))
-        delta += many
-    last = records[-1]
-    return OutgoingBatch(batch, tuple(segments), last[0] + last[1], RewriteReason.NONE)
 
 
 def test_acknowledged_base_offsets_become_runs() -> None:
@@ -89,17 +61,6 @@ def test_offsets_before_and_between_own_batches_are_unexplained(
     for number, base in enumerate(bases):
         part.acknowledged(outgoing(0, (10 + number, 1)), 7, base, MARK)
     assert copy.accounts.unexplained() == unexplained
-
-
-def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
-    copy, budget = partition(), ByteBudget(100)
-    budget.take(60)
-    held = ResponseMemory(budget, 60)
-    batches = [QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()) for number in range(2)]
-    copy.fetched(batches, Cursor(12, 7), 4)
-    copy.rewind()
-    assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
-    assert (copy.rewinds, copy.dropped) == (1, 0)
 
 
 def test_an_idle_position_is_committed_with_the_count_of_dropped_records() -> None:

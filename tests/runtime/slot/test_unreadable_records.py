@@ -29,7 +29,7 @@ from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec import naming
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.records import InternalRecord
 from runtime.ledger.scan import TopicReplaced

@@ -1,0 +1,140 @@
+"""Styled lines to stdout, as wide as the terminal or as they need, and the bar while clusters are read.
+
+It imports rich: commands import it only when they print.
+"""
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
+from rich.text import Span, Text
+
+from planner.cli.output import reader_is_gone, unguarded
+from planner.render import escape
+
+_PLAIN_WIDTH = 100_000  # without a terminal no line is broken
+DELAY_S = 1.0  # what is read within this time shows no bar
+
+
+class SafeConsole(Console):
+    """A console that escapes each piece of text before it is styled. It keeps its own cursor movements."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(escape.lines(text), style)
+
+
+def terminal_width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def console(width: int | None, *, err: bool = False) -> Console:
+    """Returns a console on stdout or stderr: colours on a terminal alone, and none with NO_COLOR."""
+    return SafeConsole(
+        file=unguarded(err=err),
+        width=width or _PLAIN_WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        no_color=bool(os.environ.get("NO_COLOR")) or None,
+        soft_wrap=width is None,
+    )
+
+
+def progress_console() -> Console:
+    """Returns a console for bars on stderr, as wide as the terminal."""
+    return SafeConsole(file=unguarded(err=True), markup=False, emoji=False)
+
+
+def print_lines(lines: Callable[[int | None], Iterable[Text]]) -> None:
+    """Prints lines that are made for the terminal's width. It ends quietly when the reader goes away."""
+    width = terminal_width()
+    printer = console(width)
+    try:
+        for line in lines(width):
+            printer.print(on_one_line(line), soft_wrap=width is None)
+        printer.file.flush()
+    except BrokenPipeError:
+        reader_is_gone()
+
+
+def on_one_line(line: Text) -> Text:
+    """Returns the line with everything unshowable escaped, line breaks too. Its styles stay in place."""
+    plain = line.plain
+    if plain.isascii() and plain.isprintable():
+        return line
+    written = [escape.one_line(sign) for sign in plain]
+    ends = [0, *accumulate(map(len, written))]
+    made = line.blank_copy("".join(written))
+    made.spans = [Span(ends[one.start], ends[min(one.end, len(plain))], one.style) for one in line.spans]
+    return made
+
+
+class ReadingBar:
+    """A line for each cluster, on a terminal alone and only after a second. Threads that read call it."""
+
+    def __init__(self, console: Console | None = None, delay_s: float = DELAY_S) -> None:
+        self._console = console or progress_console()
+        self._delay_s = delay_s
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._bar: Progress | None = None
+        self._state: dict[str, tuple[str, int, int]] = {}
+        self._tasks: dict[str, TaskID] = {}
+
+    def start(self) -> None:
+        if self._console.is_terminal:
+            self._timer = threading.Timer(self._delay_s, self._begin)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self._timer = None
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+
+    def progress(self, cluster: str, what: str, done: int, total: int) -> None:
+        with self._lock:
+            self._state[cluster] = (what, done, total)
+            self._show(cluster)
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._timer is None:  # it ended just now
+                return
+            # transient: a finished bar leaves nothing on the screen
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=20),
+                TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+                TimeElapsedColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.start()
+            for cluster in sorted(self._state):
+                self._show(cluster)
+
+    def _show(self, cluster: str) -> None:
+        if self._bar is None:
+            return
+        what, done, total = self._state[cluster]
+        if cluster not in self._tasks:
+            self._tasks[cluster] = self._bar.add_task(cluster, total=total)
+        self._bar.update(
+            self._tasks[cluster],
+            description=escape.one_line(f"{cluster}: {what}"),
+            completed=done,
+            total=max(total, 1),
+        )

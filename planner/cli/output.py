@@ -1,0 +1,115 @@
+"""Text to stdout and stderr: it is escaped here, and our own colours are kept.
+
+`guarded` replaces stdout and stderr for one command, so that whatever is written there is escaped. Colours go
+around it by `say`, and by the consoles of `console`, which escape the text before they style it. It imports
+no rich: `repl --help` must stay quick.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, TextIO, cast
+
+import click
+
+from planner.model.diagnostic import Diagnostic
+from planner.render import escape
+
+_SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
+
+
+class _Guarded:
+    """A stream that escapes what is written to it. It has no `buffer`: bytes could not be escaped there."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str | bytes) -> int:
+        """Writes text. Bytes are UTF-8: click writes a shell's completions so."""
+        words = text.decode(errors="replace") if isinstance(text, bytes) else text
+        self.stream.write(escape.lines(words))
+        return len(text)
+
+    def writelines(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Escapes what is written to stdout and stderr meanwhile."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        # A terminal that is not UTF-8 shows an escape for a sign that it lacks.
+        if callable(reconfigure := getattr(stream, "reconfigure", None)):
+            reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = (cast("TextIO", _Guarded(one)) for one in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def unguarded(*, err: bool = False) -> IO[str]:
+    """Returns the stream itself, for text that is escaped already and then styled."""
+    stream = sys.stderr if err else sys.stdout
+    return stream.stream if isinstance(stream, _Guarded) else stream
+
+
+def say(
+    text: str, *, label: str = "", colour: str | None = None, bold: bool = False, err: bool = False
+) -> None:
+    """Prints one message, which may have several lines. The colour is the label's where there is one."""
+    safe = escape.indented(text)
+    styled = click.style(label or safe, fg=colour, bold=bold)
+    words = f"{styled} {safe}" if label else styled
+    # As click wants it: None is colour on a terminal alone, False never, as NO_COLOR asks.
+    click.echo(words, file=unguarded(err=err), color=False if os.environ.get("NO_COLOR") else None)
+
+
+def show(diagnostics: Sequence[Diagnostic]) -> None:
+    """Prints diagnostics to stderr, each with its severity."""
+    for one in diagnostics:
+        severity = one.severity.value
+        say(str(one), label=f"{severity}:", colour=_SEVERITY_COLOURS[severity], bold=True, err=True)
+
+
+def emit(document: Mapping[str, Any]) -> None:
+    """Prints one JSON document to stdout. Each carries its own `format_version`."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def emit_event(event: Mapping[str, Any]) -> None:
+    """Prints one JSON event on a line of its own."""
+    click.echo(json.dumps(event, ensure_ascii=False))
+
+
+def diagnostic_trees(found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    """Returns diagnostics as `--json` prints them in every command."""
+    return [
+        {
+            "severity": one.severity.value,
+            "summary": one.summary,
+            "way_out": one.way_out,
+            "code": one.code,
+            "address": one.address,
+            "source": (
+                {"file": one.source.file, "line": one.source.line, "column": one.source.column}
+                if one.source
+                else None
+            ),
+        }
+        for one in found
+    ]
+
+
+def reader_is_gone() -> None:
+    """Sends the rest of stdout to nowhere: the reader went away (repl … | head)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

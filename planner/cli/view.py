@@ -1,0 +1,315 @@
+"""The terminal's side of a workflow: what it asks, what it reports, and Ctrl-C while steps are executed."""
+
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from planner.cli.output import emit_event, say, show
+from planner.cli.plan_output import print_plan, print_steps
+from planner.graph.messages import few
+from planner.model.diagnostic import ExitCode, Failure, Severity, error
+from planner.model.outcome import Result, StepsEnded, StepsSent
+from planner.model.plan import Plan
+from planner.model.step import LaunchJob, Reassign, ReconfigureJob, StopJob
+from planner.render.escape import one_line
+from planner.render.reports import progress
+from planner.workflows.interaction import (
+    ApplyEnded,
+    ApplyStarted,
+    ApproveLoss,
+    ApprovePlan,
+    ApproveReplay,
+    CopyAwaited,
+    CopyCompleted,
+    FailoverCost,
+    Interaction,
+    LeaseAwaited,
+    LossAccepted,
+    Noticed,
+    PlanReady,
+    ProgressEvent,
+    Question,
+    ReadingEnded,
+    ReadingProgressed,
+    ReadingStarted,
+    RecordsLost,
+    ReplayReady,
+    SavedPlanReady,
+    SparkOutput,
+    StepWaits,
+    SubscriptionsRead,
+    UnexpectedError,
+    UnsentRecords,
+    UnsentRecordsFound,
+    approve_all,
+)
+
+if TYPE_CHECKING:
+    from planner.cli.console import ReadingBar
+    from planner.workflows.interaction import Interruption
+    from runtime.contract.records.status import PartitionStatus
+    from runtime.contract.views.loss_view import FlowLoss, GroupTopics
+
+_COLOURS = {
+    Result.DONE: None,
+    Result.FAILED: "red",
+    Result.SKIPPED: "yellow",
+    Result.NOT_STARTED: "yellow",
+}
+_FIRST_SIGNAL = (
+    b"\nInterrupted: what is under way is finished and recorded, no further step starts."
+    b" Once more stops at once.\n"
+)
+_SECOND_SIGNAL = b"\nStopped at once. The leases end by themselves; repl history shows what was done.\n"
+_STDERR = 2
+
+
+def interaction(view: "TerminalView", *, auto_approve: bool) -> Interaction:
+    """Returns how a workflow speaks with the terminal. With `auto_approve` it asks nothing."""
+    return Interaction(approve_all if auto_approve else ask, view, interruptible)
+
+
+def ask(question: Question) -> bool:
+    """Asks on the terminal. Only "yes" approves; without a terminal it is a Failure."""
+    text, way_out = _question(question)
+    if not sys.stdin.isatty():
+        raise Failure(error("there is no terminal to ask on, so nothing was changed", way_out))
+    click.echo(f"\n{text}")
+    click.echo("  Only 'yes' will be accepted to approve.\n")
+    answer: str = click.prompt("  Enter a value", default="", show_default=False, prompt_suffix=": ")
+    return answer.strip() == "yes"
+
+
+def _question(question: Question) -> tuple[str, str]:
+    """Returns the question, and what to do where there is no terminal."""
+    match question:
+        case ApprovePlan(plan=plan):
+            return (
+                f"Do you want to perform these actions on {', '.join(sorted(plan.clusters))}?",
+                "add --auto-approve, or apply a plan that was saved with repl plan --out",
+            )
+        case ApproveLoss(flow=flow, lost=lost):
+            names = _partitions(lost)
+            return (
+                f"flow.{flow} has lost records ({names}). Do you want it to continue without them?",
+                f"add --auto-approve, and it continues without what {names} lost",
+            )
+        case ApproveReplay(destination=destination):
+            return f"Do you want to copy these records into {destination}?", "add --auto-approve"
+
+
+@contextmanager
+def interruptible(interruption: "Interruption") -> Iterator[None]:
+    """Turns Ctrl-C, and the SIGTERM of a cancelled pipeline, into an interruption. The second one exits.
+
+    A signal is recorded rather than raised: an exception could fall between a request and its journal record.
+    """
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        # os.write: the buffers above may be in use by the very line that was interrupted.
+        if interruption.happened:
+            os.write(_STDERR, _SECOND_SIGNAL)
+            os._exit(ExitCode.INTERRUPTED)
+        interruption.happened = True
+        os.write(_STDERR, _FIRST_SIGNAL)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class TerminalView:
+    """Shows the events of a workflow: lines for people, or with `as_json` one JSON event a line on stdout.
+
+    Threads may report events; one line at a time is printed.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._lock = threading.Lock()
+        self._shown: frozenset[str] = frozenset()
+        self._bar: ReadingBar | None = None
+
+    def __call__(self, event: ProgressEvent) -> None:
+        match event:
+            case ReadingStarted() | ReadingProgressed() | ReadingEnded():
+                self._reading(event)
+            case Noticed(diagnostic=found):
+                show([found])
+            case PlanReady(plan=plan):
+                self._plan(plan)
+            case SavedPlanReady(plan=plan):
+                if not self._as_json:
+                    print_steps(plan)
+            case ApplyStarted() | StepsSent() | StepWaits() | StepsEnded() | ApplyEnded():
+                self._applying(event)
+            case FailoverCost() | RecordsLost() | SubscriptionsRead() | UnsentRecordsFound():
+                self._losses(event)
+            case ReplayReady():
+                self._replay(event)
+            case _:
+                click.echo(_line(event), err=True)
+
+    def _reading(self, event: ReadingStarted | ReadingProgressed | ReadingEnded) -> None:
+        """A bar on stderr. rich is imported only where there is a terminal."""
+        bar = self._bar  # a thread may still report when the reading has ended
+        match event:
+            case ReadingStarted():
+                if sys.stderr.isatty():
+                    from planner.cli.console import ReadingBar
+
+                    self._bar = ReadingBar()
+                    self._bar.start()
+            case ReadingProgressed(cluster=cluster, what=what, done=done, total=total):
+                if bar is not None:
+                    bar.progress(cluster, what, done, total)
+            case ReadingEnded():
+                if bar is not None:
+                    bar.stop()
+                    self._bar = None
+
+    def _plan(self, plan: Plan) -> None:
+        """Before an apply: people see the plan, programs its diagnostics on stderr."""
+        if self._as_json:
+            show([one for one in plan.diagnostics if one.severity is not Severity.ERROR])
+        else:
+            print_plan(plan)
+
+    def _applying(self, event: ApplyStarted | StepsSent | StepWaits | StepsEnded | ApplyEnded) -> None:
+        with self._lock:
+            match event:
+                case ApplyStarted(plan=plan):
+                    self._shown = progress.shown(plan)
+                case StepsSent(steps=steps) if not self._as_json:
+                    for step in steps:  # of those that take long
+                        if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign):
+                            say(progress.begun(step), err=True)
+                case StepWaits(step=step, what=what) if not self._as_json:
+                    say(f"{step.address}: {what} ...", err=True)
+                case StepsEnded():
+                    self._ended(event)
+                case ApplyEnded():
+                    self._closing(event)
+                case _:
+                    pass
+
+    def _ended(self, event: StepsEnded) -> None:
+        for outcome in event.outcomes:
+            if self._as_json:
+                emit_event(progress.event(outcome))
+            elif outcome.step.id in self._shown or outcome.result is Result.FAILED:
+                say(progress.line(outcome), err=True, colour=_COLOURS[outcome.result])
+
+    def _closing(self, event: ApplyEnded) -> None:
+        plan, summary, waits = event.plan, event.summary, event.waits
+        if self._as_json:
+            emit_event(progress.finished_event(plan, summary, event.apply_id, waits))
+            return
+        text = progress.closing(plan, summary, shlex.join(["repl", *sys.argv[1:]]), waits)
+        complete = progress.complete(plan, summary, waits)
+        click.echo()
+        say(text, colour="green" if complete else "red", bold=complete)
+
+    def _losses(self, event: FailoverCost | RecordsLost | SubscriptionsRead | UnsentRecordsFound) -> None:
+        match event:
+            case FailoverCost(cluster=cluster, losses=losses, at_ms=at_ms):
+                self._flow_losses(f"What the failover of {cluster} costs:", "loss", losses, at_ms)
+            case RecordsLost(losses=losses, at_ms=at_ms):
+                self._flow_losses("\nWhat did not arrive:", "lost", losses, at_ms)
+            case SubscriptionsRead(groups=groups):
+                if self._as_json:
+                    emit_structs("subscribe", groups)
+                else:
+                    print_subscriptions(groups)
+            case UnsentRecordsFound(cluster=cluster, flows=flows):
+                self._unsent(cluster, flows)
+
+    def _flow_losses(self, title: str, event: str, losses: "Sequence[FlowLoss]", at_ms: int) -> None:
+        if self._as_json:
+            emit_structs(event, losses)
+        elif losses:
+            from planner.cli.console import print_lines
+            from planner.render.reports.loss import flow_lines
+
+            click.echo(title)
+            print_lines(lambda _: flow_lines(losses, at_ms))
+            click.echo()
+
+    def _unsent(self, cluster: str, flows: Sequence[UnsentRecords]) -> None:
+        if self._as_json:
+            for one in flows:
+                body = {"flow": one.flow, "records": one.records, "topics": one.topics}
+                emit_event({"version": 1, "event": "left", **body})
+            return
+        click.echo(f"Records that {cluster} never sent, and that stay only there:")
+        for one in flows:
+            click.echo(f"  flow.{one.flow}  {_unsent_text(one)}")
+        click.echo()
+
+    def _replay(self, event: ReplayReady) -> None:
+        if not self._as_json:
+            from planner.cli.console import print_lines
+            from planner.render.reports.salvage_replay import planned
+
+            print_lines(lambda width: planned(event.salvaged, event.to, width))
+
+
+def emit_structs(event: str, found: Iterable[msgspec.Struct]) -> None:
+    """Prints one JSON event for each."""
+    for one in found:
+        emit_event({"version": 1, "event": event, **msgspec.to_builtins(one)})
+
+
+def print_subscriptions(groups: "Sequence[GroupTopics]") -> None:
+    from planner.cli.console import print_lines
+    from planner.render.reports.loss import subscription_lines
+
+    if groups:
+        click.echo("\nWhat the consumers of each group subscribe to at the destination:")
+        print_lines(lambda _: subscription_lines(groups))
+
+
+def _line(
+    event: LeaseAwaited | UnexpectedError | LossAccepted | CopyAwaited | CopyCompleted | SparkOutput,
+) -> str:
+    match event:
+        case LeaseAwaited(cluster=cluster, held=held):
+            since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
+            holder = one_line(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
+            return f"Waiting for another apply to {cluster}: {holder}, since {since} ..."
+        case UnexpectedError(traceback=text):
+            return text
+        case LossAccepted(flow=flow, partitions=partitions):
+            return f"flow.{flow}: continues behind the lost records: {_partitions(partitions)}"
+        case CopyAwaited(flow=flow, left=left):
+            return f"flow.{flow}: {left}"
+        case CopyCompleted(flow=flow):
+            return f"flow.{flow}: all records are copied back"
+        case SparkOutput(line=line):
+            return line
+
+
+def _partitions(found: "Iterable[PartitionStatus]") -> str:
+    return few([f"{one.topic}-{one.partition} ({one.state})" for one in found])
+
+
+def _unsent_text(one: UnsentRecords) -> str:
+    if not one.topics:
+        return "none: all of them had arrived"
+    most = sorted(one.topics.items(), key=lambda item: -item[1])
+    some = ", ".join(f"{topic} {records:,}" for topic, records in most[:3])
+    more = f", and {len(most) - 3} more topics" if len(most) > 3 else ""
+    return f"up to {one.records:,} records ({some}{more}); repl salvage {one.flow} shows them"

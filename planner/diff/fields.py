@@ -1,0 +1,204 @@
+"""Declares each field of a change once: its name in the topology, its type, and where a spec holds it.
+
+The type decides how two values are compared (planner.diff.compare) and how a value is shown
+(planner.diff.display). A field that is not declared here is compared and shown as it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from planner.model.change import Path
+from planner.model.keys import record_of
+from planner.model.owned import BEFORE, CONFIG
+from planner.model.shapes import (
+    DurationShape,
+    ListShape,
+    OffOrShape,
+    RateShape,
+    RecordKeyShape,
+    RecordShape,
+)
+from planner.model.topology import Flow
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
+
+
+class FieldType(Enum):
+    """The type of a field's values. None is allowed in every type: the field is not set."""
+
+    PLAIN = auto()  # a word, a number or a flag
+    DURATION = auto()  # milliseconds
+    RATE = auto()  # bytes per second
+    PATTERNS = auto()  # a list without an order
+    SETTING = auto()  # the text of a Kafka topic setting, which the broker parses
+    REPLICATION = auto()  # one number, or the number of each partition where they differ
+    SETTINGS = auto()  # a mapping of Spark's or the launcher's settings
+    REFERENCE = auto()  # a client setting: text, {"env": VAR} or {"file": path}
+    RENAME = auto()  # template text, {"match": regex, "to": text} or {"table": names}
+    START = auto()  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
+    ORIGIN_COMMITS = auto()  # {"group": name, "every": ms}
+    GROUPS = auto()  # what a new flow does with consumer groups
+    TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
+    ENDPOINT = auto()  # {"host": name, "port": number}
+    FLOW_STATES = auto()  # a mapping of flows to their states
+    SETTING_NAMES = auto()  # a mapping of topics to names of settings
+    COPY = auto()  # the copy settings that are not the defaults
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Declares one field. `read` takes its value from the spec; `unset` is shown in place of None."""
+
+    name: str
+    type: FieldType
+    read: Callable[[Any], object]
+    unset: str | None
+
+
+NOT_SET = "not set"
+OFF = "off"
+
+
+def _field(
+    name: str, kind: FieldType = FieldType.PLAIN, attribute: str | None = None, unset: str = NOT_SET
+) -> Field:
+    return Field(name, kind, attrgetter(attribute or name), unset)
+
+
+# The attributes of a FlowSpec that have another name in the topology's Flow.
+_IN_THE_TOPOLOGY = {"source": "source_cluster", "destination": "destination_cluster"}
+_SELECTIONS = ("groups.selection.", "groups.select.")
+_TYPE_OF_SHAPE = {DurationShape: FieldType.DURATION, RateShape: FieldType.RATE, ListShape: FieldType.PATTERNS}
+_TYPE_OF_CONVERTER = {"rename": FieldType.RENAME, "start": FieldType.START}
+
+
+def _flow_fields() -> Iterator[Field]:
+    """Yields a field for each attribute of a FlowSpec, named and typed as the topology declares its key.
+
+    What the planner derives for the job, such as `native_only`, is no key: it has its own name.
+    """
+    keys = {attribute: (name, key, off) for attribute, name, key, off in _keys(record_of(Flow))}
+    for attribute in _attributes(FlowSpec):
+        declared = _IN_THE_TOPOLOGY.get(attribute, attribute).replace(*_SELECTIONS)
+        if declared == "name":
+            continue  # two flows of another name are not compared
+        if declared in keys:
+            name, key, off = keys[declared]
+            yield _field(name, _type(key), attribute, OFF if off else NOT_SET)
+        else:
+            yield _field(attribute)
+
+
+def _type(key: RecordKeyShape) -> FieldType:
+    if isinstance(key.shape, OffOrShape):
+        return FieldType.ORIGIN_COMMITS
+    kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(type(key.shape))
+    return kind or FieldType.PLAIN
+
+
+def _keys(
+    record: RecordShape, name: str = "", attribute: str = ""
+) -> Iterator[tuple[str, str, RecordKeyShape, bool]]:
+    """Yields each key of a record with its attribute, its dotted name, and whether it may be `off`."""
+    for key in record.keys:
+        inner = attribute + key.field
+        match key.shape:
+            case RecordShape() as section:
+                yield from _keys(section, f"{name}{key.name}.", f"{inner}." if key.field else attribute)
+            case OffOrShape(shape=section) if not key.field:
+                (only,) = section.keys  # `follow: {every: 5s}` is the field `follow`
+                yield attribute + only.field, name + key.name, only, True
+            case shape:
+                yield inner, name + key.name, key, isinstance(shape, OffOrShape)
+
+
+def _attributes(spec: type[msgspec.Struct]) -> Iterator[str]:
+    """Yields the attributes of a spec in their order, those of its parts with a dot."""
+    for one in msgspec.structs.fields(spec):
+        if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct):
+            yield from (f"{one.name}.{inner}" for inner in _attributes(one.type))
+        else:
+            yield one.name
+
+
+FLOW = tuple(_flow_fields())
+
+
+def _endpoint(spec: JobSpec) -> dict[str, object] | None:
+    return None if spec.metrics_port is None else {"host": spec.metrics_host, "port": spec.metrics_port}
+
+
+def _copy(spec: JobSpec) -> dict[str, object]:
+    usual = msgspec.structs.asdict(CopySettings())
+    return {key: value for key, value in msgspec.structs.asdict(spec.copy).items() if value != usual[key]}
+
+
+# A job's launch: what can't change while the job runs. LAUNCHER are those of its LaunchSpec.
+LAUNCHER = (
+    _field("launcher"),
+    _field("master"),
+    _field("memory"),
+    _field("conf", FieldType.SETTINGS),
+    _field("options", FieldType.SETTINGS),
+)
+LAUNCH = (
+    _field("launcher", attribute="launch.launcher"),
+    _field("master", attribute="launch.master"),
+    _field("memory", attribute="launch.memory"),
+    Field("slots", FieldType.PLAIN, lambda spec: spec.slots or None, "auto"),
+    _field("conf", FieldType.SETTINGS, "launch.conf"),
+    _field("options", FieldType.SETTINGS, "launch.options"),
+    Field("copy", FieldType.COPY, _copy, None),
+    _field("internal.replication"),
+    Field("internal.retention", FieldType.DURATION, lambda spec: spec.internal.retention_ms or None, NOT_SET),
+)
+METRICS = (
+    Field("metrics", FieldType.ENDPOINT, _endpoint, OFF),
+    _field("metrics.partitions", attribute="metrics_partitions"),
+)
+FLOWS = (
+    Field("flows", FieldType.FLOW_STATES, lambda spec: {one.name: one.state for one in spec.flows}, None),
+)
+DECLARED = (_field("declared", FieldType.SETTING_NAMES),)
+
+_DECLARED: Mapping[str, Field] = {one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED)}
+# Fields that only a change has: of a topic, or those that sum up a new flow.
+_SHOWN: Mapping[str, FieldType] = {
+    "replication": FieldType.REPLICATION,
+    "groups": FieldType.GROUPS,
+    "topics": FieldType.TOPIC_NAMES,
+}
+CLUSTERS = "clusters."
+TIMESTAMPS = "internal.timestamps."
+
+
+def type_of(path: Path) -> FieldType:
+    """Returns the type of the field at this path of a change."""
+    match path:
+        case ("config", _):
+            return FieldType.SETTING
+        case ("recorded", key) if key.startswith((CONFIG, BEFORE)):
+            return FieldType.SETTING
+        case (name,) if name in _DECLARED:
+            return _DECLARED[name].type
+        case (name,) if name.startswith(CLUSTERS):
+            return FieldType.REFERENCE
+        case (name,):
+            return _SHOWN.get(name, FieldType.PLAIN)
+        case _:
+            return FieldType.PLAIN
+
+
+def unset_word(path: Path) -> str | None:
+    """Returns the word for a field of a flow or a job that is not set; None for other fields."""
+    match path:
+        case (name,) if name in _DECLARED:
+            return _DECLARED[name].unset
+        case (name,) if name.startswith((CLUSTERS, TIMESTAMPS)):
+            return NOT_SET
+        case _:
+            return None

@@ -1,0 +1,182 @@
+"""The commands of `repl` as a Python API that needs no terminal. See docs/python.md.
+
+    from planner.workflows import ApplyRequest, PlanRequest, apply, plan
+
+Each workflow takes a frozen request and returns a frozen result; Failure holds the diagnostics of what could
+not be done. Nothing here prints, reads a terminal, or imports click and rich. Modules are loaded on first
+use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.model.diagnostic import Failure
+    from planner.workflows.applying.apply import ApplyRequest, ApplyResult, apply, destroy
+    from planner.workflows.applying.saved_plan import OpenedPlan, open_plan, save_plan
+    from planner.workflows.audit.history import HistoryRequest, HistoryResult, history
+    from planner.workflows.audit.reading import (
+        ClusterRequest,
+        LocateRecordRequest,
+        OffsetsRequest,
+        clients,
+        cluster_content,
+        locate_record,
+        offsets,
+        records,
+    )
+    from planner.workflows.audit.salvage import (
+        ReplayResult,
+        ReplaySalvageRequest,
+        SalvageFlowRequest,
+        replay_salvage,
+        salvage,
+    )
+    from planner.workflows.audit.status import ReplicationStatusRequest, status, watch_status
+    from planner.workflows.audit.verification import VerifyFlowRequest, verify
+    from planner.workflows.flows.failback import FailbackRequest, FailbackResult, failback, switch_back
+    from planner.workflows.flows.failover import (
+        FailoverRehearsal,
+        FailoverRequest,
+        FailoverResult,
+        failover,
+        rehearse_failover,
+    )
+    from planner.workflows.flows.promotion import PromoteRequest, PromoteResult, promote
+    from planner.workflows.flows.states import ResumeRequest, pause, resume
+    from planner.workflows.importing import (
+        AdoptRequest,
+        ImportedCopy,
+        ImportRequest,
+        adopt,
+        import_clusters,
+        import_mm2,
+    )
+    from planner.workflows.interaction import (
+        Approval,
+        Interaction,
+        ProgressHandler,
+        approve_all,
+        approve_nothing,
+        silent,
+    )
+    from planner.workflows.lab import LabChoices, lab_status, start_lab, stop_lab
+    from planner.workflows.planning.plans import PlanRequest, drift, plan
+    from planner.workflows.topology import ChangeRequest, FlowRequest, TopologyRequest, validate
+
+# The module below planner.workflows that defines each public name.
+_MODULES = {
+    "applying.apply": ("ApplyRequest", "ApplyResult", "apply", "destroy"),
+    "applying.saved_plan": ("OpenedPlan", "open_plan", "save_plan"),
+    "audit.history": ("HistoryRequest", "HistoryResult", "history"),
+    "audit.reading": (
+        *("ClusterRequest", "LocateRecordRequest", "OffsetsRequest"),
+        *("clients", "cluster_content", "locate_record", "offsets", "records"),
+    ),
+    "audit.salvage": (
+        *("ReplayResult", "ReplaySalvageRequest", "SalvageFlowRequest"),
+        *("replay_salvage", "salvage"),
+    ),
+    "audit.status": ("ReplicationStatusRequest", "status", "watch_status"),
+    "audit.verification": ("VerifyFlowRequest", "verify"),
+    "flows.failback": ("FailbackRequest", "FailbackResult", "failback", "switch_back"),
+    "flows.failover": (
+        *("FailoverRehearsal", "FailoverRequest", "FailoverResult"),
+        *("failover", "rehearse_failover"),
+    ),
+    "flows.promotion": ("PromoteRequest", "PromoteResult", "promote"),
+    "flows.states": ("ResumeRequest", "pause", "resume"),
+    "importing": (
+        *("AdoptRequest", "ImportRequest", "ImportedCopy"),
+        *("adopt", "import_clusters", "import_mm2"),
+    ),
+    "interaction": (
+        *("Approval", "Failure", "Interaction", "ProgressHandler"),
+        *("approve_all", "approve_nothing", "silent"),
+    ),
+    "lab": ("LabChoices", "lab_status", "start_lab", "stop_lab"),
+    "planning.plans": ("PlanRequest", "drift", "plan"),
+    "topology": ("ChangeRequest", "FlowRequest", "TopologyRequest", "validate"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "AdoptRequest",
+    "ApplyRequest",
+    "ApplyResult",
+    "Approval",
+    "ChangeRequest",
+    "ClusterRequest",
+    "FailbackRequest",
+    "FailbackResult",
+    "FailoverRehearsal",
+    "FailoverRequest",
+    "FailoverResult",
+    "Failure",
+    "FlowRequest",
+    "HistoryRequest",
+    "HistoryResult",
+    "ImportRequest",
+    "ImportedCopy",
+    "Interaction",
+    "LabChoices",
+    "LocateRecordRequest",
+    "OffsetsRequest",
+    "OpenedPlan",
+    "PlanRequest",
+    "ProgressHandler",
+    "PromoteRequest",
+    "PromoteResult",
+    "ReplayResult",
+    "ReplaySalvageRequest",
+    "ReplicationStatusRequest",
+    "ResumeRequest",
+    "SalvageFlowRequest",
+    "TopologyRequest",
+    "VerifyFlowRequest",
+    "adopt",
+    "apply",
+    "approve_all",
+    "approve_nothing",
+    "clients",
+    "cluster_content",
+    "destroy",
+    "drift",
+    "failback",
+    "failover",
+    "history",
+    "import_clusters",
+    "import_mm2",
+    "lab_status",
+    "locate_record",
+    "offsets",
+    "open_plan",
+    "pause",
+    "plan",
+    "promote",
+    "records",
+    "rehearse_failover",
+    "replay_salvage",
+    "resume",
+    "salvage",
+    "save_plan",
+    "silent",
+    "start_lab",
+    "status",
+    "stop_lab",
+    "switch_back",
+    "validate",
+    "verify",
+    "watch_status",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

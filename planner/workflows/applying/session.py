@@ -1,0 +1,300 @@
+"""Executes one plan: the leases, the check that it still holds, the journal, and the steps."""
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from planner.apply import execute
+from planner.apply.context import ApplyContext, Launchers, no_launchers
+from planner.apply.executor import Interruption
+from planner.apply.retry import RequestGuard
+from planner.kafka import ClusterEndpoint, explain, producer
+from planner.model.diagnostic import Failure, error, note, warning
+from planner.model.outcome import (
+    DONE,
+    NOTHING_DONE,
+    ApplyRecord,
+    ApplySummary,
+    Event,
+    Result,
+    StepOutcome,
+    StepResult,
+    StepsEnded,
+    StepsSent,
+)
+from planner.model.plan import Plan
+from planner.model.step import LaunchJob, ReconfigureJob, Step
+from planner.plan.agreement.fingerprint import stale
+from planner.plan.agreement.still_done import no_longer_done
+from planner.plan.guards.recheck import recheck, shown_as_running
+from planner.plan.serialize import plain
+from planner.state import log
+from planner.state.history import Journal, merge, read_history
+from planner.state.lease import Lease
+from planner.state.lease_log import TTL_MS
+from planner.state.planfile import digest, step_of
+from planner.state.registry import RegistryWriter
+from planner.workflows.applying.lease import git_commit, leased, user
+from planner.workflows.applying.recheck import PlanRecheck
+from planner.workflows.interaction import (
+    ApplyEnded,
+    ApplyStarted,
+    Interrupts,
+    Noticed,
+    ProgressHandler,
+    StepWaits,
+    UnexpectedError,
+    without_signals,
+)
+from planner.workflows.tracebacks import traceback_reporter
+from runtime.contract.spec import naming
+from runtime.contract.views.status_view import PartitionWaits
+
+INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplySession:
+    """What one execution of a plan needs besides the plan."""
+
+    endpoints: Mapping[str, ClusterEndpoint]
+    recheck: PlanRecheck
+    lock_timeout_ms: int
+    progress: ProgressHandler
+    folder: Path  # the topology's, whose commit the history records
+    interrupts: Interrupts = without_signals
+    lease_ttl_ms: int = TTL_MS
+    launchers: Launchers = no_launchers
+    wait: bool = True
+    errors: Path | None = None  # the folder of tracebacks
+    write: Callable[[], None] | None = None  # writes what the plan was made from, before the first step
+    waiting: Callable[[Plan], Sequence[PartitionWaits]] = lambda _: ()  # partitions that no apply continues
+
+
+def carry_out(plan: Plan, session: ApplySession) -> ApplyEnded:
+    """Executes exactly the plan's steps, under the leases of the clusters that they change.
+
+    Failure: the plan does not hold any more, a lease is held by another apply, or the journal can't be
+    written.
+    """
+    written = sorted({step.cluster for step in plan.steps})
+    applied = _applied(plan, written, session)
+    session.recheck.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
+    with ExitStack() as held:
+        for cluster in written:
+            log.ensure(session.endpoints[cluster], INTERNAL, plan.internal)
+        leases = {cluster: held.enter_context(_leased(applied, session, cluster)) for cluster in written}
+        applied = replace(applied, started_ms=_now_ms())  # waiting for the leases is no part of the apply
+        before = _earlier(plan, session, written)
+        remaining = _still_true(plan, session, written, before)
+        if before is not None and not remaining:
+            return _done_already(plan, session, before)
+        summary = _execute(plan, remaining, before, applied, session, leases)
+    waits = session.waiting(plan) if summary.complete else ()
+    return ApplyEnded(plan, summary, applied.id, tuple(waits))
+
+
+def _done_already(plan: Plan, session: ApplySession, before: ApplyRecord) -> ApplyEnded:
+    """A plan that was applied to its end, applied again: nothing is to do, and no history records it."""
+    done = note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")
+    session.progress(Noticed(done))
+    return ApplyEnded(plan, NOTHING_DONE, None, tuple(session.waiting(plan)))
+
+
+def _applied(plan: Plan, written: Sequence[str], session: ApplySession) -> ApplyRecord:
+    now_ms = _now_ms()
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
+    return ApplyRecord(
+        id=f"{stamp}-{uuid.uuid4().hex[:6]}",
+        topology=plan.topology,
+        mode=plan.mode.value,
+        plan=digest(plan),
+        user=user(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        git=git_commit(session.folder, edited=session.write is not None),
+        clusters={cluster: plan.clusters[cluster] for cluster in written},
+        total=len(plan.steps),
+        started_ms=now_ms,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _leased(applied: ApplyRecord, session: ApplySession, cluster: str) -> Lease:
+    return leased(
+        session.endpoints[cluster],
+        name=applied.id,
+        topology=applied.topology,
+        plan=applied.plan,
+        lock_timeout_ms=session.lock_timeout_ms,
+        progress=session.progress,
+        ttl_ms=session.lease_ttl_ms,
+    )
+
+
+def _earlier(plan: Plan, session: ApplySession, written: Sequence[str]) -> ApplyRecord | None:
+    """Returns what earlier applies of this plan did, whether or not they were complete."""
+    histories = [
+        read_history(session.endpoints[cluster], step_of, lambda one: session.progress(Noticed(one)))
+        for cluster in written
+    ]
+    same = [one for one in merge(histories) if one.plan == digest(plan)]
+    if not same:
+        return None
+    together = same[0]
+    for one in same[1:]:
+        done = {
+            step_id: outcome
+            for step_id, outcome in one.outcomes.items()
+            if outcome.result == Result.DONE.value
+        }
+        together = replace(one, outcomes={**one.outcomes, **together.outcomes, **done})
+    return together
+
+
+def _still_true(
+    plan: Plan, session: ApplySession, written: Sequence[str], before: ApplyRecord | None
+) -> tuple[Step, ...]:
+    """Returns the steps that are left. What an earlier apply of the plan did does not make it stale while it
+    is still so.
+    """
+    done = _done_before(before)
+    sent = _sent_before(before)
+    touched = {step.address for step in plan.steps if step.id in sent}
+    untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
+    remaining = tuple(step for step in plan.steps if step.id not in done)
+    observed = session.recheck.again(plan, written)
+    problems = recheck(plan, remaining, observed) or (
+        *stale(replace(plan, fingerprints=untouched), observed),
+        *no_longer_done(plan.steps, done, observed),
+    )
+    if before is None:
+        problems = problems or tuple(shown_as_running(plan, observed))
+    if problems:
+        raise Failure(problems)
+    if done and len(done) < len(plan.steps):
+        earlier = note(f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply")
+        session.progress(Noticed(earlier))
+    return remaining
+
+
+def _done_before(before: ApplyRecord | None) -> frozenset[str]:
+    outcomes = before.outcomes if before else {}
+    return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result == Result.DONE.value)
+
+
+def _sent_before(before: ApplyRecord | None) -> frozenset[str]:
+    """Returns the steps that may have changed something, whatever is known of their answers."""
+    outcomes = before.outcomes if before else {}
+    never = (Result.SKIPPED.value, Result.NOT_STARTED.value)
+    return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result not in never)
+
+
+def _execute(
+    plan: Plan,
+    remaining: Sequence[Step],
+    before: ApplyRecord | None,
+    applied: ApplyRecord,
+    session: ApplySession,
+    leases: Mapping[str, Lease],
+) -> ApplySummary:
+    done = _done_before(before)
+    producers = {cluster: producer(session.endpoints[cluster]) for cluster in leases}
+    journal = Journal(applied, producers, _noted)
+    interruption = Interruption()
+    report = traceback_reporter(
+        session.errors, applied.id, lambda text: session.progress(UnexpectedError(text))
+    )
+
+    def stop_reason(cluster: str) -> Callable[[], str | None]:
+        return lambda: interruption.reason() or leases[cluster].lost()
+
+    context = {
+        cluster: ApplyContext(
+            endpoint=session.endpoints[cluster],
+            registry=RegistryWriter(producers[cluster]),
+            guard=RequestGuard(stop_reason(cluster)),
+            plan_digest=applied.plan,
+            now_ms=_now_ms,
+            launchers=session.launchers,
+            wait=session.wait,
+            on_wait=lambda step, what: session.progress(StepWaits(step, what)),
+        )
+        for cluster in leases
+    }
+
+    def tell(event: Event) -> None:
+        match event:
+            case StepsSent():
+                journal.sent(event.cluster, [step.id for step in event.steps])
+                session.progress(event)
+            case StepsEnded():
+                journal.ended(event.cluster, {one.step.id: _step_result(one) for one in event.outcomes})
+                session.progress(event)
+
+    with session.interrupts(interruption):
+        _begin(journal, plan)
+        _write_first(journal, session)
+        session.progress(ApplyStarted(plan))
+        summary = execute(remaining, context, tell, interruption, report)
+        left_out = {step.id: StepOutcome(step, DONE.result) for step in plan.steps if step.id in done}
+        summary = replace(summary, outcomes={**left_out, **summary.outcomes})
+        _finish(journal, summary, session.progress)
+    return summary
+
+
+def _noted(step: Step) -> Any:
+    """Leaves out job specs: a journal record has a size limit, and the registry holds them."""
+    match step:
+        case LaunchJob() | ReconfigureJob():
+            return plain(replace(step, spec="{}", needs=()))
+        case _:
+            return plain(step)
+
+
+def _begin(journal: Journal, plan: Plan) -> None:
+    try:
+        journal.begin(plan.steps)
+    except (KafkaException, TimeoutError) as failure:
+        raise Failure(
+            error(
+                f"the journal of this apply cannot be written, so nothing was changed: {explain(failure)}",
+                f"the topic {naming.HISTORY} needs a leader and enough replicas in sync; then apply again",
+            )
+        ) from failure
+
+
+def _write_first(journal: Journal, session: ApplySession) -> None:
+    """Writes the topology's files before the first step. If they can't be written, nothing is applied."""
+    if session.write is None:
+        return
+    try:
+        session.write()
+    except Failure:
+        with suppress(KafkaException, TimeoutError):
+            journal.finish("failed", _now_ms())
+        raise
+
+
+def _step_result(outcome: StepOutcome) -> StepResult:
+    return StepResult(outcome.result.value, outcome.why, outcome.seconds)
+
+
+def _finish(journal: Journal, summary: ApplySummary, progress: ProgressHandler) -> None:
+    result = "done" if summary.complete else "interrupted" if summary.interrupted else "failed"
+    try:
+        journal.finish(result, _now_ms())
+    except (KafkaException, TimeoutError) as failure:
+        unwritten = f"how the apply ended could not be written to its history: {explain(failure)}"
+        progress(Noticed(warning(unwritten)))

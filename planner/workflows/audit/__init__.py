@@ -1,0 +1,1 @@
+"""Questions to clusters and ledgers: status, offsets, records, salvage and verification."""

@@ -1,0 +1,206 @@
+"""`repl import`: a live cluster, or a MirrorMaker 2 configuration → a topology; and what it holds is adopted.
+
+The caller writes the topology as YAML: `ImportedCopy` holds everything for that.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from planner.config import load
+from planner.config.hints import did_you_mean
+from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
+from planner.model.observed import Observed, ObservedCluster, Unreachable
+from planner.model.topology import Cluster, Topology
+from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
+from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
+from runtime.contract.spec.regex import UnreadableRegex, regex
+
+_UNMANAGED = (
+    "Nothing here is managed before the first repl apply, and on_remove: keep never deletes anything."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest(TopologyRequest):
+    """A request to write live clusters as a topology.
+
+    `clusters` are names of the topology at `path`; with `bootstrap`, one cluster of any name. `client_config`
+    is a file of client settings for it. `pattern`: only topics whose whole names match this regex. `name`:
+    the new topology's.
+    """
+
+    clusters: tuple[str, ...]
+    bootstrap: str | None = None
+    client_config: Path | None = None
+    pattern: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptRequest(ChangeRequest):
+    """A request to register what these clusters hold as declared, as the topology's own."""
+
+    clusters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedCopy:
+    """An imported topology, the comments that open and close its file, and what was left out.
+
+    `clusters` are those that it was read of; `summary` says in a line what it holds.
+    """
+
+    topology: Topology
+    header: tuple[str, ...]
+    comments: tuple[str, ...]
+    summary: str
+    diagnostics: tuple[Diagnostic, ...]
+    clusters: tuple[Cluster, ...] = ()
+
+
+def declared_clusters(request: ImportRequest) -> dict[str, Cluster]:
+    """Returns how to reach the clusters of an import. Failure: unknown names, or options that don't fit."""
+    names = request.clusters
+    if not names:
+        raise Failure(error("which cluster?", "repl import CLUSTER, or repl import --mm2 FILE"))
+    if request.bootstrap is not None:
+        if len(names) != 1:
+            raise Failure(error("--bootstrap is for one cluster", "import the clusters one by one"))
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", names[0]):
+            raise Failure(error(f"{names[0]!r} is no name for a cluster", "use letters, digits, _ and -"))
+        settings = _client_settings(request.client_config)
+        return {names[0]: Cluster(names[0], request.bootstrap, client=settings)}
+    if request.client_config is not None:
+        raise Failure(
+            error("--client-config goes with --bootstrap", "a topology has client: in its clusters")
+        )
+    topology = load(request.path, request.var_files)
+    _require_declared(names, topology, "; or give --bootstrap")
+    return {name: topology.clusters[name] for name in dict.fromkeys(names)}
+
+
+def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) -> ImportedCopy:
+    """Reads what clusters hold, so that planning the imported topology changes nothing.
+
+    Only what is set explicitly is part of it. Secrets never are, only references to them.
+    """
+    from planner.observe.imported import import_topology
+    from planner.workflows.planning.observing import observe_for_import
+
+    declared = declared_clusters(request)
+    pattern = _checked_regex(request.pattern)
+    observed = observe_for_import(declared, pattern, request.timeout_ms, progress)
+    name = request.name or f"imported-{'-'.join(declared)}"
+    result = import_topology(name, declared, _reachable(observed), pattern)
+    topology = result.topology
+    clusters = " and ".join(declared)
+    if not topology.topics and not topology.acls:
+        nothing = error(f"nothing to import: {clusters} holds no topic of yours", "look at --topics")
+        raise Failure([nothing, *result.diagnostics])
+    diagnostics = (*observed.diagnostics, *result.diagnostics)
+    return ImportedCopy(
+        topology,
+        (
+            f"What {clusters} held on {datetime.now(UTC):%Y-%m-%d}: only what is set explicitly.",
+            _UNMANAGED,
+        ),
+        tuple(comment(one) for one in diagnostics),
+        f"{len(topology.topics):,} topics and {len(topology.acls):,} ACLs of {clusters}",
+        diagnostics,
+        tuple(declared.values()),
+    )
+
+
+def comment(one: Diagnostic) -> str:
+    """Returns a diagnostic as a comment of the written topology."""
+    return f"{one.summary} — {one.way_out}" if one.way_out else one.summary
+
+
+def import_mm2(file: Path, name: str | None = None) -> ImportedCopy:
+    """Converts a MirrorMaker 2 configuration to flows. It reads no cluster.
+
+    Every key without a counterpart is a diagnostic with its line.
+    """
+    from planner.config.mm2 import convert
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as wrong:
+        reason = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8"
+        raise Failure(
+            error(f"{file} can't be read: {reason}", "name the MirrorMaker 2 configuration")
+        ) from None
+    usual = re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or "mm2"
+    converted = convert(text, str(file), name or usual)
+    diagnostics = tuple(
+        (warning if one.loss else note)(
+            f"{one.key}: {one.reason}", source=SourceLocation(str(file), one.line, 1)
+        )
+        for one in converted.notes
+    )
+    comments = [f"{one.key} (line {one.line}): {one.reason}" for one in converted.notes]
+    if comments:
+        comments.insert(0, f"Keys of {file.name} without a counterpart, or with a remark:")
+    flows = len(converted.topology.flows)
+    return ImportedCopy(
+        converted.topology,
+        (
+            f"The flows of {file.name}. They begin where their ledger begins, not where MirrorMaker",
+            "stopped: see docs/import.md for taking over without copying twice.",
+        ),
+        tuple(comments),
+        f"{flows} flow{'s' if flows != 1 else ''} of {file.name}",
+        diagnostics,
+    )
+
+
+def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+    """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
+    from planner.plan.make import adoption
+    from planner.workflows.planning.plans import apply_plan, see
+
+    topology = checked(request.path, request.var_files).topology
+    _require_declared(request.clusters, topology)
+    seen = see(topology, request.timeout_ms, progress=interaction.progress)
+    plan = adoption(apply_plan(seen), request.clusters)
+    interaction.progress(PlanReady(plan))
+    return execute(plan, request, interaction)
+
+
+def _require_declared(names: Sequence[str], topology: Topology, otherwise: str = "") -> None:
+    for name in names:
+        if name not in topology.clusters:
+            known = ", ".join(topology.clusters)
+            way_out = did_you_mean(name, topology.clusters) or f"it has {known}{otherwise}"
+            raise Failure(error(f"the topology has no cluster {name!r}", way_out))
+
+
+def _client_settings(file: Path | None) -> dict[str, str]:
+    from planner.config.mm2.properties import properties_of
+
+    if file is None:
+        return {}
+    try:
+        return {one.key: one.value for one in properties_of(file.read_text(encoding="utf-8"))}
+    except OSError as wrong:
+        raise Failure(error(f"{file} can't be read: {wrong.strerror}", "look at --client-config")) from None
+
+
+def _checked_regex(pattern: str | None) -> str | None:
+    if pattern is not None:
+        try:
+            regex(pattern)
+        except UnreadableRegex as wrong:
+            raise Failure(error(f"--topics {pattern!r} is no regex: it {wrong.what}", wrong.hint)) from None
+    return pattern
+
+
+def _reachable(observed: Observed) -> list[ObservedCluster]:
+    silent = [one for one in observed.clusters.values() if isinstance(one, Unreachable)]
+    if silent:
+        raise Failure([error(f"{one.name} can't be read: {one.why}", one.way_out) for one in silent])
+    return [one for one in observed.clusters.values() if isinstance(one, ObservedCluster)]

@@ -1,0 +1,326 @@
+"""What a workflow asks and reports while it runs.
+
+A workflow never prints and never reads a terminal. It asks questions through an `Approval` and reports frozen
+events to a `ProgressHandler`. Both are silent by default: nothing is approved and nothing is shown.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.outcome import NOTHING_DONE, ApplySummary, StepsEnded, StepsSent
+from planner.model.plan import Plan
+from planner.model.step import Step
+
+if TYPE_CHECKING:
+    from planner.apply.executor import Interruption as Interruption
+    from planner.state.lease_log import LeaseState
+    from runtime.contract.records.status import PartitionStatus
+    from runtime.contract.views.loss_view import FlowLoss, GroupTopics
+    from runtime.contract.views.salvage_view import SalvageView
+    from runtime.contract.views.status_view import PartitionWaits
+
+
+# Questions: each is asked before a change, and False changes nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovePlan:
+    """Asks whether the steps of a plan may be executed."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ApproveLoss:
+    """Asks whether a flow may continue without the records that these partitions lost."""
+
+    flow: str
+    lost: tuple["PartitionStatus", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApproveReplay:
+    """Asks whether salvaged records may be copied into the destination cluster."""
+
+    destination: str
+
+
+Question = ApprovePlan | ApproveLoss | ApproveReplay
+
+
+class Approval(Protocol):
+    """Answers a workflow's question. It may raise Failure where no answer can be had."""
+
+    def __call__(self, question: Question, /) -> bool: ...
+
+
+def approve_nothing(_question: Question) -> bool:
+    """The default: a workflow without an explicit approval changes nothing."""
+    return False
+
+
+def approve_all(_question: Question) -> bool:
+    """Approves every question, as `--auto-approve` does."""
+    return True
+
+
+# Events: what a caller may show while a workflow runs.
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A diagnostic was found. The workflow's result holds it too."""
+
+    diagnostic: Diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingStarted:
+    """The clusters are being read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingProgressed:
+    """`done` of `total` parts of one cluster's reading are complete. Threads report it."""
+
+    cluster: str
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingEnded:
+    """The clusters are read, or reading failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    """A plan was made. The question follows, unless the plan has errors or no steps."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlanReady:
+    """A saved plan was opened and is about to be executed without a question."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAwaited:
+    """Another apply holds the lease of a cluster."""
+
+    cluster: str
+    held: "LeaseState"
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyStarted:
+    """The first step follows."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class StepWaits:
+    """A long step waits for this. Threads report it."""
+
+    step: Step
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnexpectedError:
+    """The traceback of an exception that no handler expects, where it could not be written to a file."""
+
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyEnded:
+    """An apply ended, one way or another. Of a plan without steps, `apply_id` is None.
+
+    `waits` are partitions that no apply lets continue.
+    """
+
+    plan: Plan
+    summary: ApplySummary = NOTHING_DONE
+    apply_id: str | None = None
+    waits: "tuple[PartitionWaits, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LossAccepted:
+    """These partitions of a flow continue behind the records that they lost."""
+
+    flow: str
+    partitions: tuple["PartitionStatus", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAwaited:
+    """`left` says what a flow has not copied yet."""
+
+    flow: str
+    left: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCompleted:
+    """A failback flow has copied everything."""
+
+    flow: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverCost:
+    """What the failover of a cluster would lose, as far as its source is known."""
+
+    cluster: str
+    losses: "tuple[FlowLoss, ...]"
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsLost:
+    """What had not arrived when the flows ended."""
+
+    losses: "tuple[FlowLoss, ...]"
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionsRead:
+    """What the consumers of each group subscribe to at the destination after a failover."""
+
+    groups: "tuple[GroupTopics, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class UnsentRecords:
+    """Records of one flow's source that never reached the destination, by topic."""
+
+    flow: str
+    topics: Mapping[str, int]
+
+    @property
+    def records(self) -> int:
+        return sum(self.topics.values())
+
+
+@dataclass(frozen=True, slots=True)
+class UnsentRecordsFound:
+    """What a failback leaves at `cluster`: records that were never sent."""
+
+    cluster: str
+    flows: tuple[UnsentRecords, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReady:
+    """The salvaged records that are about to be copied, and into which topic; None is the flow's own."""
+
+    salvaged: "SalvageView"
+    to: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOutput:
+    """One line that a Spark application printed for people."""
+
+    line: str
+
+
+ProgressEvent = (
+    Noticed
+    | ReadingStarted
+    | ReadingProgressed
+    | ReadingEnded
+    | PlanReady
+    | SavedPlanReady
+    | LeaseAwaited
+    | ApplyStarted
+    | StepsSent
+    | StepsEnded
+    | StepWaits
+    | UnexpectedError
+    | ApplyEnded
+    | LossAccepted
+    | CopyAwaited
+    | CopyCompleted
+    | FailoverCost
+    | RecordsLost
+    | SubscriptionsRead
+    | UnsentRecordsFound
+    | ReplayReady
+    | SparkOutput
+)
+
+
+class ProgressHandler(Protocol):
+    """Receives the events of a workflow, some of them from several threads."""
+
+    def __call__(self, event: ProgressEvent, /) -> None: ...
+
+
+def silent(_event: ProgressEvent) -> None:
+    """The default: shows nothing."""
+
+
+Interrupts = Callable[["Interruption"], AbstractContextManager[None]]
+
+
+def without_signals(_interruption: "Interruption") -> AbstractContextManager[None]:
+    """The default: no signal interrupts the steps of an apply."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """How a workflow that changes clusters speaks with its caller.
+
+    `interrupts` surrounds the execution of steps and sets the interruption that it is given: what is under
+    way is then finished and recorded, and no further step starts.
+    """
+
+    approval: Approval = approve_nothing
+    progress: ProgressHandler = silent
+    interrupts: Interrupts = without_signals
+
+    def require(self, question: Question) -> None:
+        """Raises Failure where the question is not approved."""
+        if not self.approval(question):
+            raise Failure(error("not approved, so nothing was changed"))
+
+    def notice(self, found: Sequence[Diagnostic]) -> None:
+        for one in found:
+            self.progress(Noticed(one))
+
+
+UNATTENDED = Interaction()
+
+
+class DiagnosticCollector:
+    """Passes on every event, and keeps the diagnostics for the workflow's result."""
+
+    def __init__(self, progress: ProgressHandler) -> None:
+        self._progress = progress
+        self._found: list[Diagnostic] = []
+
+    def __call__(self, event: ProgressEvent) -> None:
+        if isinstance(event, Noticed):
+            self._found.append(event.diagnostic)
+        self._progress(event)
+
+    def notice(self, *found: Diagnostic) -> None:
+        for one in found:
+            self(Noticed(one))
+
+    @property
+    def found(self) -> tuple[Diagnostic, ...]:
+        return tuple(self._found)

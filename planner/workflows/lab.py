@@ -1,0 +1,219 @@
+"""`repl lab`: real Kafka clusters on this machine, started, stopped and disturbed.
+
+Errors of the lab become Failure here. The names below `__all__` are what callers show of a lab.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from planner.model.diagnostic import Failure, error
+from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.errors import LabError
+from runtime.lab.lab import Lab
+from runtime.lab.load import LoadGenerator, LoadTarget, targets_of
+from runtime.lab.spec import LabClusterSpec, Security, default_ports
+from runtime.lab.status import BrokerStatus, ClusterStatus, LabState, LabStatus
+
+__all__ = [
+    "BrokerStatus",
+    "ClusterStatus",
+    "Lab",
+    "LabAction",
+    "LabChoices",
+    "LabState",
+    "LabStatus",
+    "LoadTarget",
+    "act_on_lab",
+    "generate_load",
+    "lab_status",
+    "specs",
+    "start_brokers",
+    "start_lab",
+    "stop_lab",
+    "tool_command",
+]
+
+DEFAULT_CLUSTERS = ("dc1", "dc2")
+Report = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+
+
+class LabAction(StrEnum):
+    """What can be done to a cluster of the lab, or to one of its brokers."""
+
+    KILL = "kill"
+    STOP = "stop"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+
+
+@dataclass(frozen=True, slots=True)
+class LabChoices:
+    """The options of the clusters of a lab. None keeps the existing value, else the default.
+
+    `settings` are broker properties as [CLUSTER:]KEY=VALUE; `ports` is fixed or auto. `version` is a version
+    of Kafka, or CLUSTER=VERSION,… for each.
+    """
+
+    clusters: str | None = None
+    brokers: int | None = None
+    security: str | None = None
+    ports: str = "fixed"
+    settings: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    version: str | None = None
+
+
+def silent_report(_what: str, _done: int, _total: int) -> None:
+    """Shows nothing."""
+
+
+def start_lab(home: Path, choices: LabChoices = LabChoices(), report: Report = silent_report) -> Lab:
+    """Brings clusters up, and returns when their brokers answer. What runs already is left alone."""
+    with _as_failure():
+        lab = Lab(home, report=report)
+        lab.up(specs(lab.clusters, choices))
+        return lab
+
+
+def stop_lab(home: Path, *, purge: bool = False) -> tuple[str, ...]:
+    """Stops every broker and returns the clusters' names. With `purge`, data and settings are removed."""
+    with _as_failure():
+        lab = Lab(home)
+        names = tuple(lab.clusters)
+        lab.down(purge=purge)
+        return names
+
+
+def lab_status(home: Path) -> LabStatus:
+    """Returns what runs: clusters with their brokers, addresses, states and memory."""
+    with _as_failure():
+        return Lab(home).status()
+
+
+def act_on_lab(home: Path, action: LabAction, address: str) -> None:
+    """Kills, stops, pauses or unpauses a cluster, or one broker: CLUSTER[:BROKER]."""
+    with _as_failure():
+        lab = Lab(home)
+        match action:
+            case LabAction.KILL:
+                lab.kill(address)
+            case LabAction.STOP:
+                lab.stop(address)
+            case LabAction.PAUSE:
+                lab.pause(address)
+            case LabAction.UNPAUSE:
+                lab.unpause(address)
+
+
+def start_brokers(home: Path, address: str, version: str | None = None) -> None:
+    """Starts a cluster, or one broker; with a version, with that version of Kafka from now on."""
+    with _as_failure():
+        Lab(home).start(address, version=version)
+
+
+def tool_command(home: Path, cluster: str, tool: str, arguments: Sequence[str]) -> Sequence[str]:
+    """Returns the command that runs one of Kafka's own tools against a cluster."""
+    with _as_failure():
+        return Lab(home).tool_command(cluster, tool, *arguments)
+
+
+def generate_load(
+    home: Path, targets: Sequence[str], rate: float, seconds: float, report: Callable[[str], None]
+) -> list[LoadTarget]:
+    """Writes numbered records to CLUSTER:TOPIC targets at a steady rate. Ctrl-C ends it early."""
+    with _as_failure():
+        wanted = targets_of(targets)
+        writing = LoadGenerator(Lab(home), wanted, rate, report=report)
+        try:
+            writing.run(seconds)
+        except KeyboardInterrupt:
+            report("Stopped.")
+        return wanted
+
+
+@contextmanager
+def _as_failure() -> Iterator[None]:
+    try:
+        yield
+    except LabError as problem:
+        raise Failure(error(problem.what, problem.way_out, address=problem.where or None)) from problem
+
+
+def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[LabClusterSpec]:
+    """Returns what each cluster shall be. One that exists keeps what no choice names."""
+    names = _names(choices.clusters) or tuple(existing) or DEFAULT_CLUSTERS
+    chosen: dict[str, Any] = {}
+    if choices.brokers is not None:
+        chosen["brokers"] = choices.brokers
+    if choices.security is not None:
+        chosen["security"] = Security(choices.security)
+    if choices.users:
+        chosen["users"] = tuple(dict.fromkeys(choices.users))
+    properties = _properties(choices.settings, names)
+    versions = _versions(choices.version, names)
+    free = iter(default_ports(one.spec.port for one in existing.values() if one.spec.port))
+
+    def spec(name: str) -> LabClusterSpec:
+        own = chosen | ({"properties": properties[name]} if properties[name] else {})
+        if name in versions:
+            own["version"] = versions[name]
+        if name in existing:
+            return replace(existing[name].spec, **own)
+        return LabClusterSpec(name, port=None if choices.ports == "auto" else _next(free), **own)
+
+    return [spec(name) for name in names]
+
+
+def _names(clusters: str | None) -> tuple[str, ...]:
+    if clusters is None:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in clusters.split(",") if name.strip()))
+    if not names:
+        raise LabError("--clusters names no cluster", "for example --clusters dc1,dc2")
+    return names
+
+
+def _versions(version: str | None, names: Sequence[str]) -> dict[str, str]:
+    """Returns the version of each cluster that --version names."""
+    if version is None:
+        return {}
+    if "=" not in version:
+        return dict.fromkeys(names, version.strip())
+    found: dict[str, str] = {}
+    for part in version.split(","):
+        cluster, equals, chosen = (word.strip() for word in part.partition("="))
+        if not equals or cluster not in names:
+            raise LabError(
+                f"--version {part.strip()} names none of these clusters",
+                f"they are {', '.join(names)}: for example --version {names[0]}=2.8.2",
+            )
+        found[cluster] = chosen
+    return found
+
+
+def _next(free: Any) -> int:
+    port = next(free, None)
+    if port is None:
+        raise LabError("there are no more fixed ports for another cluster", "use --ports auto")
+    return int(port)
+
+
+def _properties(settings: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {name: {} for name in names}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        cluster, colon, key_of_one = key.partition(":")
+        if not equals or not key:
+            raise LabError(f"--set {setting} is not KEY=VALUE", "for example --set num.partitions=6")
+        if colon and cluster not in found:
+            raise LabError(
+                f"--set {setting} is for {cluster!r}, which is none of these clusters",
+                f"they are {', '.join(names)}",
+            )
+        for name in (cluster,) if colon else names:
+            found[name][key_of_one if colon else key] = value
+    return found

@@ -1,0 +1,115 @@
+"""The topology that a workflow is about: where it is, its offline check, and the names it declares."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from planner.config import LoadedTopology, in_order, load_with_warnings
+from planner.config.files import is_topology_file
+from planner.config.hints import nearest
+from planner.config.load import NOTHING_EDITED
+from planner.graph.messages import few
+from planner.model.diagnostic import Failure, Severity, error
+from planner.model.topology import Cluster, Flow, Topology
+
+STARTER = "topology.yaml"
+_SHOWN = 20
+Declared = TypeVar("Declared")
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRequest:
+    """Names the file or folder of a topology. `timeout_ms`: after this silence a cluster is unreachable."""
+
+    path: Path
+    var_files: tuple[Path, ...] = ()
+    timeout_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRequest(TopologyRequest):
+    """A request that changes clusters.
+
+    `lock_timeout_ms`: how long to wait while another apply holds a cluster. `wait`: until launched jobs copy.
+    """
+
+    lock_timeout_ms: int = 60_000
+    wait: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRequest(ChangeRequest):
+    """A request that changes one flow."""
+
+    flow: str
+
+
+def checked(
+    path: Path,
+    var_files: Sequence[Path] = (),
+    *,
+    may_declare_nothing: bool = False,
+    edited: Mapping[Path, str] = NOTHING_EDITED,
+) -> LoadedTopology:
+    """Returns the topology and its warnings. Failure holds every error that can be found offline.
+
+    `edited` replaces the content of files, so that an edit can be planned before it is written.
+    """
+    from planner.graph import lint_offline
+
+    loaded = load_with_warnings(path, var_files, may_declare_nothing=may_declare_nothing, edited=edited)
+    found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])
+    if any(one.severity is Severity.ERROR for one in found):
+        raise Failure(found)
+    return LoadedTopology(loaded.topology, found, loaded.files)
+
+
+def validate(request: TopologyRequest) -> LoadedTopology:
+    """Checks a topology without any cluster. Failure holds every error at once."""
+    return checked(request.path, request.var_files)
+
+
+def flow_of(topology: Topology, name: str) -> Flow:
+    """Returns the flow of this name. Failure lists the flows and the nearest name."""
+    return _declared("flow", name, topology.flows)
+
+
+def cluster_of(topology: Topology, name: str) -> Cluster:
+    """Returns the cluster of this name. Failure lists the clusters and the nearest name."""
+    return _declared("cluster", name, topology.clusters)
+
+
+def _declared(kind: str, name: str, declared: Mapping[str, Declared]) -> Declared:
+    if name in declared:
+        return declared[name]
+    near = nearest(name, declared)
+    hint = f"did you mean {near}? " if near else ""
+    names = few(sorted(declared), _SHOWN) or "none"
+    raise Failure(error(f"there is no {kind} {name} in this topology", f"{hint}its {kind}s: {names}"))
+
+
+def folder_of(path: Path) -> Path:
+    """Returns the folder of a topology that is named by its file or its folder."""
+    return path if path.is_dir() else path.parent
+
+
+def write_starter(folder: Path) -> Path:
+    """Writes a commented topology into a folder, and returns its file. It overwrites nothing."""
+    from planner.config.schema import starter
+
+    file = folder / STARTER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = sorted(one for one in folder.iterdir() if is_topology_file(one))
+        if others and not file.exists():
+            what = f"{others[0]} is there already, and the YAML files of a folder are one topology"
+            raise Failure(error(what, "name another folder: repl init DIR"))
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(starter())
+    except FileExistsError:
+        what = f"{file} is there already" if file.exists() else f"{folder} is no folder"
+        raise Failure(error(what, "name another folder: repl init DIR")) from None
+    except OSError as wrong:
+        raise Failure(error(f"{file}: {wrong.strerror}", "name a folder that can be written to")) from None
+    return file

@@ -1,0 +1,220 @@
+"""Reads the logs of both sides: their bounds and settings, and committed records at a limited rate."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
+from runtime.batch.layout import NO_PRODUCER
+from runtime.contract.client import settings as client
+from runtime.contract.client.redaction import redacted
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.confluent import admin_client
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets, log_start
+from runtime.kafka.timing import Patience
+from runtime.slot.budget import TokenBucket
+
+_CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
+_CONFIGS_TIMEOUT_S = 30.0
+_FETCH_BYTES = 2 << 20
+_PAUSE_S = 0.1
+_SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLogs:
+    """Holds the facts about one cluster's logs; a partition that does not answer is not in it.
+
+    `ends` are the offsets up to which a read_committed reader can read.
+    """
+
+    ids: Mapping[str, bytes]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    compacted: frozenset[str]
+
+
+@asynccontextmanager
+async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[KafkaCluster]:
+    """Opens the cluster of the spec and refuses any other.
+
+    Raises AuditFailure, also for errors inside the block.
+    """
+    with as_audit_failure(name):
+        secrets = ClientSecrets(os.environ)
+        settings = secrets.resolve(spec.bootstrap, spec.client)
+        wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
+        async with await KafkaCluster.open(wire) as cluster:
+            if spec.id is not None and cluster.cluster_id != spec.id:
+                raise UnexpectedClusterId(name, cluster.cluster_id, spec.id)
+            yield cluster
+
+
+async def logs_of(
+    cluster: KafkaCluster, name: str, spec: ClusterSpec, places: Collection[TopicPartition], within_s: float
+) -> PartitionLogs:
+    """Reads the logs of the given partitions. Raises WireError."""
+    names = {at.topic for at in places}
+    topics = await cluster.topics(names, fresh=True)
+    existing = [at for at in places if not topics[at.topic].error]
+    starts, ends, compacted = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(existing, EARLIEST), within=within_s),
+        list_offsets(cluster, dict.fromkeys(existing, LATEST), Isolation.READ_COMMITTED, within_s),
+        asyncio.to_thread(_compacted, spec, name, sorted({at.topic for at in existing})),
+    )
+    return PartitionLogs(
+        ids={name: topic.id for name, topic in topics.items() if not topic.error},
+        starts={at: one.offset for at, one in starts.items() if isinstance(one, ListedOffset)},
+        ends={at: one.offset for at, one in ends.items() if isinstance(one, ListedOffset)},
+        compacted=compacted,
+    )
+
+
+def _admin(spec: ClusterSpec, name: str) -> AdminClient:
+    secrets = ClientSecrets(os.environ)
+    settings = secrets.resolve(spec.bootstrap, spec.client)
+    return admin_client(spec.bootstrap, settings, secrets.token_command(name))
+
+
+def settings_of(spec: ClusterSpec, name: str, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Returns the effective settings of existing topics, by name. Raises AuditFailure."""
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    if not resources:
+        return {}
+    with as_audit_failure(name):
+        admin = _admin(spec, name)
+    found = {}
+    for resource, future in admin.describe_configs(resources, request_timeout=_CONFIGS_TIMEOUT_S).items():
+        try:
+            entries = future.result(_CONFIGS_TIMEOUT_S)
+        except KafkaException as error:
+            why = f"the settings of {resource.name} can't be read: {redacted(error.args[0].str())}"
+            raise AuditFailure(name, why, _CONFIGS_HINT) from error
+        found[str(resource.name)] = {key: str(entry.value) for key, entry in entries.items()}
+    return found
+
+
+def _compacted(spec: ClusterSpec, name: str, topics: Iterable[str]) -> frozenset[str]:
+    settings = settings_of(spec, name, topics)
+    return frozenset(topic for topic, one in settings.items() if "compact" in one["cleanup.policy"])
+
+
+class RecordsExpired(Exception):
+    """Retention deleted records that were still to be read."""
+
+
+class OpenTransactionTimeout(Exception):
+    """An open transaction before the end does not end in time."""
+
+
+class CommittedRecordReader:
+    """Reads one side: call `next` until `ended`. Raises WireError, BatchFailure, Passed, Stalled."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        at: TopicPartition,
+        topic_id: bytes,
+        low: int,
+        high: int,
+        bucket: TokenBucket,
+        within_s: float,
+    ) -> None:
+        self.position = low
+        self._cluster = cluster
+        self._at = at
+        self._where = PartitionLocation(at.topic, at.partition)
+        self._topic_id = topic_id
+        self._high = high
+        self._bucket = bucket
+        self._within_s = within_s
+
+    @property
+    def ended(self) -> bool:
+        return self.position >= self._high
+
+    async def next(self) -> list[FetchedRecord]:
+        """Returns the records of one fetch: the list may be empty."""
+        answer = await self._answer()
+        self._bucket.take(len(answer.records))
+        walked = walk(answer.records, self._where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            self.position = self._high  # compaction removed the remaining records, or the log ends before
+        aborted = AbortedTransactions(answer.aborted)
+        found: list[FetchedRecord] = []
+        begin = self.position
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                found += self._records(member, begin)
+            self.position = max(self.position, member.next_offset)
+            if self.ended:
+                break
+        return found
+
+    def _records(self, member: RecordSet, begin: int) -> list[FetchedRecord]:
+        producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
+        return [
+            FetchedRecord(self._where.partition, *one, producer)
+            for one in records(member, self._where)
+            if begin <= one.offset < self._high
+        ]
+
+    async def _answer(self) -> FetchedPartition:
+        """Returns a response that holds records, or one that shows that no more records follow."""
+        settling, timeout = Patience(_SETTLE_S), Patience(self._within_s)
+        while True:
+            while (wait := self._bucket.wait_s()) > 0:
+                await asyncio.sleep(wait)
+                timeout.extend(wait)
+            try:
+                answer = await self._fetch()
+                if len(answer.records) or answer.last_stable_offset >= self._high:
+                    return answer
+                settled, timed_out = settling.over(), timeout.over()
+                if answer.high_watermark < self._high and settled:
+                    return answer  # the log ends before: the records behind its end are missing
+                if timed_out:
+                    raise OpenTransactionTimeout(
+                        f"a transaction is open at offset {answer.last_stable_offset}"
+                    )
+            except WireError as error:
+                if not _retriable(error) or timeout.over():
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _fetch(self) -> FetchedPartition:
+        answer = await fetch_once(
+            self._cluster, self._at, self.position, _FETCH_BYTES, "verify", topic_id=self._topic_id
+        )
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await log_start(self._cluster, self._at)
+            if start > self.position:
+                raise RecordsExpired(f"retention took the offsets below {start} meanwhile")
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(self._where))
+        return answer
+
+
+def _retriable(error: WireError) -> bool:
+    gone = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if isinstance(error, BrokerError):
+        return error.code.retriable and error.code not in gone
+    return isinstance(error, ConnectionFailure)

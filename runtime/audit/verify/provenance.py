@@ -1,0 +1,143 @@
+"""Decides which records are not compared: those that provenance drops (R5), and those that salvage replayed.
+
+A record counts as replayed where three things agree: the producer id that wrote it is registered as the
+flow's replayer for this topic, its last `__repl` header names a place of this partition at the source, and
+the ledger has that source offset in a replayed range. A header alone proves nothing: any client can write it.
+This module is pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
+
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.verify.compare import RecordContent, RecordDifference, condensed
+from runtime.audit.verify.request import VerificationPiece
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, decode, origins
+from runtime.contract.spec.jobspec import FlowSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceFilter:
+    """Applies a flow's provenance filter.
+
+    `producers`: the flow of each producer id that writes into the source.
+    """
+
+    flow: FlowSpec
+    topic: str
+    home: ClusterTopic
+    producers: Mapping[int, FlowProducer]
+
+    def drops(self, record: FetchedRecord) -> bool:
+        """Returns whether the slot would drop this record by the flow's provenance."""
+        match self.flow.provenance:
+            case "off":
+                return False
+            case "headers":
+                hops = origins(record.headers)
+                return any(self.flow.native_only or hop.home == self.home for hop in hops)
+            case "batch":
+                producer = self.producers.get(record.producer_id)
+                if producer is None:
+                    return False
+                return self.flow.native_only or producer.home(self.topic) == self.home
+
+    def originated_at_destination(self, record: FetchedRecord) -> bool:
+        """Returns whether the record originated at the flow's destination, so that it is there already.
+
+        The flow's provenance mode does not matter.
+        """
+        producer = self.producers.get(record.producer_id)
+        by_batch = producer is not None and producer.home(self.topic) == self.home
+        return by_batch or any(hop.home == self.home for hop in origins(record.headers))
+
+
+def own_headers(record: FetchedRecord) -> tuple[tuple[str, bytes | None], ...]:
+    """Returns the record's headers without those that the product adds."""
+    return tuple((name, value) for name, value in record.headers if name != HEADER or decode(value) is None)
+
+
+class ReplayedRecord(NamedTuple):
+    """Holds a record at the destination and its original's source offset; `low` is the range's in the
+    ledger.
+    """
+
+    record: FetchedRecord
+    original: int
+    low: int
+
+
+class ReplayedRecords:
+    """Recognizes and compares replays: call `replay_of` for each unmapped record, then `compare` for each
+    replay.
+    """
+
+    def __init__(
+        self, piece: VerificationPiece, flow: str, source_id: str, producers: Mapping[int, FlowProducer]
+    ) -> None:
+        self.found: Counter[int] = Counter()
+        self._place = ClusterPartition(source_id, piece.topic, piece.partition)
+        self._flow, self._mirror = flow, piece.destination_topic
+        self._ranges = sorted(piece.replayed)
+        self._producers = producers
+        self._passed: dict[int, int] = {}  # the last original of each range: a replay keeps their order
+
+    def holds(self, source_offset: int) -> bool:
+        """Returns whether the ledger has this source offset in a replayed range."""
+        return self._range(source_offset) is not None
+
+    def replay_of(self, record: FetchedRecord) -> ReplayedRecord | None:
+        original = original_of(record, self._producers, self._flow, self._mirror, self._place)
+        low = self._range(original) if original is not None else None
+        return ReplayedRecord(record, original, low) if original is not None and low is not None else None
+
+    def compare(self, replay: ReplayedRecord, original: FetchedRecord | None) -> RecordDifference | None:
+        """Returns the difference; None for a replay that is equal, or whose original the source lost."""
+        record, at, low = replay
+        if at <= self._passed.get(low, -1):
+            return RecordDifference("extra", at, None, None, record.offset, None, content_of(record), at)
+        self._passed[low] = at
+        self.found[low] += 1
+        if original is None or content_of(original) == content_of(record):
+            return None
+        return RecordDifference(
+            "changed", at, at, None, record.offset, content_of(original), content_of(record)
+        )
+
+    def _range(self, source_offset: int) -> int | None:
+        at = bisect_right(self._ranges, source_offset, key=itemgetter(0)) - 1
+        if at < 0 or source_offset >= self._ranges[at][1]:
+            return None
+        return self._ranges[at][0]
+
+
+def original_of(
+    record: FetchedRecord,
+    producers: Mapping[int, FlowProducer],
+    flow: str,
+    mirror: str,
+    place: ClusterPartition,
+) -> int | None:
+    """Returns the offset at `place` from which a replayer of the flow copied the record; None for any other
+    record.
+
+    `mirror` is the flow's own topic at the destination, even where another topic was replayed into.
+    """
+    producer = producers.get(record.producer_id)
+    if producer is None or (producer.flow, producer.only) != (flow, mirror):
+        return None
+    hops = origins(record.headers)
+    return hops[-1].offset if hops and ClusterPartition(*hops[-1][:3]) == place else None
+
+
+def content_of(one: FetchedRecord) -> RecordContent:
+    """Returns every part of a record that must be equal at both sides."""
+    headers = tuple((name, condensed(value)) for name, value in own_headers(one))
+    return RecordContent(one.timestamp, condensed(one.key), condensed(one.value), headers)

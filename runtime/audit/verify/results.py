@@ -1,0 +1,166 @@
+"""Combines compared pieces into the result of each partition, and names their differences. It is pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from runtime.audit.verify.compare import RecordContent, RecordDifference
+from runtime.audit.verify.plan import PlannedPartition
+from runtime.audit.verify.request import VerifiedPiece
+from runtime.contract.views.verify_view import Difference, UncomparableRange, VerifiedPartition
+
+_KEY_CHARACTERS = 40
+_CONTENT_BYTES = 32
+
+
+def differences_of(edits: Sequence[RecordDifference]) -> list[Difference]:
+    """Returns the differences by kind.
+
+    A missing record that is found elsewhere was swapped; an extra record that has a twin was doubled.
+    """
+    elsewhere: dict[RecordContent, list[RecordDifference]] = {}
+    for edit in edits:
+        if edit.what == "extra" and edit.destination is not None:
+            elsewhere.setdefault(edit.destination, []).append(edit)
+    swapped: dict[int, RecordDifference] = {}
+    taken: set[int] = set()
+    for at, edit in enumerate(edits):
+        if edit.what == "missing" and edit.source is not None and elsewhere.get(edit.source):
+            swapped[at] = elsewhere[edit.source].pop(0)
+            taken.add(id(swapped[at]))
+    return [_named(edit, swapped.get(at)) for at, edit in enumerate(edits) if id(edit) not in taken]
+
+
+def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Difference:
+    match edit.what:
+        case "missing" if elsewhere is not None:
+            return _difference(
+                "swapped",
+                edit,
+                destination_offset=elsewhere.destination_offset,
+                why="not in the source's order",
+            )
+        case "missing":
+            never = edit.expected is None
+            return _difference("missing", edit, why="the offset map leaves it out" if never else "")
+        case "extra" if edit.twin is not None:
+            return _difference("doubled", edit, source_offset=edit.twin)
+        case "extra":
+            return _difference("foreign", edit, why="not from the source")
+        case "moved":
+            where = "has no place for it" if edit.expected is None else "has another place for it"
+            return _difference("moved", edit, why=f"the offset map {where}")
+        case "changed":
+            assert edit.source is not None
+            assert edit.destination is not None
+            fields, why = _changes(edit.source, edit.destination)
+            return _difference("changed", edit, fields=fields, why=why)
+
+
+def _difference(kind: str, edit: RecordDifference, **changes: object) -> Difference:
+    shown = edit.source or edit.destination
+    facts: dict[str, object] = {
+        "kind": kind,
+        "source_offset": edit.source_offset,
+        "expected": edit.expected,
+        "destination_offset": edit.destination_offset,
+        "key": _key(shown.key if shown is not None else None),
+    }
+    return Difference(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def _changes(source: RecordContent, destination: RecordContent) -> tuple[list[str], str]:
+    fields, why = [], []
+    if source.key != destination.key:
+        fields.append("key")
+        why.append(f"key {_kind(source.key)} → {_kind(destination.key)}")
+    if source.value != destination.value:
+        fields.append("value")
+        why.append(f"value {_kind(source.value)} → {_kind(destination.value)}")
+    if source.headers != destination.headers:
+        fields.append("headers")
+        names = ", ".join(name for name, _ in destination.headers) or "none"
+        why.append(f"headers {', '.join(name for name, _ in source.headers) or 'none'} → {names}")
+    if source.timestamp != destination.timestamp:
+        fields.append("timestamp")
+        why.append(f"timestamp {source.timestamp} → {destination.timestamp}")
+    return fields, "; ".join(why)
+
+
+def _kind(content: bytes | None) -> str:
+    match content:
+        case None:
+            return "null"
+        case b"":
+            return "empty"
+        case _ if len(content) > _CONTENT_BYTES:
+            return f"({content[:4].hex()}…, a digest)"
+        case _:
+            return repr(content)[1:]
+
+
+def _key(key: bytes | None) -> str:
+    return "null" if key is None else _kind(key)[:_KEY_CHARACTERS]
+
+
+def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]) -> list[VerifiedPartition]:
+    by_partition: dict[int, list[VerifiedPiece]] = {}
+    for piece in pieces:
+        by_partition.setdefault(piece.number, []).append(piece)
+    return [
+        _partition(one, sorted(by_partition.get(number, ()), key=lambda piece: piece.low))
+        for number, one in enumerate(planned)
+    ]
+
+
+def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> VerifiedPartition:
+    edits = [edit for piece in pieces for edit in piece.edits]
+    stopped = [piece for piece in pieces if piece.unread]
+    not_comparable = list(planned.not_comparable)
+    behind = {piece.low: high for piece, high in _highs(planned, pieces)}
+    for piece in stopped:
+        if piece.passed:
+            gone = UncomparableRange(low=piece.end, end=behind[piece.low], why=piece.unread)
+            not_comparable.append(gone)
+    unread = [piece for piece in stopped if not piece.passed]
+    cut = bool(stopped) or any(piece.more for piece in pieces)
+    limits = [planned.end, *(edit.near for edit in edits), *(piece.end for piece in stopped)]
+    return VerifiedPartition(
+        topic=planned.key.topic,
+        partition=planned.key.partition,
+        destination_topic=planned.destination_topic,
+        low=planned.low,
+        end=planned.end,
+        equal_up_to=max(min(limits), planned.low),
+        compared=sum(piece.compared for piece in pieces),
+        kept_back=sum(piece.kept_back for piece in pieces),
+        given_up=sum(piece.given_up for piece in pieces),
+        others=sum(piece.others for piece in pieces),
+        compacted=sum(piece.compacted for piece in pieces),
+        replayed=sum(sum(piece.replayed.values()) for piece in pieces),
+        differences=[*differences_of(edits), *(() if cut else _not_replayed(planned, pieces))],
+        more=any(piece.more for piece in pieces),
+        not_comparable=sorted(not_comparable, key=lambda one: one.low),
+        unread=planned.unread or (f"from offset {unread[0].end} on: {unread[0].unread}" if unread else ""),
+    )
+
+
+def _not_replayed(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Iterator[Difference]:
+    """Yields a difference for each range whose replayed records are missing; the ledger counts them only."""
+    for low, end, records in planned.replayed:
+        found = sum(piece.replayed.get(low, 0) for piece in pieces)
+        if found < records:
+            yield Difference(
+                kind="missing",
+                source_offset=low,
+                expected=None,
+                destination_offset=None,
+                key="",
+                why=f"of {records:,} records that salvage replayed from source offsets {low} to {end - 1}, "
+                f"{found:,} are there",
+            )
+
+
+def _highs(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Iterable[tuple[VerifiedPiece, int]]:
+    highs = {piece.low: piece.high for piece in planned.pieces}
+    return ((piece, highs[piece.low]) for piece in pieces)

@@ -1,0 +1,317 @@
+"""Translates group offsets for one flow, by the offset maps and checkpoints of both sides (R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from runtime.contract.groups.decisions import GroupPartition, is_ours
+from runtime.contract.groups.translate import (
+    PendingTranslation,
+    Position,
+    SourceTopicWriter,
+    TranslatedOffset,
+    UntranslatableOffset,
+    by_time,
+    clamped,
+    earliest_reachable_offset,
+    earliest_unread_offset,
+    merged,
+    origins_of,
+    position,
+)
+from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.spec.route import Router
+from runtime.contract.topic_ids import is_other_topic
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
+from runtime.ledger.checkpoints import Checkpoints
+from runtime.ledger.consumer_times import ConsumerTimeTable
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
+
+NO_PROGRESS = "nothing of this partition was copied yet"
+SEALING = "its offset map is being written"
+RECREATED_HERE = "the topic at the destination is not the one that was copied into"
+NO_MAPS = "both sides write the topic, and the source's maps can't be read"
+RECREATED_THERE = "the topic at the source is not the one that was copied"
+
+
+class Translator:
+    """A translator owns the routes of one flow and reads the offset maps of both sides."""
+
+    def __init__(
+        self, flow: str, router: Router, destination_maps: OffsetMaps, source_maps: OffsetMaps | None
+    ) -> None:
+        self._way = router.ways[flow]
+        self._router = router
+        self._destination_maps = destination_maps
+        self._source_maps = source_maps
+        self._origins: dict[str, tuple[SourceTopicWriter, ...]] = {}
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Reads the maps that the translation of these topics needs. Raises WireError."""
+        origins = {origin for topic in topics for origin in self.origins(topic)}
+        own = self._way.route.flow
+        await self._destination_maps.refresh(
+            dict.fromkeys([own, *(one.destination_flow for one in origins if one.destination_flow)])
+        )
+        if self._source_maps is not None:
+            await self._source_maps.refresh(dict.fromkeys(one.flow for one in origins))
+
+    def progress(self, topic: str, partition: int) -> Progress | None:
+        """Returns the flow's committed progress of a partition."""
+        key = self._key(topic, partition)
+        return self._destination_maps.progress(key.flow).get(key)
+
+    def map(self, topic: str, partition: int) -> OffsetMap | None:
+        """Returns the flow's own offset map of a partition."""
+        return self._destination_maps.map(self._key(topic, partition))
+
+    def position(self, topic: str, partition: int, committed: int) -> Position:
+        """Returns the position of a committed offset by the flow's own map only."""
+        cached = self._destination_maps.cached(self._key(topic, partition))
+        if cached is None:
+            return PendingTranslation(NO_PROGRESS if self.progress(topic, partition) is None else SEALING)
+        return position(cached.offsets, committed, trimmed=cached.trimmed)
+
+    def floor(self, topic: str, partition: int, committed: int) -> int | PendingTranslation | None:
+        """Returns the smallest position over the other origins, for a topic that several clusters write.
+
+        It only grows, so an older value never skips records either. It is None for any other topic.
+        """
+        origins = self.origins(topic)
+        if not origins:
+            return None
+        if any(self._sealing(one, partition) for one in origins):
+            return PendingTranslation(SEALING)
+        return min(self._not_read(one, partition, committed) for one in origins)
+
+    def origins(self, topic: str) -> tuple[SourceTopicWriter, ...]:
+        """Returns the other clusters from which records of the topic come."""
+        if topic not in self._origins:
+            self._origins[topic] = origins_of(self._router, self._way.route.flow, topic)
+        return self._origins[topic]
+
+    def _key(self, topic: str, partition: int) -> PartitionKey:
+        return PartitionKey(self._way.route.flow, topic, partition)
+
+    def _sealing(self, origin: SourceTopicWriter, partition: int) -> bool:
+        """Returns whether a map of the origin is being written."""
+        at_source = PartitionKey(origin.flow, origin.topic, partition)
+        at_destination = PartitionKey(origin.destination_flow or "", origin.topic, partition)
+        return self._destination_maps.sealing(at_destination) or (
+            self._source_maps is not None and self._source_maps.sealing(at_source)
+        )
+
+    def _not_read(self, origin: SourceTopicWriter, partition: int, committed: int) -> int:
+        """Returns the position of the first record of an origin that the group has not read."""
+        key = PartitionKey(origin.flow, origin.topic, partition)
+        first = earliest_unread_offset(
+            self._source_maps.map(key) if self._source_maps is not None else None, committed
+        )
+        if origin.destination_flow is None:
+            return first
+        return earliest_reachable_offset(
+            self._destination_maps.map(PartitionKey(origin.destination_flow, origin.topic, partition)), first
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedOffset:
+    """The translation of an offset: a partition at the destination, and the position in it.
+
+    `floor` is the smallest position over the other origins, where several clusters write the topic.
+    """
+
+    at: TopicPartition
+    position: Position
+    floor: int | None = None
+
+
+class GroupOffsetSides:
+    """The checkpoints, offset maps and clients of both sides of a flow.
+
+    It is created again when a cluster is opened again. Without a source, only the destination's data is
+    used. With `times`, offsets below the map are translated by record timestamp.
+    """
+
+    def __init__(
+        self,
+        flow: str,
+        source: KafkaCluster | None,
+        destination: KafkaCluster,
+        times: ConsumerTimeTable | None = None,
+    ) -> None:
+        self.source = source
+        self.destination = destination
+        self.times = times
+        self._flow = flow
+        self._source_checkpoints = Checkpoints(source) if source is not None else None
+        self._destination_checkpoints = Checkpoints(destination)
+        self._destination_maps: OffsetMaps | None = None
+        self._source_maps: OffsetMaps | None = None
+        self._translator: Translator | None = None
+
+    async def refresh(self, router: Router, ledger: Ledger, topics: Iterable[str]) -> None:
+        """Reads maps, checkpoints and timestamps. Raises WireError.
+
+        It must be called after the groups' offsets were read, so that the maps are not older than the
+        offsets.
+        """
+        if self._destination_maps is None:
+            self._destination_maps = OffsetMaps(self.destination, ledger)
+        source_maps = self._source_maps
+        if source_maps is None and self.source is not None:
+            source_maps = await offset_maps_at(self.source)
+        if self._translator is None or source_maps is not self._source_maps:
+            self._source_maps = source_maps
+            self._translator = Translator(self._flow, router, self._destination_maps, source_maps)
+        await self._destination_checkpoints.refresh()
+        if self._source_checkpoints is not None:
+            await self._source_checkpoints.refresh()
+        if self.times is not None:
+            await self.times.refresh()
+        await self._translator.refresh(topics)
+
+    def progress(self, item: GroupPartition) -> Progress | None:
+        """Returns the flow's committed progress of the item's partition."""
+        assert self._translator is not None
+        return self._translator.progress(item.topic, item.partition)
+
+    def last(self, item: GroupPartition) -> Checkpoint | None:
+        """Returns the flow's last checkpoint of the item."""
+        return self._destination_checkpoints.get(CheckpointKey(self._flow, *item))
+
+    def wrote(self, group: str, at: TopicPartition) -> frozenset[int]:
+        """Returns the offsets that this product may have committed at the destination, by any flow."""
+        found = self._destination_checkpoints.at(group, *at)
+        return frozenset(offset for checkpoint in found for offset in checkpoint.ours)
+
+    def is_ours(self, item: GroupPartition, committed: int) -> bool:
+        """Returns whether another flow of this product committed the offset at the source."""
+        return self._source_checkpoints is not None and is_ours(committed, self._source_checkpoints.at(*item))
+
+    def merged(self, topic: str) -> bool:
+        """Returns whether the topic's records at the source came from several clusters."""
+        assert self._translator is not None
+        return bool(self._translator.origins(topic))
+
+    async def place(self, offsets: Mapping[GroupPartition, int]) -> dict[GroupPartition, PlacedOffset]:
+        """Returns the translated positions, never below the destination's log start. Raises WireError.
+
+        The position of a recreated topic is pending.
+        """
+        assert self._translator is not None
+        source_topics: dict[str, TopicMetadata] | None = None
+        if self.source is not None:
+            source_topics = await self._topics(self.source, {item.topic for item in offsets})
+        progress = {item: self._translator.progress(item.topic, item.partition) for item in offsets}
+        names = {one.destination_topic for one in progress.values() if one is not None}
+        destination_topics = await self._topics(self.destination, names)
+        found: dict[GroupPartition, PlacedOffset] = {}
+        for item, committed in offsets.items():
+            known = progress[item]
+            at = TopicPartition(known.destination_topic if known is not None else "", item.partition)
+            position: Position
+            if (
+                known is not None
+                and source_topics is not None
+                and not _same(source_topics.get(item.topic), known.source_topic_id)
+            ):
+                position = PendingTranslation(RECREATED_THERE)
+            elif known is not None and not _same(
+                destination_topics.get(at.topic), known.destination_topic_id
+            ):
+                position = PendingTranslation(RECREATED_HERE)
+            else:
+                position = self._translator.position(item.topic, item.partition, committed)
+            found[item] = PlacedOffset(at, position)
+        found |= await self._by_time(found, offsets)
+        return await self._clamp(
+            {item: self._merged(item, one, offsets[item]) for item, one in found.items()}
+        )
+
+    async def _by_time(
+        self, found: Mapping[GroupPartition, PlacedOffset], offsets: Mapping[GroupPartition, int]
+    ) -> dict[GroupPartition, PlacedOffset]:
+        """Returns the positions of offsets below the map, by record timestamp. Raises WireError."""
+        times = self.times
+        below = {item: one for item, one in found.items() if isinstance(one.position, UntranslatableOffset)}
+        if times is None or not below:
+            return {}
+        assert self._translator is not None
+        await times.read_from_source({item: offsets[item] for item in below})
+        places = await times.places({item: (one.at, offsets[item]) for item, one in below.items()})
+        timed = {}
+        for item, first in places.items():
+            own = self._translator.map(item.topic, item.partition)
+            if own is not None:
+                timed[item] = replace(below[item], position=by_time(first, own.destination_low))
+        return timed
+
+    def _merged(self, item: GroupPartition, placed: PlacedOffset, committed: int) -> PlacedOffset:
+        """Returns the position bounded by the floor, for a topic that several clusters write."""
+        assert self._translator is not None
+        if not self.merged(item.topic):
+            return placed
+        floor: int | PendingTranslation | None
+        if self.source is not None:
+            floor = self._translator.floor(item.topic, item.partition, committed)
+        else:
+            floor = self._last_floor(item, committed)
+        match floor:
+            case PendingTranslation():
+                return (
+                    replace(placed, position=floor)
+                    if isinstance(placed.position, TranslatedOffset)
+                    else placed
+                )
+            case None:
+                return placed
+            case offset:
+                return replace(placed, position=merged(placed.position, [offset]), floor=offset)
+
+    def _last_floor(self, item: GroupPartition, committed: int) -> int | PendingTranslation:
+        """Returns the floor of the last checkpoint, which was computed from the source's maps.
+
+        The floor of an earlier commit is smaller, so it is safe.
+        """
+        last = self.last(item)
+        if last is not None and last.source <= committed and last.floor >= 0:
+            return last.floor
+        return PendingTranslation(NO_MAPS)
+
+    async def _topics(self, cluster: KafkaCluster, names: Collection[str]) -> dict[str, TopicMetadata]:
+        return await cluster.topics(names, fresh=True) if names else {}
+
+    async def _clamp(
+        self, found: Mapping[GroupPartition, PlacedOffset]
+    ) -> dict[GroupPartition, PlacedOffset]:
+        """Returns the positions raised to the destination's log start where they are below it."""
+        wanted = {one.at for one in found.values() if one.at.topic}
+        starts = await list_offsets(self.destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
+        return {
+            item: replace(one, position=_clamped(one.position, starts.get(one.at)))
+            for item, one in found.items()
+        }
+
+
+def _same(topic: TopicMetadata | None, known: bytes) -> bool:
+    """Returns whether a topic exists and still has the known id."""
+    return topic is not None and topic.error is ErrorCode.NONE and not is_other_topic(known, topic.id)
+
+
+def _clamped(position: Position, start: ListedOffset | ErrorCode | None) -> Position:
+    match start:
+        case ListedOffset(offset=offset):
+            return clamped(position, offset)
+        case ErrorCode():
+            return PendingTranslation(f"where the destination's log starts is not known: {start.name}")
+        case None:
+            return position

@@ -1,0 +1,34 @@
+"""A partition with progress, and batches for its queue."""
+
+from runtime.batch import Batch, OutgoingBatch, RewriteReason
+from runtime.batch.spec import OffsetDeltaRun
+from runtime.contract.records.advance import first_progress
+from runtime.contract.spec.assignment import AssignedPartition
+from runtime.ledger.records import InternalRecord, build
+from runtime.slot.partition import PartitionCopy
+
+
+def partition(number: int = 0) -> PartitionCopy:
+    """Copied up to source offset 10, which is the destination's offset 100."""
+    progress = first_progress(
+        generation=1,
+        source_topic_id=b"s" * 16,
+        destination_topic="orders",
+        destination_topic_id=b"d" * 16,
+        position=10,
+        destination_end=100,
+        now_ms=1,
+    )
+    return PartitionCopy(AssignedPartition("flow", "orders", number, "orders"), progress)
+
+
+def outgoing(first: int, *records: tuple[int, int]) -> OutgoingBatch:
+    """Records as (source offset, how many from there on)."""
+    count = sum(many for _, many in records)
+    batch: Batch = build([InternalRecord(b"k", b"v")] * count, 50 + first)
+    segments, delta = [], 0
+    for source, many in records:
+        segments.append(OffsetDeltaRun(delta, source, many))
+        delta += many
+    last = records[-1]
+    return OutgoingBatch(batch, tuple(segments), last[0] + last[1], RewriteReason.NONE)

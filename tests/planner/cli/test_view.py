@@ -1,0 +1,138 @@
+"""The terminal's side of a workflow: lines for people, one JSON event a line for programs."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from planner.cli.view import TerminalView, ask
+from planner.model.diagnostic import Failure, warning
+from planner.state.lease_log import LeaseHolder, LeaseState
+from planner.workflows.interaction import (
+    ApproveLoss,
+    ApprovePlan,
+    ApproveReplay,
+    CopyAwaited,
+    CopyCompleted,
+    LeaseAwaited,
+    Noticed,
+    PlanReady,
+    ProgressEvent,
+    Question,
+    SparkOutput,
+    SubscriptionsRead,
+    UnsentRecords,
+    UnsentRecordsFound,
+)
+from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.contract.views.loss_view import GroupTopics
+from tests.planner.render.scenes import everything
+
+UNSENT = UnsentRecordsFound(
+    "dc1", (UnsentRecords("there", {"orders": 7, "refunds": 1_200}), UnsentRecords("other", {}))
+)
+BILLING = GroupTopics(flow="there", group="billing", cluster="dc2", topics=["dc1.orders"])
+GROUPS = SubscriptionsRead((BILLING,))
+
+
+def printed(
+    events: Sequence[ProgressEvent], capsys: pytest.CaptureFixture[str], *, as_json: bool
+) -> tuple[str, str]:
+    view = TerminalView(as_json=as_json)
+    for event in events:
+        view(event)
+    told = capsys.readouterr()
+    return told.out, told.err
+
+
+def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = printed([UNSENT, GROUPS], capsys, as_json=False)
+
+    assert out.splitlines()[:7] == [
+        "Records that dc1 never sent, and that stay only there:",
+        "  flow.there  up to 1,207 records (refunds 1,200, orders 7); repl salvage there shows them",
+        "  flow.other  none: all of them had arrived",
+        "",
+        "",
+        "What the consumers of each group subscribe to at the destination:",
+        "  billing  at dc2: dc1.orders",
+    ]
+
+
+def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = printed([UNSENT, GROUPS], capsys, as_json=True)
+
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {
+            "version": 1,
+            "event": "left",
+            "flow": "there",
+            "records": 1_207,
+            "topics": {"orders": 7, "refunds": 1_200},
+        },
+        {"version": 1, "event": "left", "flow": "other", "records": 0, "topics": {}},
+        {
+            "version": 1,
+            "event": "subscribe",
+            "flow": "there",
+            "group": "billing",
+            "cluster": "dc2",
+            "topics": ["dc1.orders"],
+        },
+    ]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_progress_is_on_stderr_for_both(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    holder = LeaseHolder("id", "ada", "ops1", 7, "shop", "a plan")
+    events = [
+        Noticed(warning("a cluster is slow", "wait")),
+        LeaseAwaited("dc1", LeaseState(holder, 0, 0, 30_000)),
+        CopyAwaited("there", "7 records are left to copy (orders 7)"),
+        CopyCompleted("there-back"),
+        SparkOutput("compared 10 records"),
+    ]
+    out, err = printed(events, capsys, as_json=as_json)
+
+    assert out == ""
+    assert err.splitlines() == [
+        "warning: a cluster is slow — wait",
+        "Waiting for another apply to dc1: ada@ops1, pid 7, since 00:00:00 UTC ...",
+        "flow.there: 7 records are left to copy (orders 7)",
+        "flow.there-back: all records are copied back",
+        "compared 10 records",
+    ]
+
+
+def test_a_plan_is_for_people_and_its_warnings_are_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    people, _ = printed([PlanReady(everything())], capsys, as_json=False)
+    programs, warned = printed([PlanReady(everything())], capsys, as_json=True)
+
+    assert people.startswith("shop: to make the clusters match the topology")
+    assert programs == ""
+    assert "warning: " in warned
+
+
+LOST = PartitionStatus("there", "orders", 0, PartitionState.DATA_LOSS, since_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("question", "way_out"),
+    [
+        (
+            ApprovePlan(everything()),
+            "or apply a plan that was saved with repl plan --out",
+        ),
+        (ApproveLoss("there", (LOST,)), "it continues without what orders-0 (data_loss) lost"),
+        (ApproveReplay("dc2"), "add --auto-approve"),
+    ],
+)
+def test_without_a_terminal_a_question_is_a_failure(
+    question: Question, way_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+
+    with pytest.raises(Failure, match="there is no terminal to ask on, so nothing was changed") as failure:
+        ask(question)
+
+    assert way_out in failure.value.diagnostics[0].way_out

@@ -1,0 +1,247 @@
+"""How two values of a field are compared, and that a change's fields are the paths that DeepDiff finds."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
+from planner.diff.spec_values import flow_values, job_values, same_flow, same_job
+from planner.model.change import SENSITIVE, FieldChange
+from runtime.contract.spec.jobspec import (
+    AtOffsets,
+    AtTimestamp,
+    ClusterSpec,
+    ConfigsSpec,
+    CopySettings,
+    Earliest,
+    FlowSpec,
+    GroupsSpec,
+    InternalSpec,
+    JobSpec,
+    Latest,
+    LaunchSpec,
+    MatchRule,
+    OriginCommitsSpec,
+    SelectionSpec,
+    TableRule,
+    TemplateRule,
+    TimestampsSpec,
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "expected"),
+    [
+        (("config", "retention.ms"), "604800000", " 604800000", True),
+        (("config", "cleanup.policy"), "compact,delete", "delete,compact", True),
+        (("config", "cleanup.policy"), "compact", "compact,delete", False),
+        (("config", "retention.ms"), None, "604800000", False),  # a default is not the same as no value
+        (("config", "vendor.key"), "1.0", "1", False),
+        (("config", "vendor.password"), Secret("a"), Secret("a"), True),
+        (("config", "vendor.password"), Secret("a"), Secret("b"), False),
+        (("recorded", "config.cleanup.policy"), "compact,delete", "delete,compact", True),
+        (("topics.include",), ("a", "b"), ("b", "a"), True),
+        (("topics.include",), ("a", "b"), ["b", "a", "b"], True),  # a list: as it was read from a plan file
+        (("topics.include",), ("a", "b"), ("a",), False),
+        (("rpo",), 5_000, 5_000, True),
+        (("rpo",), 5_000, None, False),
+        (("rename",), {"match": "a", "to": "b"}, {"table": {"a": "b"}}, False),
+        (("start",), {"offsets": {"a": {"0": 42}}}, {"offsets": {"a": {"0": 42}}}, True),
+        (("declared",), {"a": ("x", "y")}, {"a": ["x", "y"]}, True),
+        (("replication",), (3, 3, 2), 3, False),
+    ],
+)
+def test_the_comparator_of_each_type(path: Any, old: object, new: object, expected: bool) -> None:
+    assert same(path, old, new) is expected
+    assert same(path, new, old) is expected
+
+
+def test_every_pair_gets_its_own_differences_in_the_order_of_the_new_values() -> None:
+    old: Tree = {("partitions",): 6, ("config", "b"): "1", ("config", "a"): "1", ("config", "gone"): "1"}
+    new: Tree = {("partitions",): 12, ("config", "b"): "2", ("config", "a"): "2"}
+    alike: Tree = {("config", "cleanup.policy"): "compact,delete"}
+    other: Tree = {("config", "cleanup.policy"): "delete,compact"}
+
+    assert differences([(new, new), (old, new), (alike, other)]) == [
+        (),
+        (
+            PathDifference(("partitions",), 6, 12),
+            PathDifference(("config", "b"), "1", "2"),
+            PathDifference(("config", "a"), "1", "2"),
+            PathDifference(("config", "gone"), "1", None),
+        ),
+        (),
+    ]
+
+
+def test_a_secret_never_comes_out_of_a_difference() -> None:
+    ((found,),) = differences([({("config", "k"): Secret("canary")}, {("config", "k"): Secret("bird")})])
+
+    assert found.change() == FieldChange(("config", "k"), SENSITIVE, SENSITIVE, sensitive=True)
+    assert "canary" not in repr(found)
+
+
+patterns = st.lists(st.sampled_from(["a", "b", "c.*", "d\\.x"]), max_size=4)
+selections = st.builds(SelectionSpec, include=patterns, exclude=patterns, default_exclude=st.booleans())
+intervals = st.sampled_from([1, 1_500, 5_000, 60_000])
+starts = st.sampled_from(
+    [Earliest(), Latest(), AtTimestamp(timestamp_ms=7), AtOffsets(offsets={"a": {"0": 1, "10": 2, "9": 3}})]
+)
+renames = st.sampled_from(
+    [
+        TemplateRule(text="{topic}"),
+        TemplateRule(text="a -> b"),
+        MatchRule(match="a", to="b"),
+        TableRule(names={"a": "b"}),
+    ]
+)
+flow_specs = st.builds(
+    FlowSpec,
+    name=st.just("orders"),
+    source=st.sampled_from(["dc1", "dc3"]),
+    destination=st.just("dc2"),
+    topics=selections,
+    rename=renames,
+    provenance=st.sampled_from(["off", "batch", "headers"]),
+    native_only=st.booleans(),
+    shared=st.booleans(),
+    start=starts,
+    restart_from=st.none() | starts,
+    state=st.sampled_from(["active", "paused", "promoted", "failed_over"]),
+    reverse_of=st.none() | st.just("there"),
+    promoted=patterns,
+    configs=st.builds(ConfigsSpec, sync=st.sampled_from(["off", "set", "all"]), exclude=patterns),
+    groups=st.builds(
+        GroupsSpec,
+        selection=selections,
+        sync=st.booleans(),
+        every_ms=intervals,
+        mode=st.sampled_from(["exact", "timestamp"]),
+    ),
+    acls_sync=st.booleans(),
+    rpo_ms=st.none() | intervals,
+    rate_limit=st.none() | st.sampled_from([1, 1_500, 50_000_000]),
+    follow_every_ms=st.none() | intervals,
+    heartbeats_every_ms=st.none() | intervals,
+    checkpoints_every_ms=st.none() | intervals,
+    origin_commits=st.none() | st.builds(OriginCommitsSpec, group=st.just("g"), every_ms=intervals),
+    on_source_delete=st.sampled_from(["keep", "delete"]),
+    on_data_loss=st.sampled_from(["stop", "skip"]),
+)
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@QUICK
+@given(flow_specs, flow_specs)
+def test_the_changed_fields_lead_from_the_old_flow_to_the_new_one(old: FlowSpec, new: FlowSpec) -> None:
+    before, after = flow_values(old), flow_values(new)
+
+    fields = changed_fields(before, after)
+
+    reached = before | {one.key: one.new for one in fields}
+    assert changed_fields(reached, after) == ()
+    assert [one.key for one in fields] == [key for key in after if not same((key,), before[key], after[key])]
+    assert {one.key: one.old for one in fields} == {one.key: before[one.key] for one in fields}
+    assert changed_fields(after, after) == ()
+
+
+def shuffled(spec: FlowSpec, random: Random) -> FlowSpec:
+    def mixed(values: list[str]) -> list[str]:
+        return random.sample(values, len(values))
+
+    def selection(one: SelectionSpec) -> SelectionSpec:
+        return msgspec.structs.replace(one, include=mixed(one.include), exclude=mixed(one.exclude))
+
+    return msgspec.structs.replace(
+        spec,
+        topics=selection(spec.topics),
+        promoted=mixed(spec.promoted),
+        configs=msgspec.structs.replace(spec.configs, exclude=mixed(spec.configs.exclude)),
+        groups=msgspec.structs.replace(spec.groups, selection=selection(spec.groups.selection)),
+    )
+
+
+@QUICK
+@given(flow_specs, st.randoms(use_true_random=False))
+def test_the_order_of_patterns_has_no_meaning(spec: FlowSpec, random: Random) -> None:
+    other = shuffled(spec, random)
+
+    assert changed_fields(flow_values(spec), flow_values(other)) == ()
+    assert same_flow(spec, other)
+    assert same_job(job(flows=[spec]), job(flows=[other]))
+
+
+def job(**more: Any) -> JobSpec:
+    clusters = {"dc1": ClusterSpec(bootstrap="a"), "dc2": ClusterSpec(bootstrap="b")}
+    return JobSpec(
+        **{"job": "j", "topology": "t", "destination": "dc2", "clusters": clusters, "flows": []} | more
+    )
+
+
+FLOW = FlowSpec(name="orders", source="dc1", destination="dc2", topics=SelectionSpec(include=["a"]))
+OTHER_FLOW = FlowSpec(
+    name="orders",
+    source="dc3",
+    destination="dc4",
+    topics=SelectionSpec(include=["b"], exclude=["c"], default_exclude=False),
+    rename=TemplateRule(text="{source}.{topic}"),
+    provenance="batch",
+    native_only=True,
+    shared=True,
+    start=Latest(),
+    restart_from=Earliest(),
+    state="paused",
+    reverse_of="there",
+    promoted=["a"],
+    configs=ConfigsSpec(sync="all", exclude=["x"]),
+    groups=GroupsSpec(
+        selection=SelectionSpec(include=["g"], exclude=["h"], default_exclude=False),
+        sync=False,
+        every_ms=1,
+        mode="timestamp",
+    ),
+    acls_sync=True,
+    rpo_ms=1,
+    rate_limit=1,
+    follow_every_ms=None,
+    heartbeats_every_ms=None,
+    checkpoints_every_ms=None,
+    origin_commits=OriginCommitsSpec(group="g"),
+    on_source_delete="delete",
+    on_data_loss="skip",
+)
+OTHER_JOB = job(
+    clusters={"dc2": ClusterSpec(bootstrap="b", id="x", client={"client.id": "c"})},
+    flows=[FLOW],
+    slots=3,
+    launch=LaunchSpec(launcher="yarn", master="yarn", memory="2g", conf={"a": "b"}, options={"c": "d"}),
+    copy=CopySettings(lanes=3),
+    internal=InternalSpec(replication=3, retention_ms=1, timestamps=TimestampsSpec(partitions=2)),
+    declared={"a": ["retention.ms"]},
+    metrics_host="::",
+    metrics_port=1,
+    metrics_partitions=1,
+)
+
+
+@pytest.mark.parametrize("name", [one for one in FlowSpec.__struct_fields__ if one != "name"])
+def test_no_key_of_a_flow_is_left_out(name: str) -> None:
+    edited = msgspec.structs.replace(FLOW, **{name: getattr(OTHER_FLOW, name)})
+
+    assert getattr(FLOW, name) != getattr(OTHER_FLOW, name)
+    assert changed_fields(flow_values(FLOW), flow_values(edited)) != ()
+
+
+NO_FIELDS = {"version", "job", "topology", "destination", "routes"}  # names of the job, and what others take
+
+
+@pytest.mark.parametrize("name", [one for one in JobSpec.__struct_fields__ if one not in NO_FIELDS])
+def test_no_key_of_a_job_is_left_out(name: str) -> None:
+    edited = msgspec.structs.replace(job(), **{name: getattr(OTHER_JOB, name)})
+
+    assert getattr(job(), name) != getattr(OTHER_JOB, name)
+    assert changed_fields(job_values(job()), job_values(edited)) != ()

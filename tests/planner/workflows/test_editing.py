@@ -1,0 +1,112 @@
+"""An edit of the topology is planned in memory; files are written right before the first step, or never."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from planner.config.edit.flow_key import with_state
+from planner.config.files import topology_files, write_edited
+from planner.model.diagnostic import Failure
+from planner.model.topology import FlowState
+from planner.workflows.applying.apply import execute
+from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
+from planner.workflows.topology import ChangeRequest, checked
+from tests.fakes.states import cluster, flow, live, observed, topology
+from tests.planner.cli.shop import shop
+from tests.planner.plan.jobs import plan
+
+QUICK = ChangeRequest(Path(), timeout_ms=100, lock_timeout_ms=100)
+FLOWS = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"
+
+
+def test_an_edited_text_is_read_in_place_of_its_file(tmp_path: Path) -> None:
+    file = shop(tmp_path, FLOWS)
+    after = with_state(file.read_text(), "there", "paused")
+    assert after is not None
+
+    for path in (file, tmp_path):
+        assert checked(path, (), edited={file: after}).topology.flows["there"].state is FlowState.PAUSED
+        assert checked(path, ()).topology.flows["there"].state is FlowState.ACTIVE
+
+
+def test_a_file_is_replaced_with_its_mode_and_link(tmp_path: Path) -> None:
+    file, link = tmp_path / "real.yaml", tmp_path / "link.yaml"
+    file.write_text("before")
+    file.chmod(0o640)
+    link.symlink_to(file.name)
+    inode = file.stat().st_ino
+
+    write_edited({link: b"before"}, {link: b"after"})
+
+    assert (link.is_symlink(), file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (True, "after", 0o640)
+    assert file.stat().st_ino != inode  # replaced whole: no reader ever sees half of it
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link.yaml", "real.yaml"]
+
+
+def test_what_somebody_else_edited_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    one, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    one.write_text("a")
+    other.write_text("b, edited")
+
+    with pytest.raises(Failure, match=r"b\.yaml was edited meanwhile, so nothing was changed"):
+        write_edited({one: b"a", other: b"b"}, {one: b"new", other: b"new"})
+
+    assert one.read_text() == "a"
+
+
+def test_a_file_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a")
+    file.unlink()
+
+    with pytest.raises(Failure, match=r"a\.yaml can't be written: No such file or directory"):
+        write_edited({file: b"a"}, {file: b"b"})
+
+
+def test_what_is_half_written_is_no_part_of_the_topology(tmp_path: Path) -> None:
+    file = shop(tmp_path, FLOWS)
+    (tmp_path / ".shop.yaml.x.part").write_text("half")
+
+    assert topology_files(tmp_path) == (file,)
+
+
+class Written:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+def test_nothing_is_written_where_no_step_can_begin() -> None:
+    """The clusters of this plan do not answer."""
+    written = Written()
+    shop = topology(flow("there"))
+    made = plan(shop, observed(cluster(live("a")), cluster(name="dc2")))
+    assert made.steps
+
+    with pytest.raises(Failure):
+        execute(made, QUICK, Interaction(approve_all), write=written)
+
+    assert written.times == 0
+
+
+def test_an_edit_that_takes_no_step_is_written() -> None:
+    written = Written()
+
+    result = execute(plan(topology()), QUICK, UNATTENDED, write=written)
+
+    assert (result.complete, written.times) == (True, 1)
+
+
+def test_what_is_not_approved_is_not_written() -> None:
+    written = Written()
+    shop = topology(flow("there"))
+
+    with pytest.raises(Failure, match="not approved, so nothing was changed"):
+        execute(
+            plan(shop, observed(cluster(live("a")), cluster(name="dc2"))), QUICK, UNATTENDED, write=written
+        )
+
+    assert written.times == 0

@@ -1,0 +1,19 @@
+"""What is asked of which cluster, and how long each may keep silent."""
+
+from planner.model.topology import Cluster
+from planner.workflows.audit.requests import cluster_access, status_request
+from tests.fakes.states import flow, topology
+
+PINNED = Cluster("dc1", "dc1:9092", id="AAA"), Cluster("dc2", "dc2:9092")
+SHOP = topology(flow(), clusters=PINNED)
+
+
+def test_only_who_is_given_up_is_waited_for_less() -> None:
+    clusters = status_request(SHOP, given_up="dc1").clusters
+    assert {name: one.within(60.0) for name, one in clusters.items()} == {"dc1": 3.0, "dc2": 60.0}
+    assert {name: one.within(1.0) for name, one in clusters.items()} == {"dc1": 1.0, "dc2": 1.0}
+    assert {one.within(60.0) for one in status_request(SHOP).clusters.values()} == {60.0}
+
+
+def test_the_pin_goes_with_the_address() -> None:
+    assert {name: one.id for name, one in cluster_access(PINNED).items()} == {"dc1": "AAA", "dc2": None}

@@ -1,0 +1,71 @@
+"""The state of a partition: its states, its queue, and its position."""
+
+import pytest
+
+from runtime.contract.records.status import PartitionState as State
+from runtime.slot.budget import ByteBudget, ResponseMemory
+from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
+from tests.fakes.partition import outgoing, partition
+
+
+@pytest.fixture
+def copy() -> PartitionCopy:
+    return partition()
+
+
+def test_the_pause_doubles_up_to_its_bound(copy: PartitionCopy) -> None:
+    assert [copy.backoff_s(200, 1_000) for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("stable_end", "state"), [(10, State.CAUGHT_UP), (11, State.COPYING), (-1, State.STARTING)]
+)
+def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
+    copy: PartitionCopy, stable_end: int, state: State
+) -> None:
+    copy.answered(SourceLog(0, stable_end, 99), SessionAnswers(), 1)
+    copy.settle()
+    assert copy.status().state is state
+    assert (copy.status().caught_up_since_ms > 0) is (state is State.CAUGHT_UP)
+
+
+def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: PartitionCopy) -> None:
+    copy.enter(State.COPYING)
+    copy.aborted("broker 3: gone")
+    assert (copy.status().state, copy.status().why) == (State.RETRYING, "broker 3: gone")
+    assert copy.fetchable
+    copy.committed(copy.progress)
+    assert copy.status().state is State.COPYING
+
+
+def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: PartitionCopy) -> None:
+    copy.enter(State.DATA_LOSS, "why")
+    copy.answered(SourceLog(0, 10, 10), SessionAnswers(), 1)
+    copy.settle()
+    assert copy.status().state is State.DATA_LOSS
+    assert not copy.fetchable
+
+
+def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
+    copy.fetched([], Cursor(50, 1), 0)
+    copy.start_release()
+    assert not copy.fetchable
+    assert not copy.idle_position_moved
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_a_state_that_needs_an_operator_is_not_fetchable(state: State) -> None:
+    fresh = partition()
+    fresh.enter(state)
+    assert not (state.needs_someone and fresh.fetchable)
+
+
+def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
+    copy, budget = partition(), ByteBudget(100)
+    budget.take(60)
+    held = ResponseMemory(budget, 60)
+    batches = [QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()) for number in range(2)]
+    copy.fetched(batches, Cursor(12, 7), 4)
+    copy.rewind()
+    assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
+    assert (copy.rewinds, copy.dropped) == (1, 0)
