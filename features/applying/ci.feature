@@ -15,31 +15,31 @@ Feature: Approved in CI
     Then the exit code is 0
     And the output says "No changes. The clusters match the topology."
 
-  Scenario: Nobody is there to approve
+  Scenario: An apply without a terminal and without --auto-approve
     When the pipeline applies the topology without --auto-approve
     Then the exit code is 1
     And the errors say "--auto-approve"
     And orders does not exist at dc1
 
-  Scenario: What the plan touches has moved since
+  Scenario: An object of the plan has changed since
     When the pipeline plans with --out plan.bin
-    And somebody creates orders at dc1 with 1 partition
+    And an operator creates orders at dc1 with 1 partition
     And the pipeline applies plan.bin
     Then the exit code is 4
     And the errors say "topic.dc1."
-    And the errors say "was made since the plan"
+    And the errors say "was created since the plan was made"
     And orders at dc1 has 1 partition
 
-  Scenario: What the plan does not touch may move
+  Scenario: Other objects may change
     When the pipeline plans with --out plan.bin
-    And somebody creates unrelated at dc1 with 1 partition
+    And an operator creates unrelated at dc1 with 1 partition
     And the pipeline applies plan.bin
     Then the exit code is 0
     And orders at dc1 has 3 partitions
 
-  Scenario: The history tells who applied what
+  Scenario: The history shows the user of each apply
     When the pipeline applies the topology with --auto-approve
-    And somebody asks for the history
+    And the engineer runs repl history
     Then the exit code is 0
     And the output says "bdd@"
     And the output says "2 done"

@@ -1,8 +1,8 @@
-Feature: Crashes, drift and colleagues
-  An apply that is cut anywhere is finished by the next one; nothing is lost, nothing is done twice.
+Feature: Crashes, drift and concurrent applies
+  The next apply finishes an interrupted one. Nothing is lost, and nothing is done twice.
 
   Scenario: Killed in the middle, finished by the next apply
-    Given a topology with 40 topics of its own that are deleted when they leave
+    Given a topology with 40 topics of its own that are deleted when they are removed
     When an apply is killed after its first step
     And the pipeline applies the topology with --auto-approve
     Then the exit code is 0
@@ -11,7 +11,7 @@ Feature: Crashes, drift and colleagues
     Then the exit code is 0
 
   Scenario: A killed saved plan is finished with the same plan
-    Given a topology with 40 topics of its own that are deleted when they leave
+    Given a topology with 40 topics of its own that are deleted when they are removed
     When the pipeline plans with --out plan.bin
     And an apply of plan.bin is killed after its first step
     And the pipeline applies plan.bin
@@ -22,8 +22,8 @@ Feature: Crashes, drift and colleagues
     Given a topology with the topic orders of 3 partitions at dc1
     And orders is declared with "config: {retention.ms: 1d}"
     And the topology was applied
-    When somebody sets retention.ms of orders at dc1 to 5000
-    And the pipeline asks for drift
+    When an operator sets retention.ms of orders at dc1 to 5000
+    And the pipeline runs repl drift
     Then the exit code is 2
     And the output says "retention.ms"
     When the pipeline applies the topology with --auto-approve
@@ -32,14 +32,14 @@ Feature: Crashes, drift and colleagues
 
   Scenario: Two engineers at once
     Given a topology with the topic orders of 3 partitions at dc1
-    And somebody else is applying to dc1
+    And another engineer is applying to dc1
     When the pipeline applies the topology with --auto-approve and --lock-timeout 1s
     Then the exit code is 1
     And the errors say "is being applied to by"
     And the errors say "--lock-timeout"
     And orders does not exist at dc1
 
-  Scenario: An apply is taken back
+  Scenario: An apply is rolled back
     Given a topology with the topic orders of 3 partitions at dc1
     And orders is declared with "config: {retention.ms: 1d}"
     And the topology was applied

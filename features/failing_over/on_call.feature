@@ -31,7 +31,7 @@ Feature: An on-call engineer's night
     And repl verify finds no difference, and counts 40 replayed records
     And repl read names the true origin of every record at dc1
     And repl read names the true origin of every record at dc2
-    When the engineer takes retention.bytes of orders out of the topology
+    When the engineer removes retention.bytes of orders from the topology
     Then repl plan shows retention.bytes of orders leaving at dc1 and at dc2
     When the engineer runs "repl apply"
     Then repl plan says "No changes."

@@ -1,28 +1,29 @@
-Feature: What a lost datacenter still held comes over after all
-  A failover says how many records it costs. Once the datacenter is back they can be listed, and copied, each once.
+Feature: Salvage
+  A failover reports how many records it loses. When the datacenter is back, repl salvage lists these records and
+  copies each of them once.
 
   Scenario: A failover while there is lag
     Given orders are copied from dc1 to dc2
-    And 100 records are written to orders at dc1, and arrived
+    And 100 records are written to orders at dc1 and copied to dc2
     And the flow is paused
     And 60 more records are written to orders at dc1
-    And the job saw where dc1 ends
-    When somebody replays what is left
+    And the job has seen the end offsets of dc1
+    When the engineer replays the missing records
     Then the exit code is 3
-    And the message says "flow.there is paused: it copies what is left by itself"
+    And the message says "flow.dc1-to-dc2 is paused: it copies what is left by itself"
     When dc1 is lost
-    And somebody runs repl failover dc1
+    And the engineer runs repl failover dc1
     Then the exit code is 0
-    And the failover cost at least 60 records
-    When dc1 is back
-    Then salvage lists exactly the records that the failover cost
-    When somebody replays what is left into aside
+    And the failover reported at least 60 lost records
+    When dc1 is started again
+    Then repl salvage lists exactly the records that the failover reported as lost
+    When the engineer replays the missing records into the topic recovered
     Then the exit code is 0
     And the output says "60 records replayed."
-    And aside at dc2 holds exactly those, each once and in order
-    And repl read says of 60 records of aside where they came from
-    And repl locate says of a record of aside that it was replayed, and where from
+    And recovered at dc2 holds exactly these records, each once and in order
+    And repl read names the origin of 60 records of recovered
+    And repl locate names the origin of a replayed record of recovered
     And orders at dc2 holds 100 records
-    When somebody replays what is left
+    When the engineer replays the missing records
     Then the exit code is 0
     And the output says "Nothing is left to replay from dc1 into dc2."

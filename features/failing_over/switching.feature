@@ -1,19 +1,19 @@
-Feature: A datacenter is left on purpose
-  Producers stop, everything is copied, groups follow, and only then the flow ends. Nothing is lost, and a
-  file that is out of date can't undo it.
+Feature: Planned switch-over
+  The producers stop, the flow copies the remaining records, consumer groups follow, and then the flow ends. No record
+  is lost. An out-of-date topology file can't undo the promotion.
 
   Scenario: Planned switch-over with zero loss
     Given orders are copied from dc1 to dc2
     And 200 records are written to orders at dc1
-    And billing read 90 of them at dc1
-    When somebody runs repl promote there
+    And the group billing has read 90 of them at dc1
+    When the engineer runs repl promote dc1-to-dc2
     Then the exit code is 0
     And orders at dc2 holds all 200, each once and in order
-    And repl status says that there is promoted
-    And billing reads exactly the other 110 at dc2
-    When somebody runs repl pause there
+    And repl status shows the flow as promoted
+    And the group billing reads exactly the other 110 records at dc2
+    When the engineer runs repl pause dc1-to-dc2
     Then the exit code is 3
     And the message says "from promoted a flow becomes active, over a promoted reverse flow"
-    When somebody applies the topology as it was before
+    When the engineer applies the topology file from before
     Then the exit code is 3
     And the message says "was promoted, and can't become active"

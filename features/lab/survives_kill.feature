@@ -1,6 +1,6 @@
 Feature: The lab survives a killed cluster
-  A lab stands for datacenters that can be lost. Killing one must feel like a power cut: the other one
-  goes on, and what was written stays written.
+  The clusters of a lab stand for datacenters. A killed cluster behaves like one after a power cut: the other cluster
+  continues, and acknowledged records are kept.
 
   Background:
     Given a lab with the clusters dc1 and dc2
@@ -19,7 +19,7 @@ Feature: The lab survives a killed cluster
     And 100 records are written to orders at dc2
     Then orders at dc2 holds the same 100 records
 
-  Scenario: A paused cluster answers nobody, and goes on where it was
+  Scenario: A paused cluster does not answer, and continues when it is unpaused
     Given 50 records were written to orders at dc2
     When dc2 is paused
     Then dc2 does not answer within 1 second

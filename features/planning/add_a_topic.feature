@@ -1,7 +1,7 @@
 Feature: A team adds a topic
-  A plan shows what an apply would do, and does none of it.
+  A plan shows what an apply would do, and changes nothing.
 
-  Scenario: One topic more
+  Scenario: One more topic
     Given the topology was applied with the topic orders at dc1
     When the team declares payments at dc1 with 12 partitions
     And the topology is planned
@@ -11,7 +11,7 @@ Feature: A team adds a topic
     And the plan ends with "Plan: 1 to add, 0 to change, 0 to destroy."
     And payments does not exist at dc1
 
-  Scenario: A flow brings its topics to the other datacenter
+  Scenario: A flow creates its topics at the other datacenter
     Given the topology was applied with the topic orders at dc1
     When the team adds the flow dc1-to-dc2 of orders
     And the topology is planned

@@ -1,5 +1,5 @@
 Feature: A pull request in CI
-  A pipeline decides by the exit code and comments with what it was given.
+  A pipeline decides by the exit code, and posts the plan as a comment.
 
   Scenario: A change that may be merged
     Given the topology was applied with the topic orders at dc1
@@ -11,7 +11,7 @@ Feature: A pull request in CI
     And the JSON creates payments
     And the saved plan shows the same again
 
-  Scenario: A change of words alone
+  Scenario: An edit without effect
     Given the topology was applied with the topic orders at dc1
     When the pipeline plans with --detailed-exitcode, --markdown, --html, --out and --json
     Then the exit code is 0
@@ -24,7 +24,7 @@ Feature: A pull request in CI
     And the comment begins with "No plan could be made: 1 error"
     And the JSON says that it is errored
 
-  Scenario: Only a part of it
+  Scenario: A plan with --target
     Given the topology was applied with the topic orders at dc1
     When the team declares payments at dc1 with 12 partitions
     And the team declares visits at dc1 with 12 partitions

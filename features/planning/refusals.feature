@@ -1,5 +1,5 @@
-Feature: What a plan refuses
-  Each refusal comes before anything is changed, names its reason and the way out.
+Feature: Refused plans
+  Each refusal comes before anything is changed, and names its reason and a solution.
 
   Scenario: Fewer partitions
     Given the topology was applied with the topic orders at dc1

@@ -1,43 +1,43 @@
 Feature: Flows change while their job runs
-  An edit of the topology is all it takes. What is not edited does not notice.
+  An edit of the topology and an apply change a flow. Other flows are not interrupted.
 
   Background:
-    Given the topology runs
+    Given the topology is applied and its jobs run
 
   Scenario: Pause and resume
-    When somebody runs repl pause on there
+    When the engineer runs repl pause on dc1-to-dc2
     And 20 records are written to orders at dc1
     Then orders at dc2 gets none of them
-    When somebody runs repl resume on there
-    Then orders at dc2 holds those of dc1, each once and in order
+    When the engineer runs repl resume on dc1-to-dc2
+    Then orders at dc2 holds the records of dc1, each once and in order
 
-  Scenario: A flow leaves and comes back
+  Scenario: A flow is removed and added again
     Given 10 records were copied to orders at dc2
-    When the flow there leaves the topology
-    Then the output says "flow.there will be destroyed"
+    When the flow dc1-to-dc2 is removed from the topology
+    Then the output says "flow.dc1-to-dc2 will be destroyed"
     And the output says "it resumes from its ledger"
     When 10 records are written to orders at dc1
-    And the flow there comes back
+    And the flow dc1-to-dc2 is added again
     Then the output says "its ledger"
-    And orders at dc2 holds those of dc1, each once and in order
+    And orders at dc2 holds the records of dc1, each once and in order
 
   Scenario: A pipeline applies what was reviewed
-    When the flow there gets rate_limit 50MB/s
-    And the pipeline plans with --out there.bin
-    And the pipeline applies there.bin
+    When the flow dc1-to-dc2 gets rate_limit 50MB/s
+    And the pipeline plans with --out plan.bin
+    And the pipeline applies plan.bin
     Then the exit code is 0
     And the output says "Apply complete! Resources: 0 added, 2 changed, 0 destroyed."
     When 5 records are written to orders at dc1
-    Then orders at dc2 holds those of dc1, each once and in order
+    Then orders at dc2 holds the records of dc1, each once and in order
 
-  Scenario: A mirror that somebody deleted
-    When the team of dc1 makes returns with 1 partition
+  Scenario: A mirror is deleted by hand
+    When the team of dc1 creates returns with 1 partition
     And 10 records are written to returns at dc1
-    Then returns at dc2 holds those of dc1, each once and in order
-    When somebody deletes returns at dc2
+    Then returns at dc2 holds the records of dc1, each once and in order
+    When an operator deletes returns at dc2
     Then the job says that returns is recreated
-    And there is no returns at dc2
+    And returns does not exist at dc2
     When 5 records are written to returns at dc1
-    And somebody accepts what there lost
+    And the engineer accepts the loss of dc1-to-dc2
     Then the message says "continues behind the lost records: returns-0 (recreated)"
-    And returns at dc2 holds the last 5 of dc1
+    And returns at dc2 holds the last 5 records of dc1

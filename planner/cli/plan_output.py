@@ -27,7 +27,7 @@ def print_plan(plan: Plan) -> None:
 
 def print_steps(plan: Plan) -> None:
     """Prints what is executed to stdout, as the steps themselves say it."""
-    from planner.render.plan.steps import steps_text
+    from planner.render.plan.text import steps_text
 
     print_lines(steps_text(plan))
 

@@ -79,8 +79,8 @@ def command(
 
 def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.render.reports.salvage_replay import as_json as document
-    from planner.render.reports.salvage_replay import done
+    from planner.render.reports.salvage import done
+    from planner.render.reports.salvage import replay_json as document
 
     result = replay_salvage(request, interaction)
     if as_json:

@@ -16,8 +16,7 @@ from planner.model.diagnostic import ExitCode
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from planner.render.status.rows import FlowHistory
-    from planner.render.status.screen import DetailLevel
+    from planner.render.status import DetailLevel, FlowHistory
     from planner.workflows.audit.status import ReplicationStatusRequest
     from runtime.contract.views.status_view import StatusView
 
@@ -65,7 +64,7 @@ def command(
     All of it is read from the clusters: right also when a job is dead, or when one datacenter is down.
     Exit code: 0 done, 1 where a destination could not be read (the rest is shown).
     """
-    from planner.render.status.screen import DetailLevel
+    from planner.render.status import DetailLevel
     from planner.workflows.audit.status import ReplicationStatusRequest, status
 
     request = ReplicationStatusRequest(path, var_files, timeout, over_ms=over)
@@ -98,7 +97,7 @@ class FlowHistories:
         self._lags: dict[str, deque[float | None]] = {}
 
     def take(self, status: "StatusView") -> "Mapping[str, FlowHistory]":
-        from planner.render.status.rows import FlowHistory
+        from planner.render.status import FlowHistory
 
         for flow in status.flows:
             self._rates.setdefault(flow.name, deque(maxlen=_REMEMBERED)).append(flow.records_per_s)
@@ -144,7 +143,7 @@ def _show(
         from rich.console import Group
 
         from planner.cli.console import on_one_line, terminal_width
-        from planner.render.status.screen import screen
+        from planner.render.status import screen
 
         lines = map(on_one_line, screen(status, terminal_width(), depth, histories))
         live.update(Group(*lines), refresh=True)
@@ -155,6 +154,6 @@ def _show(
 
 def _print(status: "StatusView", depth: "DetailLevel", histories: "Mapping[str, FlowHistory] | None") -> None:
     from planner.cli.console import print_lines
-    from planner.render.status.screen import screen
+    from planner.render.status import screen
 
     print_lines(lambda width: screen(status, width, depth, histories))

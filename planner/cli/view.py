@@ -262,7 +262,7 @@ class TerminalView:
     def _replay(self, event: ReplayReady) -> None:
         if not self._as_json:
             from planner.cli.console import print_lines
-            from planner.render.reports.salvage_replay import planned
+            from planner.render.reports.salvage import planned
 
             print_lines(lambda width: planned(event.salvaged, event.to, width))
 

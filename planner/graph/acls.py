@@ -4,14 +4,22 @@ Only rules on topics are mirrored. ALLOW WRITE is never mirrored: writers at the
 mirror. ALLOW ALL becomes READ and DESCRIBE. A prefixed rule stays prefixed if the flow takes every topic
 under the prefix and the rename keeps a common prefix. Otherwise each topic gets a rule of its own. A rule on
 every topic (`*`) is not mirrored: it would also apply to the destination's own topics.
+
+`protect: acl` keeps foreign writers off a flow's mirror topics. Kafka has no rule that allows only the job: a
+DENY beats every ALLOW, so a DENY for User:* would stop the job too. Therefore each principal that an ALLOW
+rule lets write is denied, except the job's own. A rule is added together with the ALLOW that makes it
+necessary. It is removed when that ALLOW is removed or the flow is promoted. No rule is added where no ALLOW
+rule names a principal. Either nothing can write there anyway, or the brokers allow everything without a rule.
+In the second case the first rule on a topic would shut out its readers and the job.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
-from planner.graph.messages import flow_diagnostic, listed
-from planner.graph.protect import protection
+from planner.graph.messages import counted, flow_diagnostic, listed
+from planner.graph.provenance import replication_loops
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topic_graph import CopyEdge
 from planner.graph.topics import existing_mirrors
@@ -19,11 +27,112 @@ from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
-from planner.model.topology import AclRule, Flow, Protect
+from planner.model.topology import AclRule, Cluster, Flow, Protect
 from runtime.contract.spec import rename_match
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
 from runtime.contract.spec.route import CompiledRoute
+
+EVERYONE = "User:*"
+
+
+def protection(
+    flow: Flow,
+    edges: Sequence[CopyEdge],
+    graph: ReplicationGraph,
+    observed: Observed,
+    diagnostics: list[Diagnostic],
+) -> Iterator[DesiredAcl]:
+    """Yields the rules that deny foreign principals to write the flow's mirror topics."""
+    cluster = observed.reachable(flow.destination_cluster)
+    if cluster is None or cluster.acls is None:
+        return
+    job = job_principal(graph.topology.clusters[flow.destination_cluster])
+    shared = {node for one in replication_loops(graph.live.edges) for node in one.nodes}
+    declared = [acl.rule for acl in graph.topology.acls if acl.rule.cluster == cluster.name]
+    writers = _Writers((*cluster.acls, *declared))
+    unknown: set[str] = set()
+    everyone: set[str] = set()
+    for edge in edges:
+        if edge.destination in shared:
+            continue  # both sides write it: no writer is foreign there
+        name = edge.destination.topic
+        for principal in writers.of(name):
+            if principal == EVERYONE:
+                everyone.add(name)
+            elif job is None:
+                unknown.add(principal)
+            elif principal != job:
+                rule = AclRule(cluster.name, "TOPIC", name, "LITERAL", principal, "*", "WRITE", "DENY")
+                yield DesiredAcl(rule, MirroredBy(flow.name, *edge.source), flow.source)
+    both = {edge.destination.topic for edge in edges if edge.destination in shared}
+    diagnostics += _warnings(flow, unknown, everyone, both)
+
+
+class _Writers:
+    """The principals that ALLOW rules let write, by topic."""
+
+    def __init__(self, rules: Sequence[AclRule]) -> None:
+        self._literal: defaultdict[str, set[str]] = defaultdict(set)
+        self._prefixed: defaultdict[str, set[str]] = defaultdict(set)
+        for rule in rules:
+            if (
+                rule.resource_type == "TOPIC"
+                and rule.permission == "ALLOW"
+                and rule.operation in ("WRITE", "ALL")
+            ):
+                (self._prefixed if rule.pattern == "PREFIXED" else self._literal)[rule.resource].add(
+                    rule.principal
+                )
+
+    def of(self, topic: str) -> list[str]:
+        """Returns the principals that may write a topic, sorted."""
+        found = self._literal.get(topic, set()) | self._literal.get("*", set())
+        for prefix, principals in self._prefixed.items():
+            if topic.startswith(prefix):
+                found = found | principals
+        return sorted(found)
+
+
+def job_principal(cluster: Cluster) -> str | None:
+    """Returns the principal of the job: the SASL user in the topology; None if it is unknown."""
+    user = cluster.client.get("sasl.username")
+    protocol = cluster.client.get("security.protocol")
+    sasl = isinstance(protocol, str) and protocol.upper().startswith("SASL")
+    return f"User:{user}" if sasl and isinstance(user, str) else None
+
+
+def _warnings(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str]) -> Iterator[Diagnostic]:
+    """Yields a warning for each kind of topic that `protect: acl` can't protect."""
+    to = flow.destination_cluster
+    if unknown:
+        yield flow_diagnostic(
+            warning,
+            flow,
+            f"protect: acl has no effect: the topology does not name the principal of the job, and one of"
+            f" {listed(unknown)} may be it",
+            f"write sasl.username under clusters.{to}.client as plain text (the password stays a reference);"
+            " foreign records are found and shown in any case",
+            "protect-unknown-principal",
+        )
+    if everyone:
+        yield flow_diagnostic(
+            warning,
+            flow,
+            f"protect: acl can't protect {counted(everyone)}: a rule lets User:* write, and denying"
+            " User:* would stop the job too",
+            f"narrow that rule at {to}; foreign records are found and shown in any case",
+            "protect-everyone",
+        )
+    if shared:
+        yield flow_diagnostic(
+            warning,
+            flow,
+            f"protect: acl does not apply to {counted(shared)}: clients write it at both sides",
+            "nothing needs to be done; set protect: off to silence this",
+            "protect-shared",
+        )
+
 
 EVERY = "*"
 
@@ -81,10 +190,10 @@ def _mirrored(
     while fresh:
         fresh = False
         for mirror in mirrors:
-            there = rules[mirror.flow.destination_cluster]
+            destination = rules[mirror.flow.destination_cluster]
             for acl in [one for rule in sorted(rules[mirror.flow.source_cluster]) for one in mirror.of(rule)]:
-                if acl.rule not in there:  # a rule that exists without a flow stays unowned
-                    there.add(acl.rule)
+                if acl.rule not in destination:  # a rule that exists without a flow stays unowned
+                    destination.add(acl.rule)
                     found[acl.rule] = acl
                     fresh = True
     for mirror in mirrors:
@@ -141,16 +250,18 @@ class _Mirror:
             self._everywhere.add(rule.principal)
             return
         for topic, resource, pattern in self._resources(rule):
-            there = replace(rule, cluster=self.flow.destination_cluster, resource=resource, pattern=pattern)
+            destination = replace(
+                rule, cluster=self.flow.destination_cluster, resource=resource, pattern=pattern
+            )
             origin = MirroredBy(self.flow.name, self.flow.source_cluster, topic)
             for operation in operations:
-                yield DesiredAcl(replace(there, operation=operation), origin, self.flow.source)
+                yield DesiredAcl(replace(destination, operation=operation), origin, self.flow.source)
 
     def _resources(self, rule: AclRule) -> list[tuple[str, str, Literal["LITERAL", "PREFIXED"]]]:
         """Returns the source name, the destination name and the pattern of each mirrored resource."""
         if rule.pattern == "LITERAL":
-            there = self._names.get(rule.resource)
-            return [(rule.resource, there, "LITERAL")] if there is not None else []
+            destination = self._names.get(rule.resource)
+            return [(rule.resource, destination, "LITERAL")] if destination is not None else []
         under = [topic for topic in self._all if topic.startswith(rule.resource)]
         taken = [topic for topic in under if topic in self._names]
         if not taken:
@@ -169,8 +280,8 @@ class _Mirror:
             yield flow_diagnostic(
                 warning,
                 flow,
-                f"rules on every topic (*) of {flow.source_cluster} are not mirrored, for they would reach"
-                f" {flow.destination_cluster}'s own topics: {listed(self._everywhere)}",
+                f"rules on every topic (*) of {flow.source_cluster} are not mirrored: they would apply to"
+                f" {flow.destination_cluster}'s own topics too: {listed(self._everywhere)}",
                 f"declare under acls what these principals may do at {flow.destination_cluster}",
                 "acl-on-everything",
             )
@@ -178,8 +289,8 @@ class _Mirror:
             yield flow_diagnostic(
                 warning,
                 flow,
-                "rules on a prefix are mirrored topic by topic, for the flow does not take every topic under"
-                f" it or its rename cannot say it: {listed(self._split)}",
+                "prefixed rules are mirrored topic by topic: the flow does not take every topic under the"
+                f" prefix, or its rename has no such prefix: {listed(self._split)}",
                 "a new topic gets its rules at the next apply; or declare a prefixed rule under acls",
                 "acl-prefix",
             )
@@ -224,18 +335,18 @@ def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAc
     A DENY WRITE rule is not among them. It goes, since the topic's writers are at the destination now.
     """
     for _, flow in sorted(graph.topology.flows.items()):
-        there = observed.reachable(flow.destination_cluster)
-        if there is None or (graph.copied.is_running(flow.name) and not flow.promoted):
+        destination = observed.reachable(flow.destination_cluster)
+        if destination is None or (graph.copied.is_running(flow.name) and not flow.promoted):
             continue
         made = {
             entry.address.name
-            for entry in there.owned
+            for entry in destination.owned
             if entry.address.kind is Kind.ACL
             and entry.origin == f"flow.{flow.name}"
             and entry.topology == graph.topology.name
         }
         mirrors = _promoted_mirrors(graph, observed, flow) if made else []
-        for rule in there.acls or ():
+        for rule in destination.acls or ():
             if rule.name in made and not _denies_writes(rule) and any(_covers(rule, one) for one in mirrors):
                 origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
                 yield DesiredAcl(rule, origin, flow.source)
@@ -243,15 +354,17 @@ def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAc
 
 def _promoted_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> list[str]:
     return [
-        there
-        for here, there in existing_mirrors(graph, observed, flow, declared=True)
-        if not graph.copied.copies(flow.name, here)
+        destination
+        for source_topic, destination in existing_mirrors(graph, observed, flow, declared=True)
+        if not graph.copied.copies(flow.name, source_topic)
     ]
 
 
 def _denies_writes(rule: AclRule) -> bool:
+    """Returns whether the rule keeps writers off."""
     return rule.permission == "DENY" and rule.operation == "WRITE"
 
 
 def _covers(rule: AclRule, topic: str) -> bool:
+    """Returns whether the rule applies to the topic."""
     return topic.startswith(rule.resource) if rule.pattern == "PREFIXED" else topic == rule.resource

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from planner.graph.acls import acls_known, acls_of, kept_acls
 from planner.graph.flows import flows_of
 from planner.graph.jobs import jobs_of
-from planner.graph.lints import loops, names, selection, states, topics, versions
-from planner.graph.lints.jobs import jobs
+from planner.graph.lints import loops, names, selection, topics, versions
+from planner.graph.lints.flows import jobs, states
 from planner.graph.lints.security import security
 from planner.graph.merges import TopicMerges, merges_of
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
@@ -104,7 +104,7 @@ def _without_clusters(
 ) -> Iterable[Diagnostic]:
     named = [*graph.live.edges, *graph.declared.edges]
     certain = {*graph.live.nodes, *graph.declared.nodes}
-    yield from states.states(graph.topology)
+    yield from states(graph.topology)
     yield from jobs(graph.topology)
     yield from security(graph.topology)
     yield from selection.reserved_names(graph)
@@ -148,11 +148,11 @@ def _with_kept_acls(
     for kept in kept_acls(graph, observed):
         wanted.setdefault(kept.rule, kept)
     for flow in graph.flows:
-        there = observed.reachable(flow.destination_cluster)
-        if there is None or not graph.copied.is_running(flow.name) or acls_known(flow, observed):
+        destination = observed.reachable(flow.destination_cluster)
+        if destination is None or not graph.copied.is_running(flow.name) or acls_known(flow, observed):
             continue
-        made = {entry.address.name for entry in there.owned if entry.origin == f"flow.{flow.name}"}
-        for rule in there.acls or ():
+        made = {entry.address.name for entry in destination.owned if entry.origin == f"flow.{flow.name}"}
+        for rule in destination.acls or ():
             if rule.name in made:
                 origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
                 wanted.setdefault(rule, DesiredAcl(rule, origin, flow.source))

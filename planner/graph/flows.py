@@ -71,11 +71,11 @@ def _reason(
         case Provenance.OFF if flow.name in native_only:
             return f"only records that were produced at {source} are copied"
         case Provenance.OFF:
-            return f"no flow brings these topics back to {source}"
+            return f"no flow copies these topics back to {source}"
         case Provenance.BATCH:
             return f"{source} and {destination} copy topics to each other under one name"
         case Provenance.HEADERS if any(one.longer and flow.name in one.flows for one in loops):
-            return "copies can come round over more than two clusters"
+            return "records can loop over more than two clusters"
         case _:
             return "a flow of the same loop needs headers"
 
@@ -94,7 +94,9 @@ def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> 
         return ()
     if flow.source_cluster in graph.names:
         router = graph.router
-        there = [one for one in graph.names[flow.source_cluster] if router.name_there(flow.name, one)]
+        topics_at_source = [
+            one for one in graph.names[flow.source_cluster] if router.name_there(flow.name, one)
+        ]
     else:
-        there = [here for here, _ in existing_mirrors(graph, observed, flow)]
-    return tuple(sorted(topic for topic in there if graph.copied.is_promoted(flow.name, topic)))
+        topics_at_source = [topic for topic, _ in existing_mirrors(graph, observed, flow)]
+    return tuple(sorted(topic for topic in topics_at_source if graph.copied.is_promoted(flow.name, topic)))

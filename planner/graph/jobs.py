@@ -267,7 +267,7 @@ def _declared(
 
 def _may_fill(topic: str, flows: Iterable[Flow], router: Router) -> bool:
     for flow in flows:
-        here = router.ways[flow.name].topic_here(topic)
-        if here is not None and router.ways[flow.name].answer(here).taken:
+        source_topic = router.ways[flow.name].topic_here(topic)
+        if source_topic is not None and router.ways[flow.name].answer(source_topic).taken:
             return True
     return False

@@ -35,6 +35,7 @@ class ReplicationGraph:
 
     @property
     def every_edge(self) -> list[CopyEdge]:
+        """Returns all copies, also those of names that do not exist."""
         return [*self.live.edges, *self.declared.edges, *self.sampled.edges]
 
     @property
@@ -45,6 +46,7 @@ class ReplicationGraph:
         return running and len(self.flows) == len(flows) and not any(self.undescribable.values())
 
     def exists(self, node: TopicNode) -> bool:
+        """Returns whether the topic exists now."""
         return node.topic in self.names.get(node.cluster, ())
 
     def is_undescribable(self, node: TopicNode) -> bool:

@@ -10,6 +10,8 @@ from runtime.contract.spec.route import RouteDecision, Router
 
 
 class TopicNode(NamedTuple):
+    """A topic of a cluster."""
+
     cluster: str
     topic: str
 
@@ -18,6 +20,8 @@ class TopicNode(NamedTuple):
 
 
 class CopyEdge(NamedTuple):
+    """A copy of one topic into another by a flow."""
+
     flow: str
     source: TopicNode
     destination: TopicNode
@@ -32,18 +36,21 @@ class CopyGraph:
     left_out: dict[tuple[str, RouteDecision], list[str]] = field(default_factory=dict)
 
     def incoming(self) -> dict[TopicNode, list[CopyEdge]]:
+        """Returns the copies into each topic."""
         into: dict[TopicNode, list[CopyEdge]] = {}
         for edge in self.edges:
             into.setdefault(edge.destination, []).append(edge)
         return into
 
     def outgoing(self) -> dict[TopicNode, list[CopyEdge]]:
+        """Returns the copies out of each topic."""
         out: dict[TopicNode, list[CopyEdge]] = {}
         for edge in self.edges:
             out.setdefault(edge.source, []).append(edge)
         return out
 
     def by_flow(self) -> dict[str, list[CopyEdge]]:
+        """Returns the copies of each flow."""
         edges: dict[str, list[CopyEdge]] = {}
         for edge in self.edges:
             edges.setdefault(edge.flow, []).append(edge)

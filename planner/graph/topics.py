@@ -98,6 +98,7 @@ class _TopicBuilder:
         return [edge for edge in self.into.get(node, ()) if not self._is_failback_copy(edge)]
 
     def _is_failback_copy(self, edge: CopyEdge) -> bool:
+        """Returns whether the copy brings records back into a topic that exists already."""
         return self.graph.flow(edge.flow).reverse_of is not None and self._exists_or_declared(
             edge.destination
         )

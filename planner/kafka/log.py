@@ -22,6 +22,8 @@ _IGNORED_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
+    """A record of an internal topic; `value` is None for a tombstone."""
+
     key: bytes
     value: bytes | None
     at_ms: int
@@ -125,7 +127,7 @@ class CommittedLogReader:
             error(
                 f"{self._topic} at {self._endpoint.cluster} could not be read to its end within "
                 f"{READ_SECONDS:.0f} s",
-                "look whether its partition has a leader, then run this again",
+                "check that its partition has a leader, then run this again",
             )
         )
 

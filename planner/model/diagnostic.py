@@ -61,6 +61,7 @@ def error(
     code: str = "",
     exit: ExitCode = ExitCode.ERROR,  # noqa: A002  the name in the contract
 ) -> Diagnostic:
+    """Returns an error: the plan can't be applied."""
     return Diagnostic(Severity.ERROR, summary, way_out, address, source, code, exit)
 
 
@@ -72,6 +73,7 @@ def warning(
     source: SourceLocation | None = None,
     code: str = "",
 ) -> Diagnostic:
+    """Returns a warning: the plan can be applied, and has a consequence to know."""
     return Diagnostic(Severity.WARNING, summary, way_out, address, source, code, ExitCode.DONE)
 
 
@@ -83,6 +85,7 @@ def note(
     source: SourceLocation | None = None,
     code: str = "",
 ) -> Diagnostic:
+    """Returns a note."""
     return Diagnostic(Severity.NOTE, summary, way_out, address, source, code, ExitCode.DONE)
 
 

@@ -22,6 +22,8 @@ class ConfigSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
+    """A setting's value, and where it comes from. A sensitive value is never readable."""
+
     value: str | None
     source: ConfigSource = ConfigSource.TOPIC
     sensitive: bool = False
@@ -66,6 +68,8 @@ class ObservedTopic:
 
 @dataclass(frozen=True, slots=True)
 class ObservedBroker:
+    """A live broker."""
+
     id: int
     host: str
     port: int

@@ -80,14 +80,17 @@ class Plan:
 
     @property
     def complete(self) -> bool:
+        """Returns whether everything could be read."""
         return not self.unknown
 
     @property
     def errored(self) -> bool:
+        """Returns whether the plan has an error."""
         return any(one.severity is Severity.ERROR for one in self.diagnostics)
 
     @property
     def applyable(self) -> bool:
+        """Returns whether an apply would execute steps."""
         return bool(self.steps) and not self.errored
 
     @property

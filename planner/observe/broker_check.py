@@ -194,15 +194,15 @@ def _unknown_settings(refusals: Mapping[str, _Sorted]) -> Iterator[Diagnostic]:
 def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
     for step, failure in kinds.outdated:
         yield error(
-            f"{cluster} has it otherwise than its brokers told: {explain(failure)}",
-            "plan again; if it stays so, the brokers do not learn of changes: look at their logs",
+            f"the controller of {cluster} knows another state than its brokers returned: {explain(failure)}",
+            "plan again; if this repeats, the brokers do not receive metadata changes: see their logs",
             address=str(step.address),
             code=BROKER_OUTDATED,
         )
     for step, failure in kinds.refused:
         yield error(
             f"{cluster} refuses it: {explain(failure)}",
-            "declare what the broker allows, or ask who runs it",
+            "declare what the brokers allow, or ask their operators",
             address=str(step.address),
             code="broker-refusal",
         )
@@ -210,8 +210,8 @@ def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
         addresses = [str(step.address) for step, _ in kinds.not_allowed]
         yield warning(
             f"{few(addresses)}: not checked on the broker, "
-            f"because this principal may not alter there ({explain(kinds.not_allowed[0][1])})",
-            "plan as the one who applies to have it checked",
+            f"because this principal has no right to alter them ({explain(kinds.not_allowed[0][1])})",
+            "plan with the principal that applies, to have them checked",
             code="broker-check",
         )
     if kinds.not_asked:

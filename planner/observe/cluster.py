@@ -20,10 +20,17 @@ from planner.model.observed import (
 )
 from planner.model.owned import RegistryEntry
 from planner.observe.acls import read_acls
-from planner.observe.brokers import BrokerConnections, reach_each, read_groups, read_sizes
-from planner.observe.configs import describe_broker, read_configs
-from planner.observe.defaults import BrokerDefaults, defaults_of
-from planner.observe.features import BrokerVersions, common_features, lacking, too_old
+from planner.observe.brokers import (
+    BrokerConnections,
+    BrokerVersions,
+    common_features,
+    reach_each,
+    read_groups,
+    read_sizes,
+    too_old,
+)
+from planner.observe.configs import BrokerDefaults, defaults_of, describe_broker, read_configs
+from planner.observe.features import lacking
 from planner.observe.jobs import read_generations, read_jobs
 from planner.observe.listing import ClusterIdentity, TopicListing, identify, list_topics, look_up
 from runtime.contract.client.settings import wire_settings
@@ -248,8 +255,10 @@ class ClusterReader:
             # No error: a principal that only reads a source needs no right to internal topics there.
             self.diagnostics.append(
                 warning(
-                    f"not authorized to describe {REGISTRY} at {self.name}: who owns what there is unknown",
-                    "to change anything there, the principal needs DESCRIBE and READ on the prefix __repl.",
+                    f"not authorized to describe {REGISTRY} at {self.name}:"
+                    " the owners of objects there are unknown",
+                    "to change anything at this cluster, the principal needs DESCRIBE and READ on the prefix"
+                    " __repl.",
                     code="registry-hidden",
                 )
             )

@@ -13,8 +13,8 @@ from planner.kafka import ClusterEndpoint, admin
 from planner.kafka.connections import BlockingConnection, Refused, WireFailure
 from planner.kafka.connections.session import Session
 from planner.model.cluster_report import BrokerReport, ClusterReport, FeatureReport, RightReport
-from planner.observe.brokers import reach_each
-from planner.observe.features import BROKER_FEATURES, BrokerVersions, lacking, release_of
+from planner.observe.brokers import BrokerVersions, reach_each
+from planner.observe.features import BROKER_FEATURES, lacking, release_of
 from planner.observe.listing import identify
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError

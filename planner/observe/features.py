@@ -1,19 +1,10 @@
-"""Pure: the features that a broker's API versions prove, and which brokers are too old."""
+"""Pure: what a flow can do with a cluster, and what it cannot, by the API versions of its brokers."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from planner.model.diagnostic import Diagnostic, error
-from planner.model.observed import (
-    FEATURE_INCREMENTAL,
-    FEATURE_REASSIGN,
-    FEATURE_RECORDS_V2,
-    FEATURE_TOPIC_IDS,
-    FEATURE_TRANSACTIONS,
-    BrokerFeature,
-    LackingFeature,
-)
+from planner.model.observed import BrokerFeature, LackingFeature
+from planner.observe.brokers import BrokerVersions, Versions
 from runtime.kafka.protocol.fetch import FetchRequest
 from runtime.kafka.protocol.groups import OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.hanging import (
@@ -33,10 +24,6 @@ from runtime.kafka.protocol.transactions import (
     FindCoordinatorsRequest,
     InitProducerIdRequest,
 )
-
-PRODUCE, FETCH, METADATA = 0, 1, 3
-INIT_PRODUCER_ID, ADD_PARTITIONS, END_TRANSACTION = 22, 24, 26
-INCREMENTAL_ALTER_CONFIGS, ALTER_REASSIGNMENTS = 44, 45
 
 
 class ApiVersion(NamedTuple):
@@ -114,26 +101,6 @@ _RELEASES = (
     ("2.4", Api.METADATA, 9),
 )
 
-Versions = Mapping[int, tuple[int, int]]
-
-# feature → the API keys that it needs, each with the first version that has it
-_NEEDS: Mapping[str, Mapping[int, int]] = {
-    FEATURE_RECORDS_V2: {PRODUCE: 3, FETCH: 4},
-    FEATURE_TRANSACTIONS: {INIT_PRODUCER_ID: 0, ADD_PARTITIONS: 0, END_TRANSACTION: 0},
-    FEATURE_INCREMENTAL: {INCREMENTAL_ALTER_CONFIGS: 0},
-    FEATURE_REASSIGN: {ALTER_REASSIGNMENTS: 0},
-    FEATURE_TOPIC_IDS: {METADATA: 10},
-}
-_SINCE = {FEATURE_RECORDS_V2: "0.11", FEATURE_TRANSACTIONS: "0.11", FEATURE_INCREMENTAL: "2.3"}
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerVersions:
-    """One broker's answer to ApiVersions."""
-
-    broker: str  # "2 (10.0.0.2:9092)"
-    versions: Versions
-
 
 def lacking(brokers: Iterable[BrokerVersions]) -> tuple[LackingFeature, ...]:
     """Returns the features that a broker lacks, each with the first such broker."""
@@ -171,35 +138,3 @@ def _why_lacking(versions: Versions, need: type[Request[Any]] | ApiVersion) -> s
 
 def _name(api: Api) -> str:
     return "".join(word.capitalize() for word in api.name.split("_"))
-
-
-def features_of(versions: Versions) -> frozenset[str]:
-    """Returns the features that these API versions allow."""
-    return frozenset(
-        feature
-        for feature, needs in _NEEDS.items()
-        if all(versions.get(key, (0, -1))[1] >= version for key, version in needs.items())
-    )
-
-
-def common_features(brokers: Iterable[BrokerVersions]) -> frozenset[str]:
-    """Returns the features of all brokers: a request may go to any of them."""
-    each = [features_of(one.versions) for one in brokers]
-    return frozenset.intersection(*each) if each else frozenset()
-
-
-def too_old(cluster: str, brokers: Iterable[BrokerVersions]) -> list[Diagnostic]:
-    """Returns an error for each broker without a required feature."""
-    found = []
-    for one in brokers:
-        able = features_of(one.versions)
-        lacks = [f"{feature} (Kafka {since})" for feature, since in _SINCE.items() if feature not in able]
-        if lacks:
-            found.append(
-                error(
-                    f"broker {one.broker} of {cluster} is too old: it lacks {' and '.join(lacks)}",
-                    "upgrade it to Kafka 2.3 or newer",
-                    code="broker-too-old",
-                )
-            )
-    return found

@@ -94,7 +94,7 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
         if own:
             yield note(
                 f"left out {len(own)} of {name}'s topics that begin with __: {few(own, 5)}",
-                "--topics takes them in",
+                "--topics includes them",
             )
     if "acls" in cluster.unreadable:
         yield warning(
@@ -113,7 +113,7 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
                 "if they are being reassigned, wait until that ends and import again",
             )
         if _TEMPORARY & topic.config.keys():
-            yield note(f"left out the replication throttles of {name}'s {topic.name}: they pass")
+            yield note(f"left out the replication throttles of {name}'s {topic.name}: they are temporary")
 
 
 def _counts(numbers: Iterable[int]) -> str:

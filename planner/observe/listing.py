@@ -16,6 +16,8 @@ _BATCH = 5_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
+    """The id and the brokers of a cluster."""
+
     id: str
     brokers: tuple[ObservedBroker, ...]
 

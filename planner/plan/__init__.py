@@ -3,7 +3,7 @@
 It reads nothing and executes nothing.
 """
 
-from planner.plan.agreement.fingerprint import stale
+from planner.plan.fingerprint import stale
 from planner.plan.make import make_plan, with_diagnostics
 
 __all__ = ["make_plan", "stale", "with_diagnostics"]

@@ -12,7 +12,7 @@ from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import WAITS
 from planner.model.topology import Cluster
-from planner.plan.guards.guards import destroyed_topics
+from planner.plan.guards import destroyed_topics
 from runtime.contract.views.status_view import PartitionWaits
 
 
@@ -42,12 +42,16 @@ def _unknown(
         if what in reported:
             continue
         cluster = observed.clusters.get(what)
-        way_out = cluster.way_out if isinstance(cluster, Unreachable) else "let the user of this plan see it"
+        way_out = (
+            cluster.way_out
+            if isinstance(cluster, Unreachable)
+            else "give the principal of this plan the right to read it"
+        )
         source = declared[what].source if what in declared else None
         subject = f"{what} " if source is not None else ""
         yield warning(
             f"{subject}could not be read, so its part of the plan is unknown: {why}",
-            way_out or "mend that and plan again",
+            way_out or "correct that and plan again",
             address=what,
             source=source,
             code="unknown",
@@ -68,8 +72,8 @@ def _possibly_elsewhere(
         some = [one for one in named if at[one] != cluster]
         if some and (cluster in unknown or (live is not None and DestinationJobs.at(live).unreadable)):
             yield warning(
-                f"{cluster} could not be read: if {few(some)} is at work there too, nobody ends it now",
-                f"an apply that reads {cluster} ends it there; meanwhile nothing is lost or copied twice",
+                f"{cluster} could not be read: if {few(some)} runs at {cluster} too, it is not stopped now",
+                f"an apply that can read {cluster} stops it; until then nothing is lost or copied twice",
                 code="perhaps-elsewhere",
             )
 
@@ -93,7 +97,7 @@ def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]
         yield warning(
             f"{few(growing)}: more partitions move keys: a key's new records go to another partition "
             "than its old ones",
-            "consumers that rely on the order within a key read the old records first",
+            "consumers that need the order of a key must read the old records first",
             code="keys-move",
         )
 
@@ -103,7 +107,7 @@ def _records_lost(changes: Iterable[Change]) -> Iterator[Diagnostic]:
     deleted = [change for change in destroyed_topics(changes) if change.notes]
     if deleted:
         yield warning(
-            f"{few([change.address for change in deleted])}: deleted with the records inside",
+            f"{few([change.address for change in deleted])}: deleted with their records",
             "repl keeps no copy of them",
             code="records-lost",
         )

@@ -13,11 +13,11 @@ from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
 from planner.model.step import Own
 from planner.model.topology import RUNNING, FlowState, Topology
-from planner.plan.agreement.fingerprint import fingerprints
 from planner.plan.consequences import consequences
-from planner.plan.guards import guards
-from planner.plan.steps.steps import make_steps
-from planner.plan.steps.targets import select
+from planner.plan.fingerprint import fingerprints
+from planner.plan.guards import check
+from planner.plan.steps import make_steps
+from planner.plan.targets import select
 
 
 def make_plan(
@@ -51,7 +51,7 @@ def make_plan(
         diagnostics=(
             *observed.diagnostics,
             *desired.diagnostics,
-            *guards.check(desired, observed, kept, topology),
+            *check(desired, observed, kept, topology),
             *consequences(desired, observed, kept, unknown, topology.clusters),
             *about_targets,
         ),
@@ -132,7 +132,7 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
     addresses = {change.address for change in kept}
     steps = tuple(replace(step, needs=()) for address, step in owns.items() if address in addresses)
     others = len(owns) - len(steps)
-    said = (
+    notes = (
         (
             note(
                 f"{others} objects at {', '.join(sorted(clusters))} are missing or differ from the topology:"
@@ -149,7 +149,7 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
         changes=kept,
         steps=steps,
         fingerprints=tuple(one for one in plan.fingerprints if one.address in addresses),
-        diagnostics=(*plan.diagnostics, *said),
+        diagnostics=(*plan.diagnostics, *notes),
     )
 
 

@@ -34,7 +34,7 @@ from planner.model.step import (
     StopJob,
     describe,
 )
-from planner.plan.steps.steps import in_order
+from planner.plan.steps import in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +139,13 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
             return _undo_own(step, entry, reason)
         case Disown():
             return _Undone(
-                why_not="what it was managed as is not kept",
+                why_not="its former registry entry is not kept",
                 way_out="declare it again: an object that exists is adopted",
             )
         case _:
             return _Undone(
-                why_not="what a job is told comes from the topology alone",
-                way_out="take the edit of the topology back, then apply",
+                why_not="a job's spec comes from the topology alone",
+                way_out="revert the edit of the topology, then apply",
             )
 
 
@@ -197,13 +197,15 @@ def _undo_create(
     if live is None:
         return _Undone(why_not="it is gone already")
     if entry is None or entry.spec.get(ID) != live.id:
-        return _Undone(why_not="another topic has its name now", way_out="delete that by hand if it must go")
+        return _Undone(
+            why_not="another topic has its name now", way_out="delete that topic by hand if needed"
+        )
     before = {
         "partitions": live.partitions,
         "replication": live.replication_factors,
         "config": dict(step.config),
     }
-    notes = ("records that came into it since are lost with it",)
+    notes = ("records that were written to it since are lost",)
     change = Change(step.address, Action.DELETE, reason, before=before, notes=notes)
     delete = DeleteTopic(f"delete:{step.address}", step.address, step.cluster, step.topic, live.id)
     return _Undone(change, (delete, _disown(step, entry.topology, delete.id)))

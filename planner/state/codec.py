@@ -3,7 +3,7 @@
 A record is validated when it is read: every principal with WRITE on these topics can write any bytes.
 """
 
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,12 +11,10 @@ from planner.model.address import Address
 from planner.model.diagnostic import Failure, error
 from planner.model.owned import RegistryEntry
 from planner.model.topology import OnRemove
-from planner.state.lease_log import LeaseEntry, LeaseHolder, LeaseVerb
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 
 VERSION = 1
-_LONGEST_TTL_MS = 3_600_000  # the longest lease without a renewal, whatever a record says
 _T = TypeVar("_T")
 
 
@@ -48,12 +46,6 @@ class _OwnedBody(msgspec.Struct, frozen=True):
     at: int
 
 
-class _LeaseBody(msgspec.Struct, frozen=True):
-    verb: LeaseVerb
-    holder: LeaseHolder
-    ttl: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_TTL_MS)]
-
-
 _body = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -82,6 +74,7 @@ def registry_key(address: Address) -> bytes:
 
 
 def encode_owned(entry: RegistryEntry) -> bytes:
+    """Returns a registry entry's bytes."""
     return encode(
         {
             "topology": entry.topology,
@@ -114,13 +107,3 @@ def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
         plan=body.plan,
         at_ms=body.at,
     )
-
-
-def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
-    return encode({"verb": verb.value, "ttl": ttl_ms, "holder": msgspec.to_builtins(holder)})
-
-
-def decode_lease(data: bytes, at_ms: int) -> LeaseEntry:
-    """Returns a lease entry. Raises UnknownVersion or UnreadableValue."""
-    body = shaped(decode("the lease", data), _LeaseBody)
-    return LeaseEntry(body.verb, body.holder, at_ms, body.ttl)

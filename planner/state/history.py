@@ -1,8 +1,14 @@
-"""The journal of applies in the clusters that they write to, and the history read from it."""
+"""The history of applies: the journal that an apply writes at its clusters, and what is read from it.
+
+An apply writes `started`, then its steps in chunks (`planned`), `sent` before and `ended` after each batch,
+and `finished`. An apply that was killed has no further events.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 from confluent_kafka import Producer
 
 from planner.kafka import ClusterEndpoint
@@ -10,9 +16,162 @@ from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.outcome import ApplyRecord, StepResult
 from planner.model.step import Step
-from planner.state import history_log
+from planner.state.codec import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import HISTORY
+
+# Well below the 1 MB that a client sends in one record by default.
+RECORD_BYTES = 256 * 1024
+
+DecodeStep = Callable[[Mapping[str, Any]], Step]
+Unreadable = Callable[[UnreadableValue], None]  # called with each record that is skipped
+
+
+class _Started(msgspec.Struct, frozen=True):
+    topology: str
+    mode: str
+    plan: str
+    user: str
+    host: str
+    pid: int
+    git: str | None
+    clusters: dict[str, str]
+    total: int
+    at: int
+
+
+class _Planned(msgspec.Struct, frozen=True):
+    steps: list[dict[str, Any]]
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    steps: list[str]
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    steps: dict[str, tuple[str, str, float]]
+
+
+class _Finished(msgspec.Struct, frozen=True):
+    result: str
+    at: int
+
+
+def started(applied: ApplyRecord) -> bytes:
+    return encode(
+        {
+            "event": "started",
+            "topology": applied.topology,
+            "mode": applied.mode,
+            "plan": applied.plan,
+            "user": applied.user,
+            "host": applied.host,
+            "pid": applied.pid,
+            "git": applied.git,
+            "clusters": dict(applied.clusters),
+            "total": applied.total,
+            "at": applied.started_ms,
+        }
+    )
+
+
+def planned(steps: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
+    return (encode({"event": "planned", "steps": some}) for some in _pieces(steps))
+
+
+def sent(step_ids: Iterable[str]) -> Iterable[bytes]:
+    return (encode({"event": "sent", "steps": some}) for some in _pieces(step_ids))
+
+
+def ended(results: Mapping[str, StepResult]) -> Iterable[bytes]:
+    results_by_step = (
+        (step_id, [one.result, one.why, round(one.seconds, 3)]) for step_id, one in results.items()
+    )
+    return (encode({"event": "ended", "steps": dict(some)}) for some in _pieces(results_by_step))
+
+
+def _pieces(items: Iterable[Any]) -> Iterable[list[Any]]:
+    """Yields lists of items, each small enough for one record."""
+    piece: list[Any] = []
+    size = 0
+    for item in items:
+        weight = len(msgspec.json.encode(item))
+        if piece and size + weight > RECORD_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(item)
+        size += weight
+    if piece:
+        yield piece
+
+
+def finished(result: str, at_ms: int) -> bytes:
+    return encode({"event": "finished", "result": result, "at": at_ms})
+
+
+def fold(
+    records: Iterable[tuple[bytes, bytes]], decode_step: DecodeStep, unreadable: Unreadable
+) -> tuple[ApplyRecord, ...]:
+    """Returns every apply in the log, oldest first. Events without their `started` event are skipped."""
+    applies: dict[str, ApplyRecord] = {}
+    for key, value in records:
+        apply_id = key.decode(errors="backslashreplace")
+        try:
+            event = decode("the history", value)
+            if event.get("event") == "started":
+                applies[apply_id] = _begun(apply_id, shaped(event, _Started))
+            elif apply_id in applies:
+                applies[apply_id] = _after(applies[apply_id], event, decode_step)
+        except UnreadableValue as wrong:
+            unreadable(wrong)
+    return tuple(applies.values())
+
+
+def _begun(apply_id: str, event: _Started) -> ApplyRecord:
+    return ApplyRecord(
+        id=apply_id,
+        topology=event.topology,
+        mode=event.mode,
+        plan=event.plan,
+        user=event.user,
+        host=event.host,
+        pid=event.pid,
+        git=event.git,
+        clusters=event.clusters,
+        total=event.total,
+        started_ms=event.at,
+    )
+
+
+def _after(applied: ApplyRecord, event: Mapping[str, Any], decode_step: DecodeStep) -> ApplyRecord:
+    """Returns the apply after one more event. Raises UnreadableValue."""
+    match event.get("event"):
+        case "planned":
+            steps = _steps(shaped(event, _Planned).steps, decode_step)
+            return replace(applied, steps=(*applied.steps, *steps))
+        case "sent":
+            unanswered = dict.fromkeys(
+                shaped(event, _Sent).steps, StepResult("sent", "the answer was not noted")
+            )
+            return replace(applied, outcomes={**applied.outcomes, **unanswered})
+        case "ended":
+            results_by_step = shaped(event, _Ended).steps
+            results = {step_id: StepResult(*one) for step_id, one in results_by_step.items()}
+            return replace(applied, outcomes={**applied.outcomes, **results})
+        case "finished":
+            finished = shaped(event, _Finished)
+            return replace(applied, result=finished.result, finished_ms=finished.at)
+        case _:
+            return applied
+
+
+def _steps(bodies: Iterable[Mapping[str, Any]], decode_step: DecodeStep) -> list[Step]:
+    """Returns the steps of an event. Raises UnreadableValue if one can't be decoded."""
+    try:
+        return [decode_step(body) for body in bodies]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as wrong:
+        raise UnreadableValue(f"no step: {wrong}") from wrong
+
 
 WRITE_SECONDS = 60.0
 
@@ -33,17 +192,17 @@ class Journal:
     def begin(self, steps: Sequence[Step]) -> None:
         for cluster in self._producers:
             own = [self._encode_step(step) for step in steps if step.cluster == cluster]
-            self._write(cluster, [history_log.started(self._applied), *history_log.planned(own)])
+            self._write(cluster, [started(self._applied), *planned(own)])
 
     def sent(self, cluster: str, step_ids: Iterable[str]) -> None:
-        self._write(cluster, history_log.sent(step_ids))
+        self._write(cluster, sent(step_ids))
 
     def ended(self, cluster: str, results: Mapping[str, StepResult]) -> None:
-        self._write(cluster, history_log.ended(results))
+        self._write(cluster, ended(results))
 
     def finish(self, result: str, at_ms: int) -> None:
         for cluster in self._producers:
-            self._write(cluster, [history_log.finished(result, at_ms)])
+            self._write(cluster, [finished(result, at_ms)])
 
     def _write(self, cluster: str, values: Iterable[bytes]) -> None:
         key = self._applied.id.encode()
@@ -51,7 +210,7 @@ class Journal:
 
 
 def read_history(
-    endpoint: ClusterEndpoint, decode_step: history_log.DecodeStep, report: Callable[[Diagnostic], None]
+    endpoint: ClusterEndpoint, decode_step: DecodeStep, report: Callable[[Diagnostic], None]
 ) -> tuple[ApplyRecord, ...]:
     """Returns the applies in this cluster's history. Each cluster has its own part of an apply.
 
@@ -59,11 +218,11 @@ def read_history(
     """
     records = [(record.key, record.value) for record in read(endpoint, HISTORY) if record.value is not None]
     skipped: list[UnreadableValue] = []
-    found = history_log.fold(records, decode_step, skipped.append)
+    found = fold(records, decode_step, skipped.append)
     if skipped:
         report(
             warning(
-                f"{HISTORY} at {endpoint.cluster}: {len(skipped)} records can't be read and are passed over, "
+                f"{HISTORY} at {endpoint.cluster}: {len(skipped)} records can't be read and are skipped, "
                 f"the last one: {skipped[-1]}",
                 "only repl may write there: see which principals have WRITE on it",
                 code="history-record",

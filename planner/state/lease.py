@@ -1,4 +1,13 @@
-"""The lease of a cluster: one apply at a time, across machines.
+"""The lease of a cluster: one apply at a time, across machines. Its log decides who holds it.
+
+The topic has one partition and LogAppendTime. Order and time are therefore one broker's, whatever the clocks
+of the machines that apply. Every reader folds the same log to the same holder:
+
+- A claim is granted if the lease was free at the claim's append time: never held, released, or not renewed
+  within its time to live.
+- A renewal by the holder extends the lease if it is in time. A late one changes nothing: another reader may
+  already have seen the lease as free.
+- A release by the holder frees the lease.
 
 Kafka does not fence admin requests, so the holder asks `lost()` before each one. Its clock continues during a
 SIGSTOP and while a laptop is suspended: a holder that slept past its time stops before it sends.
@@ -6,22 +15,115 @@ SIGSTOP and while a laptop is suspended: a holder that slept past its time stops
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from types import TracebackType
+from typing import Annotated
 
+import msgspec
 from confluent_kafka import KafkaException, Producer
 
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.state.codec import decode_lease, encode_lease
-from planner.state.lease_log import TTL_MS, LeaseEntry, LeaseHolder, LeaseState, LeaseVerb, fold
+from planner.state.codec import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import LEASE
 
+TTL_MS = 30_000
+
+
+class LeaseVerb(StrEnum):
+    """What an entry of the lease's log does."""
+
+    CLAIM = "claim"
+    RENEW = "renew"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """The apply that holds the lease, with what a waiting user needs to know."""
+
+    id: str
+    user: str
+    host: str
+    pid: int
+    topology: str
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEntry:
+    """A record of the lease's log. `at_ms` is its append time at the broker."""
+
+    verb: LeaseVerb
+    holder: LeaseHolder
+    at_ms: int
+    ttl_ms: int = TTL_MS
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """The present holder, since when, and when the lease was last renewed."""
+
+    holder: LeaseHolder
+    since_ms: int
+    renewed_ms: int
+    ttl_ms: int
+
+    def free_in_ms(self, now_ms: int) -> int:
+        """Returns in how many milliseconds the lease ends by itself if its holder is dead."""
+        return max(0, self.renewed_ms + self.ttl_ms - now_ms)
+
+
+def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
+    """Returns the holder right after the last entry. The caller's own claim tells the time."""
+    held: LeaseState | None = None
+    for entry in entries:
+        if held and entry.at_ms > held.renewed_ms + held.ttl_ms:
+            held = None
+        mine = held is not None and held.holder.id == entry.holder.id
+        match entry.verb:
+            case LeaseVerb.CLAIM if held is None:
+                held = LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
+            case LeaseVerb.CLAIM | LeaseVerb.RENEW if held is not None and mine:
+                held = LeaseState(held.holder, held.since_ms, entry.at_ms, entry.ttl_ms)
+            case LeaseVerb.RELEASE if mine:
+                held = None
+            case _:
+                pass
+    return held
+
+
+_LONGEST_TTL_MS = 3_600_000  # the longest lease without a renewal, whatever a record says
+
+
+class _LeaseBody(msgspec.Struct, frozen=True):
+    verb: LeaseVerb
+    holder: LeaseHolder
+    ttl: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_TTL_MS)]
+
+
+def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
+    """Returns a lease entry's bytes."""
+    return encode({"verb": verb.value, "ttl": ttl_ms, "holder": msgspec.to_builtins(holder)})
+
+
+def decode_lease(data: bytes, at_ms: int) -> LeaseEntry:
+    """Returns a lease entry. Raises UnknownVersion or UnreadableValue."""
+    body = shaped(decode("the lease", data), _LeaseBody)
+    return LeaseEntry(body.verb, body.holder, at_ms, body.ttl)
+
+
 _KEY = b"lease"
+
+
 _ASK_AGAIN_SECONDS = 1.0
+
+
 _MARGIN = 0.2
 
 
@@ -66,7 +168,7 @@ class Lease:
         Raises Failure after `timeout_seconds`.
         """
         deadline = _clock() + timeout_seconds
-        told: str | None = None
+        reported: str | None = None
         while True:
             held = self._claim()
             if held is None:
@@ -77,8 +179,8 @@ class Lease:
                 )
                 self._thread.start()
                 return self
-            if held.holder.id != told:
-                told = held.holder.id
+            if held.holder.id != reported:
+                reported = held.holder.id
                 waiting(held)
             if _clock() >= deadline:
                 raise Failure(_refusal(self.cluster, held, timeout_seconds))
@@ -88,11 +190,11 @@ class Lease:
         """Writes a claim and returns the holder after it: the log's order decides between two claims."""
         sent_at = _clock()
         try:
-            claimed_ms = self._say(LeaseVerb.CLAIM, self._ttl_ms / 1000)
+            claimed_ms = self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
         except (KafkaException, TimeoutError) as failure:
             raise Failure(
                 error(
-                    f"the lease of {self.cluster} cannot be asked for: {explain(failure)}",
+                    f"the lease of {self.cluster} can't be requested: {explain(failure)}",
                     "the brokers must answer, and the principal must be allowed to write to " + LEASE,
                 )
             ) from failure
@@ -100,7 +202,7 @@ class Lease:
         self._renewed_at, self._renewed_ms = sent_at, claimed_ms
         return held
 
-    def _say(self, verb: LeaseVerb, seconds: float) -> int:
+    def _append_entry(self, verb: LeaseVerb, seconds: float) -> int:
         value = encode_lease(verb, self._holder, self._ttl_ms)
         return append(self._producer, LEASE, [(_KEY, value)], seconds)[0]
 
@@ -109,12 +211,12 @@ class Lease:
         while not self._stop.wait(every):
             sent_at = _clock()
             try:
-                renewed_ms = self._say(LeaseVerb.RENEW, self._ttl_ms / 1000)
+                renewed_ms = self._append_entry(LeaseVerb.RENEW, self._ttl_ms / 1000)
             except (KafkaException, TimeoutError):
                 continue  # the next turn tries again; lost() knows when it is too late
             if renewed_ms - self._renewed_ms > self._ttl_ms:
                 self._lost = (
-                    f"the lease of {self.cluster} was not renewed in time, and somebody else may hold it"
+                    f"the lease of {self.cluster} was not renewed in time, and another apply may hold it"
                 )
                 return
             self._renewed_at, self._renewed_ms = sent_at, renewed_ms
@@ -140,7 +242,7 @@ class Lease:
             self._thread = None
             if self._lost is None:
                 try:
-                    self._say(LeaseVerb.RELEASE, 5.0)
+                    self._append_entry(LeaseVerb.RELEASE, 5.0)
                 except (KafkaException, TimeoutError):
                     self._lost = "the cluster does not answer; the lease ends by itself"
 

@@ -2,12 +2,19 @@
 
 A plan file may come from an untrusted place. Its size and depth are limited, every field has its type, and
 nothing in it is compressed or executed. It holds no secret.
+
+A digest proves no origin: after a change to the file, it can be computed again. The signature is an
+HMAC-SHA256 with a key that only the operator has. The key comes from the environment alone, never from a
+topology or a plan file.
 """
 
+import hashlib
+import hmac
 import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -19,16 +26,99 @@ from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.plan import FORMAT_VERSION, Fingerprint, Mode, Plan, PlannedFlow
 from planner.model.step import Step
 from planner.model.topology import Cluster, Internal, Policies
-from planner.plan.agreement.agreement import disagreements
+from planner.plan.agreement import disagreements
 from planner.plan.serialize import STEP_KINDS, body_of, canonical, digest, digest_of, literal_secrets
-from planner.state.signature import Signature, check, sign
+from runtime.contract.client.redaction import PLAN_KEY as KEY
+from runtime.contract.client.redaction import PLAN_KEY_FILE as KEY_FILE
 
-__all__ = ["MARK", "SavedPlan", "digest", "is_plan_file", "load", "read", "step_of", "write"]
+SHORTEST = 16  # bytes: a shorter key can be guessed
+LONGEST = 4_096
+PREFIX = "hmac-sha256:"
+_MAKE_ONE = "make one with: openssl rand -hex 32"
+
+
+class Signature(StrEnum):
+    """The result of checking a plan's signature."""
+
+    NOT_SIGNED = "not signed"
+    VALID = "signed with this key"
+    OTHER_KEY = "signed with another key"
+    NOT_CHECKED = "signed, and not checked: no key is set"
+
+
+def key_of(environment: Mapping[str, str] | None = None) -> bytes | None:
+    """Returns the operator's key; None if neither variable is set. Raises Failure if it can't be used."""
+    variables = os.environ if environment is None else environment
+    text, file = variables.get(KEY), variables.get(KEY_FILE)
+    if text is not None and file is not None:
+        raise Failure(error(f"{KEY} and {KEY_FILE} are both set", "unset one of them", code="plan-key"))
+    if file is not None:
+        return _usable(_from_file(Path(file)), f"the file that {KEY_FILE} names")
+    return None if text is None else _usable(text.encode("utf-8", "surrogateescape"), KEY)
+
+
+def _from_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            return opened.read(LONGEST + 1).rstrip(b"\r\n")
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(
+            error(f"{KEY_FILE} names {path}, which can't be read: {why}", _MAKE_ONE, code="plan-key")
+        ) from None
+
+
+def _usable(key: bytes, where: str) -> bytes:
+    if not SHORTEST <= len(key) <= LONGEST:
+        what = f"{where} holds a key of {len(key)} bytes: it must have {SHORTEST} to {LONGEST}"
+        raise Failure(error(what, _MAKE_ONE, code="plan-key"))
+    return key
+
+
+def sign(key: bytes, content: bytes) -> str:
+    """Returns the signature of the content."""
+    return PREFIX + hmac.new(key, content, hashlib.sha256).hexdigest()
+
+
+def check(signature: str | None, content: bytes, key: bytes | None) -> Signature:
+    """Returns the result of the check. The comparison takes constant time, so it leaks nothing."""
+    if signature is None:
+        return Signature.NOT_SIGNED
+    if key is None:
+        return Signature.NOT_CHECKED
+    fits = hmac.compare_digest(signature.encode("utf-8", "surrogatepass"), sign(key, content).encode())
+    return Signature.VALID if fits else Signature.OTHER_KEY
+
+
+__all__ = [
+    "KEY",
+    "KEY_FILE",
+    "MARK",
+    "SavedPlan",
+    "Signature",
+    "check",
+    "digest",
+    "is_plan_file",
+    "key_of",
+    "load",
+    "read",
+    "step_of",
+    "write",
+]
+
 
 MARK = "repl_plan"  # the first key of the file; its value is the format's version
+
+
 AGAIN = "make the plan again: repl plan --out FILE"
+
+
 LARGEST = 256 << 20  # bytes; a plan that creates 10,000 topics has less than 30 MB
+
+
 DEEPEST = 32  # levels; a plan has 10
+
+
 T = TypeVar("T")
 
 
@@ -109,14 +199,14 @@ def load(path: Path) -> SavedPlan:
         )
     body, signature = envelope.get("plan"), envelope.get("signature")
     if not isinstance(body, dict) or envelope.get("digest") != digest_of(body):
-        raise _failure(f"{path} is not as it was written: its digest does not fit", AGAIN)
+        raise _failure(f"{path} was changed after it was written: its digest does not match", AGAIN)
     if not isinstance(signature, str | None):
-        raise _failure(f"{path} is no plan that can be read: its signature is no text", AGAIN)
+        raise _failure(f"{path} can't be read as a plan: its signature is no text", AGAIN)
     try:
         plan = _plan(body)
     except (msgspec.ValidationError, KeyError, ValueError, TypeError) as wrong:
         what = f"it lacks {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-        raise _failure(f"{path} is no plan that can be read: {what}", AGAIN) from None
+        raise _failure(f"{path} can't be read as a plan: {what}", AGAIN) from None
     return SavedPlan(path, plan, digest_of(body), signature, canonical(body))
 
 
@@ -124,7 +214,7 @@ def _envelope(path: Path) -> dict[str, Any]:
     try:
         envelope = msgspec.json.decode(_content(path))
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-        raise _failure(f"{path} is not whole, or no plan file: {wrong}", AGAIN) from None
+        raise _failure(f"{path} is incomplete, or no plan file: {wrong}", AGAIN) from None
     except RecursionError:
         raise _too_deep(path) from None
     if not isinstance(envelope, dict) or MARK not in envelope:
@@ -169,7 +259,7 @@ def _is_shallow(tree: object) -> bool:
 
 
 def _too_deep(path: Path) -> Failure:
-    return _failure(f"{path} is no plan that can be read: it is nested too deeply", AGAIN)
+    return _failure(f"{path} can't be read as a plan: it is nested too deeply", AGAIN)
 
 
 def _failure(summary: str, way_out: str) -> Failure:

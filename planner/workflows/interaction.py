@@ -16,7 +16,7 @@ from planner.model.step import Step
 
 if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption
-    from planner.state.lease_log import LeaseState
+    from planner.state.lease import LeaseState
     from runtime.contract.records.status import PartitionStatus
     from runtime.contract.views.loss_view import FlowLoss, GroupTopics
     from runtime.contract.views.salvage_view import SalvageView

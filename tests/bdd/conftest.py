@@ -16,12 +16,12 @@ def _(town: Town) -> None:
     town.lab.kill("dc1")
 
 
-@when("dc1 is back")
+@when("dc1 is started again")
 def _(town: Town) -> None:
     town.lab.start("dc1")
 
 
-@when("somebody runs repl failover dc1")
+@when("the engineer runs repl failover dc1")
 def _(town: Town) -> None:
     town.run("failover", "dc1", "--path", str(town.topology.file), "--auto-approve")
 
@@ -42,6 +42,6 @@ def _(town: Town, text: str) -> None:
     assert text in town.said(town.last().stderr), town.last()
 
 
-@then("no job is left")
+@then("no job is running")
 def _(town: Town) -> None:
-    eventually(lambda: not any(map(lives, town.processes("dc2").values())), about="no job is left")
+    eventually(lambda: not any(map(lives, town.processes("dc2").values())), about="no job is running")

@@ -68,7 +68,7 @@ class Town:
 
     def said(self, text: str) -> str:
         """What the command said, with the names that the scenario uses."""
-        for word in ("there", "orders", "both", "payments", "refunds", "returns"):
+        for word in ("dc1-to-dc2", "orders", "catalog", "payments", "refunds", "returns"):
             text = text.replace(self.name(word), word)
         return text
 
@@ -183,9 +183,9 @@ def fresh_names() -> Callable[[str], str]:
 
 
 def one_way(lab: Lab, folder: Path, name: Callable[[str], str], *words: str, **more: Any) -> Town:
-    """`words` are topics of dc1, which the flow `there` copies to dc2; `more` is said of the flow."""
+    """`words` are topics of dc1, which the flow `dc1-to-dc2` copies to dc2; `more` is said of the flow."""
     topology = at(lab, name("town"), folder, ("dc1", "dc2"))
-    there: dict[str, Any] = {"name": name("there"), "from": "dc1", "to": "dc2", "job": name("into-dc2")}
+    there: dict[str, Any] = {"name": name("dc1-to-dc2"), "from": "dc1", "to": "dc2", "job": name("into-dc2")}
     there |= {"topics": {"include": [name(word) for word in words]}, "follow": {"every": "500ms"}}
     topology.more |= {"flows": [there | more], "jobs": {name("into-dc2"): SMALL}}
     topology.topics += ({"name": name(word), "cluster": "dc1", "partitions": 2} for word in words)

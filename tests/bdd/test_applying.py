@@ -16,8 +16,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from planner.model.address import topic_address
 from planner.model.topology import Internal
 from planner.state import log
-from planner.state.lease import Lease
-from planner.state.lease_log import LeaseHolder
+from planner.state.lease import Lease, LeaseHolder
 from planner.state.registry import read_registry
 from planner.workflows import HistoryRequest, history
 from runtime.contract.spec.naming import LEASE
@@ -100,7 +99,7 @@ def _(story: Story, word: str, text: str) -> None:
     story.topology.write()
 
 
-@given(parsers.parse("a topology with {count:d} topics of its own that are deleted when they leave"))
+@given(parsers.parse("a topology with {count:d} topics of its own that are deleted when they are removed"))
 def _(story: Story, count: int) -> None:
     story.own = [story.fresh("own") for _ in range(count)]
     for name in story.own:
@@ -127,7 +126,7 @@ def _(story: Story, word: str, count: int) -> None:
     story.other.write()
 
 
-@given("somebody else is applying to dc1")
+@given("another engineer is applying to dc1")
 def _(story: Story) -> None:
     place = endpoint(story.lab, "dc1")
     log.ensure(place, [LEASE], Internal())
@@ -177,7 +176,7 @@ def _(story: Story) -> None:
     story.run("apply", str(story.other.file), "--auto-approve")
 
 
-@when("the pipeline asks for drift")
+@when("the pipeline runs repl drift")
 def _(story: Story) -> None:
     story.run("drift", str(story.topology.file))
 
@@ -198,12 +197,12 @@ def _(story: Story, file: str) -> None:
     killed_after(Path(story.plan_file(file)), 1)
 
 
-@when(parsers.parse("somebody creates {word} at dc1 with {count:d} partition"))
+@when(parsers.parse("an operator creates {word} at dc1 with {count:d} partition"))
 def _(story: Story, word: str, count: int) -> None:
     create_topic(story.lab.clusters["dc1"].client, story.name(word), count)
 
 
-@when(parsers.parse("somebody sets {key} of {word} at dc1 to {value}"))
+@when(parsers.parse("an operator sets {key} of {word} at dc1 to {value}"))
 def _(story: Story, key: str, word: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, story.name(word), incremental_configs=[entry])
@@ -211,17 +210,17 @@ def _(story: Story, key: str, word: str, value: str) -> None:
     wait_for(lambda: config(story, word, key) == value)
 
 
-@when("somebody asks for the history")
+@when("the engineer runs repl history")
 def _(story: Story) -> None:
     story.run("history", str(story.topology.file))
 
 
-@when(parsers.parse("{word} leaves the topology"))
+@when(parsers.parse("{word} is removed from the topology"))
 def _(story: Story, word: str) -> None:
     leave(story, {story.name(word)})
 
 
-@when("all topics of its own leave the topology")
+@when("all topics of its own are removed from the topology")
 def _(story: Story) -> None:
     leave(story, set(story.own))
 

@@ -85,13 +85,13 @@ class World:
         assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
 
     def salvaged(self, code: int = 0) -> int:
-        self.repl("salvage", "there", "--json", code=code)
+        self.repl("salvage", "dc1-to-dc2", "--json", code=code)
         return sum(one["records"] for one in json.loads(self.town.last().stdout)["partitions"])
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    flow = {"name": "there", "topics": {"include": [*WORDS]}, "groups": {"every": "300ms"}}
+    flow = {"name": "dc1-to-dc2", "topics": {"include": [*WORDS]}, "groups": {"every": "300ms"}}
     with two_datacenters(tmp_path, "town", flow) as town:
         town.topology.topics.append({"name": "orders", "cluster": "dc1", "partitions": 2})
         yield World(town)
@@ -106,29 +106,33 @@ def town(world: World) -> Town:
 # Given
 
 
-@given("orders, payments and invoices at dc1 are copied to dc2 as dc1.orders and so on")
+@given("orders, payments and invoices at dc1 are copied to dc2 with the prefix dc1.")
 def _(world: World) -> None:
     for word in WORDS[1:]:
         create_topic(world.town.client("dc1"), word, 2)
     world.town.apply()
 
 
-@given(parsers.parse("{count:d} records are written to {word} at dc1 and are at dc2"))
+@given(parsers.parse("{count:d} records are written to {word} at dc1 and copied to dc2"))
 def _(world: World, count: int, word: str) -> None:
     world.written[word, "dc1"] = world.write(word, "dc1", count)
     world.written[word, "dc2"] = []
     eventually(lambda: world.count(word, "dc2") == count, about=f"{word} at dc2")
 
 
-@given(parsers.parse("billing read {count:d} of orders at dc1, and dc2 knows"))
+@given(
+    parsers.parse(
+        "the group billing has read {count:d} records of orders at dc1, and its offsets are synced to dc2"
+    )
+)
 def _(world: World, count: int) -> None:
     world.eat("dc1", count)
     eventually(lambda: bool(place_there(world)), about="the place of billing at dc2")
 
 
-@given("payments were promoted on their own")
+@given("the topic payments was promoted on its own")
 def _(world: World) -> None:
-    world.repl("promote", "there", "--topics", "payments", "--auto-approve")
+    world.repl("promote", "dc1-to-dc2", "--topics", "payments", "--auto-approve")
 
 
 def place_there(world: World) -> dict[int, int]:
@@ -138,7 +142,7 @@ def place_there(world: World) -> dict[int, int]:
 # When
 
 
-@when(parsers.re(r"somebody runs repl (?P<command>.+)"))
+@when(parsers.re(r"the engineer runs repl (?P<command>.+)"))
 def _(world: World, command: str) -> None:
     world.before = world.town.topology.file.read_text()
     world.repl(*command.split(), "--auto-approve")
@@ -151,12 +155,12 @@ def _(world: World, count: int, name: str, cluster: str) -> None:
     world.written[word, cluster] += world.write(word, cluster, count)
 
 
-@when("dc1.invoices get a third partition at dc2")
+@when("dc1.invoices gets a third partition at dc2")
 def _(world: World) -> None:
     world.town.grow(topic("invoices", "dc2"), "dc2", 3)
 
 
-@when("invoices were deleted and made anew at dc1")
+@when("the topic invoices is deleted and created again at dc1")
 def _(world: World) -> None:
     admin = world.town.admin("dc1")
     admin.delete_topics(["invoices"])["invoices"].result(PATIENCE_S)
@@ -164,13 +168,13 @@ def _(world: World) -> None:
     create_topic(world.town.client("dc1"), "invoices", 2)
 
 
-@when(parsers.parse("dc1 is back, where a forgotten producer writes {count:d} records"))
+@when(parsers.parse("dc1 is started again, and a forgotten producer writes {count:d} records to it"))
 def _(world: World, count: int) -> None:
     world.town.lab.start("dc1")
     world.orphans = world.write("orders", "dc1", count)
 
 
-@when("somebody applies the topology as it was before that")
+@when("the engineer applies the topology file from before the failover")
 def _(world: World) -> None:
     world.town.topology.file.write_text(world.before)
     world.town.run("apply", str(world.town.topology.file), "--auto-approve")
@@ -179,20 +183,20 @@ def _(world: World) -> None:
 # Then
 
 
-@then("the topology has a way home, and all that stood there before")
+@then("the topology has a reverse flow, and the rest is unchanged")
 def _(world: World) -> None:
     before, after = json.loads(world.before), json.loads(world.town.topology.file.read_text())
     there, back = after["flows"]
     assert (back["name"], back["reverse_of"], back["from"], back["to"]) == (
-        "there-back",
-        "there",
+        "dc1-to-dc2-back",
+        "dc1-to-dc2",
         "dc2",
         "dc1",
     )
     assert {**after, "flows": [there]} == before
 
 
-@then(parsers.parse("{count:d} records came home, and nothing else"))
+@then(parsers.parse("dc1 received the {count:d} records, and no others"))
 def _(world: World, count: int) -> None:
     came = Counter(value for values in world.held("orders", "dc1").values() for value in values)
     came -= Counter(world.written["orders", "dc1"] + world.orphans)
@@ -200,7 +204,7 @@ def _(world: World, count: int) -> None:
     assert came.total() == count
 
 
-@then(parsers.parse("{word} at dc1 are those of dc2"))
+@then(parsers.parse("{word} at dc1 holds the same records as at dc2"))
 def _(world: World, word: str) -> None:
     """All that was ever written, each once and in order, in the partition where it was written."""
     every = sorted(world.of(word))
@@ -219,13 +223,18 @@ def _(world: World, count: int) -> None:
     assert world.salvaged() == count
 
 
-@then(parsers.parse("repl salvage lists the {count:d} of the forgotten producer, and invoices as made anew"))
+@then(
+    parsers.parse(
+        "repl salvage lists the {count:d} records of the forgotten producer,"
+        " and that invoices was created again"
+    )
+)
 def _(world: World, count: int) -> None:
     assert world.salvaged(code=1) == count
     assert "invoices is not the topic that was copied: it was recreated" in world.town.last().stdout
 
 
-@then("repl status says that payments are still promoted")
+@then("repl status shows payments as promoted")
 def _(world: World) -> None:
     done = world.town.run("status", str(world.town.topology.file), "--json", "--over", "0s")
     there, back = json.loads(done.stdout)["flows"]
@@ -233,14 +242,19 @@ def _(world: World) -> None:
     assert (states["payments"], back["state"], back["lag_records"]) == ("promoted", "promoted", 0)
 
 
-@then(parsers.parse("billing reads at {cluster} exactly the {count:d} that it had not read"))
+@then(parsers.parse("billing reads at {cluster} exactly the {count:d} records that it had not read"))
 def _(world: World, cluster: str, count: int) -> None:
     unread = world.unread()
     assert len(unread) == count
     assert sorted(world.eat(cluster, count, more_s=2)) == unread
 
 
-@then(parsers.parse("billing reads at dc1 exactly the {count:d} that it had not read, and dc2 knows"))
+@then(
+    parsers.parse(
+        "billing reads at dc1 exactly the {count:d} records that it had not read,"
+        " and its offsets are synced to dc2"
+    )
+)
 def _(world: World, count: int) -> None:
     unread, before = world.unread(), place_there(world)
     assert sorted(world.eat("dc1", count, more_s=2)) == unread
@@ -248,7 +262,12 @@ def _(world: World, count: int) -> None:
     eventually(lambda: place_there(world) != before, about="the place of billing at dc2")
 
 
-@then(parsers.parse("both sides hold the same {count:d} records, each once and in order, and dc1 the 7"))
+@then(
+    parsers.parse(
+        "both clusters hold the same {count:d} records of orders, each once and in order,"
+        " and dc1 holds the 7 others"
+    )
+)
 def _(world: World, count: int) -> None:
     eventually(lambda: world.count("orders", "dc2") >= count, about="records at dc2")
     here, there = world.held("orders", "dc1"), world.held("orders", "dc2")

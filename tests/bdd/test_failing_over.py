@@ -66,14 +66,14 @@ def _(town: Town, count: int) -> None:
     town.write("orders", "dc1", count)
 
 
-@given(parsers.parse("{group} read {count:d} of them at dc1"))
+@given(parsers.parse("the group {group} has read {count:d} of them at dc1"))
 def _(town: Town, eaten: Eaten, group: str, count: int) -> None:
     consumer = consumer_of(town, group, "dc1")
     eaten[group] = eat(consumer, count)
     consumer.close()
 
 
-@given("their places are known at dc2")
+@given("the groups' offsets are synced to dc2")
 def _(town: Town, eaten: Eaten) -> None:
     """And everything arrived: the job knows that nothing is missing when the source is lost."""
 
@@ -88,7 +88,7 @@ def _(town: Town, eaten: Eaten) -> None:
     eventually(caught_up, about="caught up")
 
 
-@given(parsers.parse("{group} reads at dc2 and stays connected"))
+@given(parsers.parse("the group {group} reads at dc2 and stays connected"))
 def _(town: Town, eaten: Eaten, connected: list[Consumer], group: str) -> None:
     connected.append(consumer_of(town, group, "dc2"))
     eaten[group] += eat(connected[-1], 20)
@@ -107,18 +107,18 @@ def _(town: Town) -> None:
     town.home = town.home.with_name("elsewhere")
 
 
-@when(parsers.parse("somebody runs repl {command} {word}"))
+@when(parsers.parse("the engineer runs repl {command} {word}"))
 def _(town: Town, command: str, word: str) -> None:
     name = word if word in town.lab.clusters else town.name(word)
     town.run(command, name, "--path", str(town.topology.file), "--auto-approve")
 
 
-@when("somebody rehearses the failover of dc1")
+@when("the engineer rehearses the failover of dc1")
 def _(town: Town) -> None:
     town.run("failover", "dc1", "--rehearse", "--path", str(town.topology.file))
 
 
-@when("somebody applies the topology as it was before")
+@when("the engineer applies the topology file from before")
 def _(town: Town) -> None:
     town.run("apply", str(town.topology.write()), "--auto-approve")
 
@@ -126,7 +126,7 @@ def _(town: Town) -> None:
 # Then
 
 
-@then("the topology is as it was")
+@then("the topology is unchanged")
 def _(town: Town) -> None:
     before = town.topology.file.read_text()
     assert town.topology.write().read_text() == before
@@ -140,7 +140,7 @@ def _(town: Town, count: int) -> None:
     assert sum(map(len, values)) == count
 
 
-@then(parsers.parse("repl status says that there is {state}"))
+@then(parsers.parse("repl status shows the flow as {state}"))
 def _(town: Town, state: str) -> None:
     done = repl_status(town)
     (flow,) = json.loads(done)["flows"]
@@ -151,7 +151,7 @@ def repl_status(town: Town) -> str:
     return town.run("status", str(town.topology.file), "--json", "--over", "0s").stdout
 
 
-@then(parsers.parse("{group} reads exactly the other {count:d} at dc2"))
+@then(parsers.parse("the group {group} reads exactly the other {count:d} records at dc2"))
 def _(town: Town, eaten: Eaten, group: str, count: int) -> None:
     consumer = consumer_of(town, group, "dc2")
     rest = eat(consumer, count)
@@ -159,6 +159,6 @@ def _(town: Town, eaten: Eaten, group: str, count: int) -> None:
     assert sorted(eaten[group] + rest) == sorted(town.written["orders", "dc1"])
 
 
-@then(parsers.parse("the place of {group} at dc2 was not touched"))
+@then(parsers.parse("the offsets of {group} at dc2 are unchanged"))
 def _(town: Town, eaten: Eaten, group: str) -> None:
     assert read_before(town, group, "dc2") == sorted(eaten[group])

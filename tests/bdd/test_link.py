@@ -34,7 +34,12 @@ def town(link: Links, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town
         lab.up(cluster_specs(link, 1))
         topology = at(lab, name("town"), folder, ("dc1", "dc2"))
         topology.topics = [{"name": name("orders"), "cluster": "dc1", "partitions": 2}]
-        flow = {"name": name("there"), "from": "dc1", "to": "dc2", "topics": {"include": [name("orders")]}}
+        flow = {
+            "name": name("dc1-to-dc2"),
+            "from": "dc1",
+            "to": "dc2",
+            "topics": {"include": [name("orders")]},
+        }
         topology.more["flows"] = [flow | {"job": name("into-dc2"), "groups": {"sync": False}}]
         topology.more["jobs"] = {name("into-dc2"): SMALL}
         made = Town(lab, topology, folder / "home", name, through=link.prefix)
@@ -75,7 +80,7 @@ def _(town: Town) -> None:
     assert len(town.records("orders", "dc2")) == 50
 
 
-@then("the status tells how far dc2 is behind")
+@then("repl status shows how far dc2 is behind")
 def _(town: Town) -> None:
     told = json.loads(town.run("status", str(town.topology.file), "--json").stdout)
     (flow,) = told["flows"]

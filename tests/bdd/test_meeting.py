@@ -118,7 +118,9 @@ def _(town: Town) -> None:
 
 
 @given(
-    parsers.parse("{one:d} payments are taken at dc1 and {two:d} at dc2, and both sides hold all of them"),
+    parsers.parse(
+        "{one:d} payments are written at dc1 and {two:d} at dc2, and both clusters hold all of them"
+    ),
 )
 def _(town: Town, one: int, two: int) -> None:
     town.write("payments", "dc1", one)
@@ -126,7 +128,7 @@ def _(town: Town, one: int, two: int) -> None:
     arrived(town, "payments", "dc1", "dc2")
 
 
-@given(parsers.parse("{count:d} orders are written at dc1 and arrived at dc2"))
+@given(parsers.parse("{count:d} orders are written at dc1 and copied to dc2"))
 def _(town: Town, count: int) -> None:
     town.write("orders", "dc1", count)
     arrived(town, "orders", "hub", "dc2")
@@ -141,7 +143,7 @@ def _(town: Town, eaten: Eaten, group: str, count: str, word: str, cluster: str)
     eaten[group] = read_on(town, group, word, cluster, int(count))
 
 
-@given(parsers.parse("its place is known at dc2"))
+@given(parsers.parse("its offsets are synced to dc2"))
 def _(town: Town, eaten: Eaten) -> None:
     """And the job knows that nothing is missing."""
     (group,) = eaten
@@ -155,7 +157,7 @@ def _(town: Town, eaten: Eaten) -> None:
     eventually(lambda: flows(town)[flow].states == {"caught_up": 2}, about="caught up")
 
 
-@given("a job of their own copies the refunds of dc1 to the hub")
+@given("a separate job copies the refunds of dc1 to the hub")
 def _(town: Town, refunds: dict[str, object]) -> None:
     town.apply()
 
@@ -163,18 +165,17 @@ def _(town: Town, refunds: dict[str, object]) -> None:
 # When
 
 
-@when(parsers.re(r"somebody sends that job to (the )?(?P<cluster>\w+)"))
+@when(parsers.re(r"the engineer moves that job to (the )?(?P<cluster>\w+)"))
 def _(town: Town, refunds: dict[str, object], cluster: str) -> None:
     refunds["to"] = cluster
     town.apply()
 
 
-@when("the job into dc2 dies")
+@when("the job into dc2 is killed")
 def _(town: Town) -> None:
     town.kill("dc2", "application")
 
 
-@when(parsers.parse("{count:d} {word} are taken at dc1"))
 @when(parsers.parse("{count:d} {word} are written at dc1"))
 def _(town: Town, count: int, word: str) -> None:
     town.write(word, "dc1", count)
@@ -182,7 +183,7 @@ def _(town: Town, count: int, word: str) -> None:
 
 @when(
     parsers.parse(
-        "{one:d} payments are taken at dc2 by the producer of dc2 and {two:d} by the producer of dc1"
+        "{one:d} payments are written at dc2 by the producer of dc2 and {two:d} by the producer of dc1"
     )
 )
 def _(town: Town, one: int, two: int) -> None:
@@ -195,12 +196,12 @@ def _(town: Town) -> None:
     town.lab.kill("hub")
 
 
-@when("somebody runs repl failover hub")
+@when("the engineer runs repl failover hub")
 def _(town: Town) -> None:
     town.run("failover", "hub", "--path", str(town.topology.file), "--auto-approve")
 
 
-@when("somebody declares a flow past the hub, from where the records at dc2 say that they come from")
+@when("the engineer declares a flow from dc1 to dc2 that starts at the origin offsets of the records at dc2")
 def _(town: Town) -> None:
     read = (
         "read",
@@ -226,7 +227,10 @@ def _(town: Town) -> None:
 # Then
 
 
-@then("the flow onward is failed_over, and the flow to the hub tells that the hub does not answer")
+@then(
+    "the flow from the hub is failed_over,"
+    " and the status of the flow to the hub says that the hub does not answer"
+)
 def _(town: Town) -> None:
     seen = flows(town)
     assert seen[town.name("onward")].state == "failed_over"
@@ -234,7 +238,7 @@ def _(town: Town) -> None:
     eventually(lambda: flows(town)[town.name("payments-to-dc2")].states == {"caught_up": 2})
 
 
-@then("billing reads at dc2, with Kafka's console consumer, all that it had not read and dc2 holds")
+@then("billing reads at dc2, with Kafka's console consumer, everything at dc2 that it had not read")
 def _(town: Town, eaten: Eaten) -> None:
     """Some may be read again, for both sides write the topic; none is skipped."""
     unread = held(town, "payments", "dc2").keys() - set(eaten["billing"])

@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 scenarios("failing_over/next_step.feature")
 
-FLOW = "there"
-NEXT = "repl resume there --accept-loss"
+FLOW = "dc1-to-dc2"
+NEXT = "repl resume dc1-to-dc2 --accept-loss"
 ACKNOWLEDGED_S = 10.0  # a fetch is answered twice a second, and a slot reports once a second
 
 
@@ -82,7 +82,7 @@ def night(tmp_path: Path) -> Iterator[Night]:
 # Given
 
 
-@given("the flow there copies orders and refunds from dc1 to dc2 as dc1.orders and dc1.refunds")
+@given("the flow dc1-to-dc2 copies orders and refunds from dc1 to dc2 as dc1.orders and dc1.refunds")
 def _(night: Night) -> None:
     night.town.apply()
     night.write("orders", 0, 30)
@@ -91,7 +91,7 @@ def _(night: Night) -> None:
     eventually(lambda: len(night.held("dc1.refunds", "dc2")) == 20, about="refunds at dc2")
 
 
-@given("the group billing read orders at dc1, one partition of which is idle")
+@given("the group billing has read orders at dc1, and one partition of orders is idle")
 def _(night: Night) -> None:
     consumer = consumer_of(night.town, "billing", "dc1")
     eat(consumer, 10)
@@ -136,13 +136,13 @@ def _(night: Night, command: str, text: str) -> None:
     assert text not in said, said
 
 
-@then("programs are told the same next step")
+@then("the JSON output names the same next step")
 def _(night: Night) -> None:
     steps = {key: one["next"] for key, one in night.partitions().items() if one["next"]}
     assert steps == {("refunds", 0): NEXT}
 
 
-@then("what is written to refunds from now on arrives at dc2")
+@then("records that are written to refunds from now on arrive at dc2")
 def _(night: Night) -> None:
     done = night.town.last()
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -164,7 +164,7 @@ def _(night: Night) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-@then("the command says that dc1 was heard of seconds before it was lost")
+@then("the command says that dc1 was last seen seconds before it was lost")
 def _(night: Night) -> None:
     done = night.town.last()
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -174,7 +174,7 @@ def _(night: Night) -> None:
     assert night.lost_at - heard < ACKNOWLEDGED_S
 
 
-@then("status says that each partition was heard of seconds before, idle ones as well")
+@then("status says that every partition was seen seconds before, idle ones too")
 def _(night: Night) -> None:
     seen = {key: one["source_end_seen_ms"] for key, one in night.partitions().items()}
     late = {key: ms for key, ms in seen.items() if ms is None or night.lost_at - ms / 1000 > ACKNOWLEDGED_S}

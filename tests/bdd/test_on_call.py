@@ -190,7 +190,7 @@ def _(night: Night) -> None:
     night.town.lab.start("dc1")
 
 
-@when("the engineer takes retention.bytes of orders out of the topology")
+@when("the engineer removes retention.bytes of orders from the topology")
 def _(night: Night) -> None:
     file = night.town.topology.file
     body = json.loads(file.read_text())

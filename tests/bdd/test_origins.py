@@ -77,13 +77,13 @@ class World:
 
     def located(self, topic: str, place: tuple[int, int], *options: str) -> dict[str, Any]:
         where = f"{topic}:{place[0]}:{place[1]}"
-        found: dict[str, Any] = json.loads(self.repl("locate", "there", where, "--json", *options))
+        found: dict[str, Any] = json.loads(self.repl("locate", "dc1-to-dc2", where, "--json", *options))
         return found
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with two_datacenters(tmp_path, "town", {"name": "there", "topics": {"include": ["orders"]}}) as town:
+    with two_datacenters(tmp_path, "town", {"name": "dc1-to-dc2", "topics": {"include": ["orders"]}}) as town:
         town.topology.topics.append({"name": "orders", "cluster": "dc1", "partitions": PARTITIONS})
         yield World(town)
 
@@ -102,7 +102,7 @@ def _(world: World) -> None:
     world.town.apply()
 
 
-@given(parsers.parse("{count:d} records are written to orders at dc1 and are at dc2"))
+@given(parsers.parse("{count:d} records are written to orders at dc1 and copied to dc2"))
 def _(world: World, count: int) -> None:
     world.kinds["copied"] = world.write("dc1", count)
     eventually(lambda: len(world.places("dc2")) == count, about="orders at dc2")
@@ -110,7 +110,7 @@ def _(world: World, count: int) -> None:
 
 @given("the flow is paused")
 def _(world: World) -> None:
-    world.repl("pause", "there", "--auto-approve")
+    world.repl("pause", "dc1-to-dc2", "--auto-approve")
 
 
 @given(parsers.parse("{count:d} records are written to orders at dc1"))
@@ -143,7 +143,7 @@ def _(world: World) -> None:
     world.forged = world.write("dc2", 1, partition=birth.partition, headers=[(HEADER, header)])
 
 
-@when(parsers.re(r"somebody runs repl (?P<command>.+)"))
+@when(parsers.re(r"the engineer runs repl (?P<command>.+)"))
 def _(world: World, command: str) -> None:
     world.repl(*command.split(), "--auto-approve")
 
@@ -151,7 +151,7 @@ def _(world: World, command: str) -> None:
 # Then
 
 
-@then(parsers.parse("orders are {count:d} records at dc2"))
+@then(parsers.parse("dc1.orders at dc2 holds {count:d} records"))
 def _(world: World, count: int) -> None:
     eventually(lambda: len(world.places("dc2")) >= count, about=f"{count} records at dc2")
     assert len(world.places("dc2")) == count
@@ -161,7 +161,7 @@ def counted(partitions: list[dict[str, Any]], name: str) -> int:
     return sum(one[name] for one in partitions)
 
 
-@then(parsers.parse("repl verify {flow} compares {count:d} records, and {replayed:d} that were replayed"))
+@then(parsers.parse("repl verify {flow} compares {count:d} records, and {replayed:d} replayed records"))
 def _(world: World, flow: str, count: int, replayed: int) -> None:
     partitions = world.verified(flow)
     assert (counted(partitions, "compared"), counted(partitions, "replayed")) == (count, replayed)
@@ -170,12 +170,12 @@ def _(world: World, flow: str, count: int, replayed: int) -> None:
 
 @then(
     parsers.parse(
-        "repl verify there compares {count:d} records, and {replayed:d} that were replayed, "
-        "and finds the forged one alone"
+        "repl verify dc1-to-dc2 compares {count:d} records, and {replayed:d} replayed records, "
+        "and reports only the forged record"
     )
 )
 def _(world: World, count: int, replayed: int) -> None:
-    partitions = world.verified("there", code=2)
+    partitions = world.verified("dc1-to-dc2", code=2)
     assert (counted(partitions, "compared"), counted(partitions, "replayed")) == (count, replayed)
     found = [
         (one["partition"], each["kind"], each["destination_offset"])
@@ -186,7 +186,7 @@ def _(world: World, count: int, replayed: int) -> None:
     assert found == [(birth.partition, "foreign", birth.offset)]
 
 
-@then(parsers.re(r"repl read names the true origin of each record at (?P<where>dc2|both sides)"))
+@then(parsers.re(r"repl read names the true origin of each record at (?P<where>dc2|both clusters)"))
 def _(world: World, where: str) -> None:
     for cluster in ("dc2",) if where == "dc2" else ("dc1", "dc2"):
         said = world.repl("read", cluster, TOPICS[cluster], "--from", "earliest", "--limit", "500", "--json")
@@ -199,10 +199,10 @@ def _(world: World, where: str) -> None:
             else:
                 first = one["hops"][0]
                 assert (first["cluster"], first["topic"], first["partition"], first["offset"]) == birth, one
-                assert one["flow"] == ("there" if cluster == "dc2" else "there-back"), one
+                assert one["flow"] == ("dc1-to-dc2" if cluster == "dc2" else "dc1-to-dc2-back"), one
 
 
-@then("repl locate finds records of every kind at the other side, both ways")
+@then("repl locate finds records of every kind at the other cluster, in both directions")
 def _(world: World) -> None:
     here, there = world.places("dc1"), world.places("dc2")
     for kind, value in world.kinds.items():
@@ -213,7 +213,7 @@ def _(world: World) -> None:
         assert (backward["found"], backward["other_offset"]) == (found, here[value][1]), kind
 
 
-@then("repl locate there suggests --reverse for a topic of dc2")
+@then("repl locate dc1-to-dc2 suggests --reverse for a topic of dc2")
 def _(world: World) -> None:
-    world.repl("locate", "there", "dc1.orders:0:0", code=1)
+    world.repl("locate", "dc1-to-dc2", "dc1.orders:0:0", code=1)
     assert "add --reverse" in world.town.last().stderr

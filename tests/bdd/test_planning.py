@@ -107,7 +107,7 @@ def _(story: Story) -> None:
     story.topology.more["flows"] = [{"name": "dc1-to-dc2", "from": "dc1", "to": "dc2", "topics": included}]
 
 
-@when("the team takes retention.ms of orders out of the topology")
+@when("the team removes retention.ms of orders from the topology")
 def _(story: Story) -> None:
     story.topology.topic(story.full("orders"), partitions=3)
 
@@ -133,7 +133,7 @@ def _(story: Story) -> None:
     story.other.topic(story.full("orders"), partitions=3)
 
 
-@when(parsers.parse("somebody sets {key} of orders at dc1 to {value}"))
+@when(parsers.parse("an operator sets {key} of orders at dc1 to {value}"))
 def _(story: Story, key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, story.full("orders"), incremental_configs=[entry])
@@ -143,7 +143,7 @@ def _(story: Story, key: str, value: str) -> None:
     wait_for(lambda: admin.describe_configs([resource])[resource].result(60)[key].value == value)
 
 
-@when("somebody deletes orders at dc1")
+@when("an operator deletes orders at dc1")
 def _(story: Story) -> None:
     admin = story.admin()
     for future in admin.delete_topics([story.full("orders")]).values():
@@ -166,7 +166,7 @@ def _(story: Story, name: str) -> None:
     story.repl("plan", "--target", f"topic.dc1.{story.full(name)}", str(story.topology.write()))
 
 
-@when("drift is asked for")
+@when("repl drift is run")
 def _(story: Story) -> None:
     story.repl("drift", str(story.topology.write()))
 

@@ -73,18 +73,18 @@ def _(town: Town, count: int, word: str, cluster: str) -> None:
     town.write(word, cluster, count)
 
 
-@given(parsers.parse("{group} read {count:d} of {word} at dc1"))
+@given(parsers.parse("the group {group} has read {count:d} records of {word} at dc1"))
 def _(town: Town, eaten: Eaten, group: str, count: int, word: str) -> None:
     read_at(town, eaten, group, word, "dc1", count).close()
 
 
-@given(parsers.parse("the place of {group} in {word} is known at dc2"))
+@given(parsers.parse("the offsets of {group} in {word} are synced to dc2"))
 def _(town: Town, eaten: Eaten, group: str, word: str) -> None:
     read = sorted(eaten[group, word])
     eventually(lambda: read_before(town, group, "dc2", word) == read, about="places")
 
 
-@given(parsers.parse("{group} reads {count:d} more of {word} at dc2 and stays connected"))
+@given(parsers.parse("the group {group} reads {count:d} more records of {word} at dc2 and stays connected"))
 def _(town: Town, eaten: Eaten, connected: list[Consumer], group: str, count: int, word: str) -> None:
     connected.append(read_at(town, eaten, group, word, "dc2", count))
 
@@ -92,13 +92,13 @@ def _(town: Town, eaten: Eaten, connected: list[Consumer], group: str, count: in
 # When
 
 
-@when(parsers.parse("somebody promotes {word}"))
+@when(parsers.parse("the engineer promotes {word}"))
 def _(town: Town, word: str) -> None:
-    flow, file = town.name("there"), str(town.topology.file)
+    flow, file = town.name("dc1-to-dc2"), str(town.topology.file)
     town.run("promote", flow, "--topics", town.name(word), "--path", file, "--auto-approve")
 
 
-@when("somebody applies the topology as it was before")
+@when("the engineer applies the topology file from before")
 def _(town: Town) -> None:
     """And puts it right afterwards."""
     now = town.topology.file.read_text()
@@ -106,7 +106,7 @@ def _(town: Town) -> None:
     town.topology.file.write_text(now)
 
 
-@when("somebody runs repl failover dc1 and presses Ctrl-C once the job is updated")
+@when("the engineer runs repl failover dc1 and presses Ctrl-C while the job is updated")
 def _(town: Town) -> None:
     arguments = ["failover", "dc1", "--path", str(town.topology.file), "--auto-approve"]
     process = begin(*arguments, env={"REPL_HOME": str(town.home)})
@@ -136,43 +136,43 @@ def _(town: Town, word: str) -> None:
     assert town.values(word, "dc2") == town.values(word, "dc1")
 
 
-@then(parsers.parse("{group} reads exactly the other {count:d} of {word} at dc2"))
+@then(parsers.parse("the group {group} reads exactly the other {count:d} records of {word} at dc2"))
 def _(town: Town, eaten: Eaten, group: str, count: int, word: str) -> None:
     read_at(town, eaten, group, word, "dc2", count).close()
     assert sorted(eaten[group, word]) == sorted(town.written[word, "dc1"])
 
 
-@then(parsers.parse("{group} reads exactly the rest of {word} at dc2"))
+@then(parsers.parse("the group {group} reads exactly the remaining records of {word} at dc2"))
 def _(town: Town, eaten: Eaten, group: str, word: str) -> None:
     rest = len(town.written[word, "dc1"]) - len(eaten[group, word])
     read_at(town, eaten, group, word, "dc2", rest).close()
     assert sorted(eaten[group, word]) == sorted(town.written[word, "dc1"])
 
 
-@then(parsers.parse("the place of {group} in {word} at dc2 was not touched"))
+@then(parsers.parse("the offsets of {group} in {word} at dc2 are unchanged"))
 def _(town: Town, eaten: Eaten, group: str, word: str) -> None:
     assert read_before(town, group, "dc2", word) == sorted(eaten[group, word])
 
 
-@then(parsers.parse("repl status says that {word} is promoted"))
+@then(parsers.parse("repl status shows {word} as promoted"))
 def _(town: Town, word: str) -> None:
     assert topic_state(town, word) == "promoted"
 
 
-@then("repl status says that the flow is failed_over")
+@then("repl status shows the flow as failed_over")
 def _(town: Town) -> None:
     assert topic_state(town, "orders") == "failed_over"
     assert topic_state(town, "payments") == "promoted"
 
 
-@then(parsers.parse("{word} go on arriving at dc2"))
+@then(parsers.parse("new records of {word} arrive at dc2"))
 def _(town: Town, word: str) -> None:
     town.write(word, "dc1", 2)
     last = town.written[word, "dc1"][-1]
     eventually(lambda: any(last in values for values in town.values(word, "dc2")), about=word)
 
 
-@then(parsers.parse("of the {count:d} records nothing arrives in {word}"))
+@then(parsers.parse("none of the {count:d} records of dc1 arrives in {word} at dc2"))
 def _(town: Town, count: int, word: str) -> None:
     late = set(town.written[word, "dc1"][-count:])
     assert not late.intersection(value for values in town.values(word, "dc2") for value in values)
@@ -180,6 +180,6 @@ def _(town: Town, count: int, word: str) -> None:
 
 @then(parsers.parse("repl salvage lists {count:d} records of {word}"))
 def _(town: Town, count: int, word: str) -> None:
-    done = town.run("salvage", town.name("there"), "--path", str(town.topology.file), "--json")
+    done = town.run("salvage", town.name("dc1-to-dc2"), "--path", str(town.topology.file), "--json")
     found = json.loads(done.stdout)["partitions"]
     assert sum(one["records"] for one in found if one["topic"] == town.name(word)) == count

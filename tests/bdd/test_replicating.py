@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from planner.apply.job_watch import JobWatch
+from planner.apply.job_control import JobWatch
 from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, Writing, eventually, fresh_names
 from tests.endpoints import endpoint
@@ -26,18 +26,18 @@ def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         "checkpoints": False,
         "groups": {"sync": False},
     }
-    there = {"name": name("there"), "from": "dc1", "to": "dc2", "job": name("into-dc2"), **quick}
+    there = {"name": name("dc1-to-dc2"), "from": "dc1", "to": "dc2", "job": name("into-dc2"), **quick}
     there["topics"] = {"include": [name("orders"), name("new-") + ".*", name("new-events"), name("returns")]}
     ways = [
         {"name": name(f"both-into-{to}"), "from": source, "to": to, "job": name(f"into-{to}"), **quick}
-        | {"topics": {"include": [name("both")]}}
+        | {"topics": {"include": [name("catalog")]}}
         for source, to in (("dc1", "dc2"), ("dc2", "dc1"))
     ]
     topology = at(lab, name("town"), folder, ("dc1", "dc2"))
     topology.more["flows"] = [there, *ways]
     topology.more["jobs"] = {name("into-dc1"): SMALL, name("into-dc2"): SMALL}
     for cluster in ("dc1", "dc2"):
-        topology.topics.append({"name": name("both"), "cluster": cluster, "partitions": 2})
+        topology.topics.append({"name": name("catalog"), "cluster": cluster, "partitions": 2})
     topology.topics.append({"name": name("orders"), "cluster": "dc1", "partitions": 2})
     made = Town(lab, topology, folder / "home", name)
     topology.write()
@@ -59,7 +59,7 @@ def writing(town: Town) -> Iterator[list[Writing]]:
 # Given
 
 
-@given("the topology runs")
+@given("the topology is applied and its jobs run")
 def _(town: Town) -> None:
     assert town.topology.file.exists()
 
@@ -70,7 +70,7 @@ def _(town: Town, word: str, count: int) -> None:
     arrived(town, word, "dc2", "dc1")
 
 
-@given(parsers.parse("records are written to {word} at {cluster} all the time"))
+@given(parsers.parse("records are written to {word} at {cluster} continuously"))
 def _(town: Town, writing: list[Writing], word: str, cluster: str) -> None:
     writing.append(Writing(town, word, cluster))
 
@@ -83,7 +83,7 @@ def _(town: Town, count: int, word: str, cluster: str) -> None:
     town.write(word, cluster, count)
 
 
-@when(parsers.re(r"the team of (?P<cluster>\w+) makes (?P<word>\S+) with (?P<count>\d+) partitions?"))
+@when(parsers.re(r"the team of (?P<cluster>\w+) creates (?P<word>\S+) with (?P<count>\d+) partitions?"))
 def _(town: Town, cluster: str, word: str, count: str) -> None:
     town.make(word, cluster, int(count))
 
@@ -93,12 +93,12 @@ def _(town: Town, word: str, cluster: str, count: int) -> None:
     town.grow(word, cluster, count)
 
 
-@when(parsers.parse("somebody sets {key} of {word} at {cluster} to {value}"))
+@when(parsers.parse("an operator sets {key} of {word} at {cluster} to {value}"))
 def _(town: Town, key: str, word: str, cluster: str, value: str) -> None:
     town.set(word, cluster, key, value)
 
 
-@when(parsers.parse("somebody deletes {word} at {cluster}"))
+@when(parsers.parse("an operator deletes {word} at {cluster}"))
 def _(town: Town, word: str, cluster: str) -> None:
     town.delete(word, cluster)
 
@@ -113,12 +113,12 @@ def _(town: Town, option: str) -> None:
     town.apply(option)
 
 
-@when(parsers.parse("somebody runs repl {command} on {word}"))
+@when(parsers.parse("the engineer runs repl {command} on {word}"))
 def _(town: Town, command: str, word: str) -> None:
     on_flow(town, word, command)
 
 
-@when(parsers.parse("somebody accepts what {word} lost"))
+@when(parsers.parse("the engineer accepts the loss of {word}"))
 def _(town: Town, word: str) -> None:
     on_flow(town, word, "resume", "--accept-loss")
 
@@ -129,7 +129,7 @@ def on_flow(town: Town, word: str, *command: str) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-@when(parsers.parse("the flow {word} leaves the topology"))
+@when(parsers.parse("the flow {word} is removed from the topology"))
 def _(town: Town, word: str) -> None:
     flows = town.topology.more["flows"]
     town.topology.more["gone"] = town.flow(word)
@@ -139,7 +139,7 @@ def _(town: Town, word: str) -> None:
     town.topology.more["flows"].append(gone)  # what is not written is not applied
 
 
-@when(parsers.parse("the flow {word} comes back"))
+@when(parsers.parse("the flow {word} is added again"))
 def _(town: Town, word: str) -> None:
     assert town.flow(word)
     town.apply()
@@ -167,7 +167,7 @@ def _(town: Town) -> None:
     town.kill("dc2", "application")
 
 
-@when("everything of the job into dc2 is killed with -9")
+@when("every process of the job into dc2 is killed with -9")
 def _(town: Town) -> None:
     town.kill("dc2", "supervisor", "watchman", "application")
 
@@ -175,7 +175,7 @@ def _(town: Town) -> None:
 # Then
 
 
-@then(parsers.parse("{word} at {here} holds those of {there}, each once and in order"))
+@then(parsers.parse("{word} at {here} holds the records of {there}, each once and in order"))
 def _(town: Town, writing: list[Writing], word: str, here: str, there: str) -> None:
     for one in writing:
         one.stop()
@@ -200,12 +200,12 @@ def _(town: Town, word: str, state: str) -> None:
         eventually(lambda: said() == {state}, about=f"{word} is {state}")
 
 
-@then(parsers.parse("there is no {word} at {cluster}"))
+@then(parsers.parse("{word} does not exist at {cluster}"))
 def _(town: Town, word: str, cluster: str) -> None:
     assert not town.partitions(word, cluster)
 
 
-@then(parsers.parse("{word} at {here} holds the last {count:d} of {there}"))
+@then(parsers.parse("{word} at {here} holds the last {count:d} records of {there}"))
 def _(town: Town, word: str, here: str, count: int, there: str) -> None:
     last = [values[-count:] for values in town.values(word, there)]
     eventually(lambda: town.partitions(word, here) == len(last) and town.values(word, here) == last)
@@ -231,12 +231,12 @@ def held(town: Town, word: str, cluster: str) -> list[bytes]:
     return sorted(record.value or b"" for record in town.records(word, cluster))
 
 
-@then("it stays so")
+@then("no record is copied back")
 def _(town: Town) -> None:
-    before = {cluster: held(town, "both", cluster) for cluster in ("dc1", "dc2")}
+    before = {cluster: held(town, "catalog", cluster) for cluster in ("dc1", "dc2")}
     town.write("orders", "dc1", 1)  # what is written later has arrived: nothing of before is still on its way
     arrived(town, "orders", "dc2", "dc1")
-    assert {cluster: held(town, "both", cluster) for cluster in ("dc1", "dc2")} == before
+    assert {cluster: held(town, "catalog", cluster) for cluster in ("dc1", "dc2")} == before
 
 
 @then(parsers.parse("{word} at {cluster} has {count:d} partitions"))
@@ -260,7 +260,7 @@ def _(town: Town) -> None:
     eventually(lambda: len(town.records("orders", "dc2")) > count, about="it copies again")
 
 
-@then("repl drift tells that the job into dc2 is not running")
+@then("repl drift reports that the job into dc2 is not running")
 def _(town: Town) -> None:
     def told() -> bool:
         done = town.run("drift", str(town.topology.file))

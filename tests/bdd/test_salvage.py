@@ -33,7 +33,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 # Given
 
 
-@given(parsers.parse("{count:d} records are written to orders at dc1, and arrived"))
+@given(parsers.parse("{count:d} records are written to orders at dc1 and copied to dc2"))
 def _(town: Town, count: int) -> None:
     town.write("orders", "dc1", count)
     eventually(lambda: sum(map(len, town.values("orders", "dc2"))) == count, about="copied")
@@ -41,7 +41,7 @@ def _(town: Town, count: int) -> None:
 
 @given("the flow is paused")
 def _(town: Town) -> None:
-    done = town.run("pause", town.name("there"), "--path", str(town.topology.file), "--auto-approve")
+    done = town.run("pause", town.name("dc1-to-dc2"), "--path", str(town.topology.file), "--auto-approve")
     assert done.returncode == 0, done.stderr
 
 
@@ -50,7 +50,7 @@ def _(town: Town, count: int) -> None:
     town.write("orders", "dc1", count)
 
 
-@given("the job saw where dc1 ends")
+@given("the job has seen the end offsets of dc1")
 def _(town: Town) -> None:
     """What is said of dc1 where it can't be reached is what the job saw of it last."""
     unreachable = town.topology.file.with_name("unreachable.yaml")
@@ -67,24 +67,24 @@ def _(town: Town) -> None:
 # When
 
 
-@when("somebody replays what is left")
+@when("the engineer replays the missing records")
 def _(town: Town) -> None:
-    flow, file = town.name("there"), str(town.topology.file)
+    flow, file = town.name("dc1-to-dc2"), str(town.topology.file)
     town.run("salvage", flow, "--replay", "--path", file, "--auto-approve")
 
 
-@when("somebody replays what is left into aside")
+@when("the engineer replays the missing records into the topic recovered")
 def _(town: Town) -> None:
-    town.make("aside", "dc2", 2)
-    flow, file = town.name("there"), str(town.topology.file)
-    words = ("--replay", "--to", town.name("aside"), "--auto-approve")
+    town.make("recovered", "dc2", 2)
+    flow, file = town.name("dc1-to-dc2"), str(town.topology.file)
+    words = ("--replay", "--to", town.name("recovered"), "--auto-approve")
     town.run("salvage", flow, *words, "--path", file)
 
 
 # Then
 
 
-@then(parsers.parse("the failover cost at least {count:d} records"), target_fixture="cost")
+@then(parsers.parse("the failover reported at least {count:d} lost records"), target_fixture="cost")
 def _(town: Town, count: int) -> int:
     _, _, arrived = town.last().stdout.partition("What did not arrive:")
     told = re.search(r"at least (\d+) records", arrived)
@@ -93,18 +93,18 @@ def _(town: Town, count: int) -> int:
     return count
 
 
-@then("salvage lists exactly the records that the failover cost")
+@then("repl salvage lists exactly the records that the failover reported as lost")
 def _(town: Town, cost: int) -> None:
-    done = town.run("salvage", town.name("there"), "--path", str(town.topology.file), "--json")
+    done = town.run("salvage", town.name("dc1-to-dc2"), "--path", str(town.topology.file), "--json")
     assert done.returncode == 0, done.stderr
     partitions = json.loads(done.stdout)["partitions"]
     assert sum(one["records"] for one in partitions) == cost
     assert [one["lost"] for one in partitions] == [0, 0]
 
 
-@then("aside at dc2 holds exactly those, each once and in order")
+@then("recovered at dc2 holds exactly these records, each once and in order")
 def _(town: Town) -> None:
-    assert town.values("aside", "dc2") == [values[50:] for values in town.values("orders", "dc1")]
+    assert town.values("recovered", "dc2") == [values[50:] for values in town.values("orders", "dc1")]
 
 
 @then(parsers.parse("orders at dc2 holds {count:d} records"))
@@ -112,21 +112,23 @@ def _(town: Town, count: int) -> None:
     assert sum(map(len, town.values("orders", "dc2"))) == count
 
 
-@then(parsers.parse("repl read says of {count:d} records of aside where they came from"))
+@then(parsers.parse("repl read names the origin of {count:d} records of recovered"))
 def _(town: Town, count: int) -> None:
     words = ("--path", str(town.topology.file), "--limit", "500", "--json")
-    done = town.run("read", "dc2", town.name("aside"), *words)
+    done = town.run("read", "dc2", town.name("recovered"), *words)
     records = [one for one in json.loads(done.stdout)["records"] if one["provenance"] == "headers"]
     hops = {(hop["cluster"], hop["partition"], hop["offset"]) for one in records for hop in one["hops"]}
     assert hops == {("dc1", at % 2, 50 + at // 2) for at in range(count)}
 
 
-@then("repl locate says of a record of aside that it was replayed, and where from")
+@then("repl locate names the origin of a replayed record of recovered")
 def _(town: Town) -> None:
-    orders, aside, file = town.name("orders"), town.name("aside"), str(town.topology.file)
+    orders, aside, file = town.name("orders"), town.name("recovered"), str(town.topology.file)
     here = town.values("orders", "dc1")[1]
-    there = next(one for one in town.records("aside", "dc2") if one.value == here[50])
-    done = town.run("locate", town.name("there"), f"{aside}:1:{there.offset}", "--reverse", "--path", file)
+    there = next(one for one in town.records("recovered", "dc2") if one.value == here[50])
+    done = town.run(
+        "locate", town.name("dc1-to-dc2"), f"{aside}:1:{there.offset}", "--reverse", "--path", file
+    )
     assert f"was replayed by salvage from offset 50 of {orders}-1 at dc1." in done.stdout, done
-    done = town.run("locate", town.name("there"), f"{orders}:1:50", "--path", file)
+    done = town.run("locate", town.name("dc1-to-dc2"), f"{orders}:1:50", "--path", file)
     assert f"was replayed by salvage to offset {there.offset} of {aside}-1 at dc2." in done.stdout, done

@@ -16,7 +16,7 @@ from planner.render.plan.html import html
 from planner.render.plan.json import json_tree
 from planner.render.plan.markdown import markdown
 from planner.state import planfile
-from planner.state.signature import KEY, KEY_FILE, key_of
+from planner.state.planfile import KEY, KEY_FILE, key_of
 from planner.workflows.applying import apply as applying
 from planner.workflows.applying.apply import ApplyResult
 from tests.security.plans import honest

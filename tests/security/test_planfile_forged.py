@@ -28,7 +28,7 @@ from planner.model.step import (
     StopJob,
 )
 from planner.model.topology import AclRule
-from planner.plan.agreement.agreement import disagreements
+from planner.plan.agreement import disagreements
 from planner.plan.serialize import STEP_KINDS
 from planner.state import planfile
 from runtime.contract.spec import jobspec

@@ -15,8 +15,8 @@ from planner.model.plan import Plan
 from planner.model.step import StopJob
 from planner.model.topology import Cluster, Job, Policies, Requirement, Selection, Topic
 from planner.plan import make_plan
-from planner.plan.agreement.agreement import disagreements
-from planner.plan.guards.recheck import recheck, shown_as_running
+from planner.plan.agreement import disagreements
+from planner.plan.recheck import recheck, shown_as_running
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, dead
 from tests.planner.plan.jobs import plan as plan_of

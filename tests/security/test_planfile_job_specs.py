@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from planner.model.step import LaunchJob
-from planner.plan.agreement.agreement import disagreements
+from planner.plan.agreement import disagreements
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,

@@ -13,17 +13,9 @@ from planner.model.diagnostic import Failure
 from planner.model.outcome import ApplyRecord, StepResult
 from planner.model.owned import RegistryEntry
 from planner.model.step import CreateTopic
-from planner.state import history_log
-from planner.state.codec import (
-    UnknownVersion,
-    decode_lease,
-    decode_owned,
-    encode,
-    encode_lease,
-    encode_owned,
-    registry_key,
-)
-from planner.state.lease_log import LeaseHolder, LeaseVerb
+from planner.state import history
+from planner.state.codec import UnknownVersion, decode_owned, encode, encode_owned, registry_key
+from planner.state.lease import LeaseHolder, LeaseVerb, decode_lease, encode_lease
 from planner.state.planfile import step_of
 from runtime.contract.records.record_values import UnreadableValue
 
@@ -117,16 +109,16 @@ def test_a_hostile_record_of_the_history_is_passed_over_and_reported() -> None:
     ]
     ignored = 3  # those without an event that is known: of a later release, say
     records = [
-        (b"a1", history_log.started(APPLIED)),
+        (b"a1", history.started(APPLIED)),
         *((b"a1", value) for value in hostile),
         (b"\xff", hostile[0]),
-        *((b"a1", value) for value in history_log.ended({"s": StepResult("done", "", 1.0)})),
-        (b"a1", history_log.finished("done", 9)),
+        *((b"a1", value) for value in history.ended({"s": StepResult("done", "", 1.0)})),
+        (b"a1", history.finished("done", 9)),
     ]
     skipped: list[UnreadableValue] = []
     began = time.process_time()
 
-    (found,) = history_log.fold(records, step_of, skipped.append)
+    (found,) = history.fold(records, step_of, skipped.append)
 
     assert (found.result, found.outcomes) == ("done", {"s": StepResult("done", "", 1.0)})
     assert len(skipped) == len(hostile) + 1 - ignored
@@ -137,8 +129,8 @@ def test_steps_of_the_history_are_read() -> None:
     made = CreateTopic("create:t", topic_address("dc1", "t"), "dc1", "t", 1, 1, {})
     body = {**msgspec.to_builtins(made), "step": "CreateTopic", "address": "topic.dc1.t"}
     skipped: list[UnreadableValue] = []
-    records = [(b"a1", history_log.started(APPLIED)), *((b"a1", one) for one in history_log.planned([body]))]
+    records = [(b"a1", history.started(APPLIED)), *((b"a1", one) for one in history.planned([body]))]
 
-    (found,) = history_log.fold(records, lambda _: made, skipped.append)
+    (found,) = history.fold(records, lambda _: made, skipped.append)
 
     assert (found.steps, skipped) == ((made,), [])

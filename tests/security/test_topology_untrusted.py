@@ -46,8 +46,8 @@ def test_the_lists_of_the_operator_must_be_set(
     ("client", "why"),
     [
         ("{security.protocol: SASL_PLAINTEXT, sasl.mechanism: PLAIN}", "clear text"),
-        ("{security.protocol: SSL, enable.ssl.certificate.verification: false}", "pass itself off"),
-        ("{security.protocol: SSL, ssl.endpoint.identification.algorithm: none}", "pass itself off"),
+        ("{security.protocol: SSL, enable.ssl.certificate.verification: false}", "impersonate a broker"),
+        ("{security.protocol: SSL, ssl.endpoint.identification.algorithm: none}", "impersonate a broker"),
     ],
 )
 def test_nothing_lets_others_listen(

@@ -45,7 +45,9 @@ def perform(context: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, R
     for request in requests:
         done = [step for step in request if results[step.id].result is Result.DONE]
         if done and not _wait_until_visible(context, done[-1]):
-            results |= {step.id: failed("set, but not everywhere yet; apply again") for step in done}
+            results |= {
+                step.id: failed("set, but not every broker shows it yet; apply again") for step in done
+            }
     return results
 
 

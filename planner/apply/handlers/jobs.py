@@ -7,9 +7,8 @@ from contextlib import suppress
 import msgspec
 from confluent_kafka import KafkaException
 
-from planner.apply.commands import new_id, not_acknowledged, send_command
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
-from planner.apply.job_watch import JobWatch, not_copying
+from planner.apply.job_control import JobWatch, new_id, not_acknowledged, not_copying, send_command
 from planner.kafka import explain, producer
 from planner.kafka.log import append
 from planner.model.outcome import DONE, RequestResult, Result, failed
@@ -140,7 +139,7 @@ def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Reconfigure
     except LaunchFailed as failure:
         return _launch_failure(failure)
     except (KafkaException, TimeoutError) as failure:
-        return failed(f"it could not be told: {explain(failure)}")
+        return failed(f"the command could not be sent: {explain(failure)}")
     return None
 
 
@@ -155,7 +154,7 @@ def _wait_until_applied(
     why = watch.wait_until(
         awaited, context.timeouts.acknowledged_s, _until_heartbeats_stop(context, watch, step.job)
     )
-    return failed(f"it was told, but {why}") if why else DONE
+    return failed(f"the command was sent, but {why}") if why else DONE
 
 
 def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> Callable[[], str | None]:
@@ -167,7 +166,7 @@ def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> 
         if watch.job(job) != last_status:
             last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
         if time.monotonic() - last_heartbeat_at > context.timeouts.silent_s:
-            return "it gives no sign of life any more: run this again, which starts another"
+            return "it sends no heartbeat any more: run this again to start another job"
         return context.guard.stop_reason()
 
     return give_up
@@ -185,7 +184,7 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
     if _is_running(watch, step.job) and watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         send_command(context.endpoint, step.job, control.StopJobCommand(id=new_id()))
         watch.wait_until(
-            lambda: "goodbye" if _is_running(watch, step.job) else "",
+            lambda: "it still runs" if _is_running(watch, step.job) else "",
             context.timeouts.stopped_s,
             context.guard.stop_reason,
         )
@@ -201,7 +200,9 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
     assert status is not None
     if watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
-        return failed(f"it does not stop, and runs as {where}: {problem or 'it was not started from here'}")
+        return failed(
+            f"it does not stop, and runs as {where}: {problem or 'it was not started on this machine'}"
+        )
     _publish_stopped(context, status)
     return DONE
 

@@ -71,12 +71,12 @@ def await_moved(
         whys = {step.id: _describe_missing(step, known.get(step.topic), silent_now) for step in left.values()}
         if (stop_reason := context.guard.stop_reason()) is not None:
             return results | {
-                one: failed(f"{why}; the brokers go on with it: {stop_reason}") for one, why in whys.items()
+                one: failed(f"{why}; the brokers continue: {stop_reason}") for one, why in whys.items()
             }
         if time.monotonic() > deadline:
             late = f"after {within_s:.0f} s"
             return results | {
-                one: failed(f"{why}, {late}; the brokers go on with it") for one, why in whys.items()
+                one: failed(f"{why}, {late}; the brokers continue") for one, why in whys.items()
             }
         if silent_now != silent or time.monotonic() - shown_at > PROGRESS_SECONDS:
             silent, shown_at = silent_now, time.monotonic()
@@ -108,7 +108,7 @@ def moving(step: Reassign, known: TopicMetadata | None) -> list[int]:
 
 def _describe_missing(step: Reassign, known: TopicMetadata | None, silent: str) -> str:
     if silent:
-        return f"the replicas may still be moving, and {step.cluster} does not tell ({silent})"
+        return f"the replicas may still be moving, and {step.cluster} does not answer ({silent})"
     left = moving(step, known)
     named = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
     return f"the replicas of {len(left)} of {len(step.replicas)} partitions are still moving ({named})"

@@ -46,14 +46,16 @@ def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, Req
         return failed(explain(failure))
 
     results = send_with_retries(steps, send, classify_error, context.guard)
-    there = [step for step in steps if results[step.id].result is Result.DONE]
-    expected = {step.topic: 1 if step.id in existed else step.partitions or 1 for step in there}
+    created = [step for step in steps if results[step.id].result is Result.DONE]
+    expected = {step.topic: 1 if step.id in existed else step.partitions or 1 for step in created}
     waiting = wait_until_visible(context, set(expected), has_leaders(expected))
-    for step in there:
+    for step in created:
         if step.topic in waiting:
             what = "it exists already" if step.id in existed else "created"
-            results[step.id] = failed(f"{what}, but not everywhere yet: {waiting[step.topic]}; apply again")
-    compared = [step for step in there if step.id in existed and step.topic not in waiting]
+            results[step.id] = failed(
+                f"{what}, but not at every broker yet: {waiting[step.topic]}; apply again"
+            )
+    compared = [step for step in created if step.id in existed and step.topic not in waiting]
     return results | (_as_wanted(context, compared) if compared else {})
 
 
@@ -74,7 +76,7 @@ def _as_wanted(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str,
             continue
         different = list(differences(step, known.get(step.topic), entries))
         results[step.id] = (
-            failed(f"it exists already, otherwise than planned: {'; '.join(different)}; plan again")
+            failed(f"it exists already and differs from the plan: {'; '.join(different)}; plan again")
             if different
             else DONE
         )
@@ -126,7 +128,9 @@ def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[str, Re
     )
     for step in grown:
         if step.topic in waiting:
-            results[step.id] = failed(f"grown, but not everywhere yet: {waiting[step.topic]}; apply again")
+            results[step.id] = failed(
+                f"grown, but not at every broker yet: {waiting[step.topic]}; apply again"
+            )
     return results
 
 
@@ -180,6 +184,6 @@ def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dic
             results[step.id] = DONE if known_gone else failed(explain(failure))
         else:
             if found != step.topic_id:
-                why = f"another topic stands under this name now: id {found}, planned {step.topic_id}"
+                why = f"another topic has this name now: id {found}, planned {step.topic_id}"
                 results[step.id] = failed(f"{why}; plan again")
     return results

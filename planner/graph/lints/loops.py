@@ -25,16 +25,17 @@ def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop
                 way_out = (
                     f"set provenance of flow.{flow.name} to auto, or give its topics other names: rename"
                 )
-                summary = f"{what}, and provenance is off: copied records would be copied back, without end"
+                summary = f"{what}, and provenance is off: records would be copied in an endless loop"
                 code = "loop-without-provenance"
             elif flow.provenance is Provenance.BATCH and longer:
-                way_out = f"set provenance of flow.{flow.name} to auto, which comes to headers here"
-                summary = f"{what}, which goes over more than two clusters: batch provenance cannot cut it"
+                way_out = f"set provenance of flow.{flow.name} to auto, which means headers here"
+                summary = f"{what}, which goes over more than two clusters: batch provenance can't prevent it"
                 code = "loop-too-long-for-batch"
             elif flow.provenance is Provenance.BATCH and Provenance.HEADERS in modes:
                 way_out = "set them all to auto, or all to headers"
                 summary = (
-                    f"{what}, some with batch and some with headers: neither would know the other's records"
+                    f"{what}, some with batch and some with headers: neither would recognise the other's"
+                    " records"
                 )
                 code = "loop-with-mixed-provenance"
             else:
@@ -48,16 +49,16 @@ def identity_merges(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -
         flows = [graph.flow(name) for name in names]
         synced = [flow for flow in flows if flow.groups.sync]
         clusters = sorted({node.cluster for one in found for node in one.nodes})
-        what = f"held, and perhaps written, at {' and '.join(clusters)} alike (an identity merge): "
+        what = f"held, and perhaps written, at both {' and '.join(clusters)} (an identity merge): "
         if synced:
             follows = (
-                "the offsets of groups have no exact translation there: the smallest over the origins is"
-                " used, so a group that moves reads some records again and skips none; for exact offsets"
+                "group offsets can't be translated exactly there: the smallest offset over the origins is"
+                " used, so a group that moves reads some records again and skips none; for exact offsets, use"
                 ' rename: "{source}.{topic}"'
             )
             yield flow_diagnostic(warning, synced[0], what + _of(graph, found), follows, "identity-merge")
         else:
-            follows = "settings are not mirrored between topics that are one; declare them at each cluster"
+            follows = "settings are not mirrored between these topics; declare them at each cluster"
             yield flow_diagnostic(note, flows[0], what + _of(graph, found), follows, "identity-merge")
 
 
@@ -75,7 +76,7 @@ def duplicate_paths(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Ite
             flow,
             f"records of {topics} reach {merges[0].node.cluster} over flow.{one} and over flow.{other}: the"
             " same record would be copied twice",
-            "exclude the topic in one of the flows, or leave out the flow that takes the longer way",
+            "exclude the topic in one of the flows, or remove the flow with the longer path",
             "two-ways",
         )
 

@@ -18,7 +18,7 @@ def illegal_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterato
     wrong: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for edge in edges:
         name = edge.destination.topic
-        why = "it is kept for internal topics" if is_reserved(name) else illegal_because(name)
+        why = "it is reserved for internal topics" if is_reserved(name) else illegal_because(name)
         if why is not None:
             wrong[edge.flow].append((edge.source.topic, why))
     for flow, found in sorted(wrong.items()):
@@ -26,8 +26,9 @@ def illegal_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterato
         yield flow_diagnostic(
             error,
             graph.flow(flow),
-            f"{counted(topics)} would get a name at the destination that cannot be: {found[0][1]}",
-            "change rename, or exclude what it does not fit",
+            f"{counted(topics)} would get an illegal name at"
+            f" {graph.flow(flow).destination_cluster}: {found[0][1]}",
+            "change rename, or exclude these topics",
             "illegal-name",
         )
 
@@ -44,8 +45,8 @@ def collisions(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator
             yield flow_diagnostic(
                 error,
                 graph.flow(one),
-                f"the rename makes {first.node} of both {first.one.source.topic} and"
-                f" {first.other.source.topic}{more}",
+                f"the rename gives both {first.one.source.topic} and {first.other.source.topic} the name"
+                f" {first.node}{more}",
                 "change rename so that each keeps a name of its own, or exclude one of them",
                 "rename-collision",
             )
@@ -62,7 +63,7 @@ def collisions(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator
             yield flow_diagnostic(
                 error,
                 graph.flow(one),
-                f"flow.{one} and flow.{other} both write {first.node}, out of {first.one.source} and"
+                f"flow.{one} and flow.{other} both write {first.node}, from {first.one.source} and"
                 f" {first.other.source}{more}",
                 'keep them apart: rename: "{source}.{topic}", or exclude it in one of them',
                 "flow-collision",
@@ -90,7 +91,7 @@ def metric_collisions(graph: ReplicationGraph) -> Iterator[Diagnostic]:
         source = declared.source if declared is not None else made_by
         yield error(
             f"{node.topic} cannot be created at {cluster} beside {others[0]}:"
-            " Kafka takes . and _ for the same",
+            " Kafka treats . and _ as the same in metrics",
             "rename or exclude one of them",
             address=str(topic_address(*node)),
             source=source,

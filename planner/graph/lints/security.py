@@ -29,9 +29,9 @@ def _clear_text(cluster: Cluster) -> Iterator[Diagnostic]:
     what = {
         "PLAIN": "the password of sasl.mechanism PLAIN",
         "OAUTHBEARER": "the token of sasl.mechanism OAUTHBEARER",
-    }.get(mechanism, f"what sasl.mechanism {mechanism or 'GSSAPI'} proves the password by")
+    }.get(mechanism, f"the login of sasl.mechanism {mechanism or 'GSSAPI'}")
     yield warning(
-        f"{what} goes to cluster {cluster.name} in clear text: everything on the way can read it",
+        f"{what} goes to cluster {cluster.name} in clear text: anything on the network path can read it",
         "use security.protocol: SASL_SSL, and a TLS listener of the brokers",
         source=cluster.source,
         code=CLEAR_TEXT,
@@ -48,7 +48,7 @@ def _unchecked(cluster: Cluster) -> Iterator[Diagnostic]:
         off.append("ssl.endpoint.identification.algorithm: none")
     if off:
         yield warning(
-            f"{' and '.join(off)}: any machine on the way can pass itself off as a broker of cluster"
+            f"{' and '.join(off)}: any machine on the network path can impersonate a broker of cluster"
             f" {cluster.name}",
             "remove it, and name the authority of the brokers' certificates in ssl.ca.location",
             source=cluster.source,

@@ -33,8 +33,8 @@ def reserved_names(graph: ReplicationGraph) -> Iterator[Diagnostic]:
             yield flow_diagnostic(
                 error,
                 flow,
-                f"no flow copies {counted(found)}: no client may write there",
-                "take that out of include; groups and heartbeats cross by themselves",
+                f"{counted(found)} can't be copied: the name is reserved",
+                "remove it from include; group offsets and heartbeats are copied without it",
                 "reserved-topic",
             )
 
@@ -76,10 +76,9 @@ def _left_out(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:
         yield flow_diagnostic(
             warning,
             flow,
-            f"include matches {counted(hidden)} of {flow.source_cluster}, and the default denials keep that"
-            " out",
-            "to copy a topic, write its name out under include, or set default_exclude: false;"
-            " to leave it out in silence, name it under exclude",
+            f"include matches {counted(hidden)} of {flow.source_cluster}, which the default denials exclude",
+            "to copy a topic, write its name under include, or set default_exclude: false;"
+            " to silence this, name it under exclude",
             "hidden-by-default",
         )
     returning = graph.live.left_out.get((flow.name, RouteDecision.RETURNS))
@@ -87,9 +86,9 @@ def _left_out(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:
         yield flow_diagnostic(
             note,
             flow,
-            f"not copied back: {counted(returning)} of {flow.source_cluster}, made out of topics of"
+            f"not copied back: {counted(returning)} of {flow.source_cluster}, mirrored from"
             f" {flow.destination_cluster}",
-            "to copy a topic all the same, write its name out under include",
+            "to copy a topic all the same, write its name under include",
             "comes-back",
         )
 
@@ -107,9 +106,9 @@ def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator
             yield flow_diagnostic(
                 error,
                 flow,
-                f"group sync without data: the flow copies nothing that {counted(lost, 'group')} committed"
-                f" to, namely {listed(topics)}",
-                "include that under topics, or take the group out of groups",
+                f"group sync without data: the flow copies no topic that {counted(lost, 'group')} committed"
+                f" offsets for: {listed(topics)}",
+                "include these under topics, or remove the group from groups",
                 "group-without-data",
             )
 
@@ -127,10 +126,10 @@ def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagn
             yield flow_diagnostic(
                 note,
                 flow,
-                f"groups include {counted(hidden, 'group')}, and the default denials keep that out: no offset"
-                " of it follows",
-                "to sync a group, write its name out under groups, or set default_exclude: false there;"
-                " to leave it out in silence, name it under exclude",
+                f"groups match {counted(hidden, 'group')}, which the default denials exclude:"
+                " no offset is synced",
+                "to sync a group, write its name under groups, or set default_exclude: false there;"
+                " to silence this, name it under exclude",
                 "group-hidden-by-default",
             )
 
@@ -157,7 +156,7 @@ def flows_without_topics(graph: ReplicationGraph) -> Iterator[Diagnostic]:
             yield flow_diagnostic(
                 error,
                 flow,
-                "group sync without data: everything that is included is excluded again, or reserved",
+                "group sync without data: every included topic is excluded or reserved",
                 "include the topics that the groups read, or set groups: {sync: false}",
                 "group-without-data",
             )

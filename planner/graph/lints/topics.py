@@ -79,8 +79,8 @@ def internal_replication(graph: ReplicationGraph, observed: Observed) -> Iterato
             continue
         yield error(
             f"internal.replication is {wanted}, and {name} has {len(cluster.brokers)} brokers",
-            f"set internal: {{replication: {len(cluster.brokers)}}}, or leave it out: then it is what the"
-            " cluster can",
+            f"set internal: {{replication: {len(cluster.brokers)}}}, or leave it out: then it follows"
+            " the number of brokers",
             source=graph.topology.clusters[name].source,
             code="replication-above-brokers",
         )
@@ -152,7 +152,7 @@ def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterat
             shown = ", ".join(f"{key}={declared.config[key]} (source: {asked[key]})" for key in sorted(other))
             yield warning(
                 f"{node} is a mirror and is declared differently from its source: {shown}",
-                "what is declared stands; remove it from the topic to mirror the source's value",
+                "the declared value is used; remove it from the topic to mirror the source's value",
                 address=str(topic.address),
                 source=topic.source,
                 code="declared-differently",
@@ -175,11 +175,14 @@ def retention(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagno
     """
     shorter: defaultdict[tuple[str, str], list[tuple[CopyEdge, int, int]]] = defaultdict(list)
     for edge in graph.live.edges:
-        here, there = topics.settings.get(edge.source), topics.settings.get(edge.destination)
-        if here is None or there is None or there.effective("cleanup.policy") == "compact":
+        source_settings = topics.settings.get(edge.source)
+        mirror_settings = topics.settings.get(edge.destination)
+        if source_settings is None or mirror_settings is None:
+            continue
+        if mirror_settings.effective("cleanup.policy") == "compact":
             continue
         for key in ("retention.ms", "retention.bytes"):
-            kept, left = _limit(here, key), _limit(there, key)
+            kept, left = _limit(source_settings, key), _limit(mirror_settings, key)
             if kept is not None and left is not None and _below(left, kept):
                 shorter[edge.flow, key].append((edge, kept, left))
     for (name, key), found in sorted(shorter.items()):

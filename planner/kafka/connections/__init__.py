@@ -4,7 +4,7 @@ librdkafka's DescribeConfigs can't ask for single keys and always asks for every
 takes 3.8 s and 3.1 s of CPU. This client takes 0.9 and 0.5 s for all keys, 0.3 and 0.1 s for three.
 """
 
-from planner.kafka.connections.connection import BlockingConnection
+from planner.kafka.connections.connection import BlockingConnection, LoopThread
 from planner.kafka.connections.failure import (
     Closed,
     NoAnswer,
@@ -13,7 +13,6 @@ from planner.kafka.connections.failure import (
     Unreadable,
     WireFailure,
 )
-from planner.kafka.connections.loop import LoopThread
 
 __all__ = [
     "BlockingConnection",

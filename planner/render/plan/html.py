@@ -13,8 +13,17 @@ from planner.model.plan import Mode, Plan
 from planner.plan.serialize import digest
 from planner.render.escape import one_line
 from planner.render.plan.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
-from planner.render.plan.groups import ChangeGroup, grouped
-from planner.render.plan.words import LEGEND, SYMBOL, ChangeSummary, has, shown_changes, summary_line, will
+from planner.render.plan.words import (
+    LEGEND,
+    SYMBOL,
+    ChangeGroup,
+    ChangeSummary,
+    grouped,
+    has,
+    shown_changes,
+    summary_line,
+    will,
+)
 
 LABEL = {
     Action.CREATE: "create",

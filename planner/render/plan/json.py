@@ -35,6 +35,7 @@ def json_text(plan: Plan, signature: str | None = None) -> str:
 
 
 def as_json(tree: Any) -> str:
+    """Returns indented JSON text."""
     return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode()
 
 
@@ -120,6 +121,7 @@ def _field(field: FieldChange, action: Action) -> dict[str, Any]:
 
 
 def diagnostic_tree(one: Diagnostic) -> dict[str, Any]:
+    """Returns a diagnostic as a tree."""
     return {
         "severity": one.severity.value,
         "code": one.code,

@@ -10,8 +10,8 @@ from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.plan import Mode, Plan
 from planner.plan.serialize import digest
 from planner.render.escape import one_line
-from planner.render.plan.groups import ChangeGroup, grouped
-from planner.render.plan.words import SYMBOL, has, plural, shown_changes, summary_line, will
+from planner.render.numbers import plural
+from planner.render.plan.words import SYMBOL, ChangeGroup, grouped, has, shown_changes, summary_line, will
 
 LIMIT = 65_000  # a comment on GitHub holds 65,536 characters
 HEAD_SHARE = 15_000  # of the limit, for diagnostics

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from planner.render.status.numbers import UNKNOWN, count, per_second, plural, span
+from planner.render.numbers import UNKNOWN, count, per_second, plural, span
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.views.clients_view import ClientsView, ConsumerGroupView, ProducerView, TopicClients
 

@@ -24,10 +24,10 @@ def ended(applied: ApplyRecord) -> str:
 
 def counts(applied: ApplyRecord) -> dict[str, int]:
     """Returns the number of steps by result. A step without a record was not started."""
-    told = Counter(outcome.result for outcome in applied.outcomes.values())
-    if unknown := applied.total - sum(told.values()):
-        told["not started"] += unknown
-    return dict(sorted(told.items()))
+    recorded = Counter(outcome.result for outcome in applied.outcomes.values())
+    if unknown := applied.total - sum(recorded.values()):
+        recorded["not started"] += unknown
+    return dict(sorted(recorded.items()))
 
 
 def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
@@ -73,9 +73,9 @@ def one_text(applied: ApplyRecord) -> str:
 def _steps(applied: ApplyRecord) -> list[str]:
     lines = []
     for step in applied.steps:
-        told = applied.outcomes.get(step.id)
-        result = told.result if told is not None else "not started"
-        why = f": {told.why}" if told is not None and told.why else ""
+        recorded = applied.outcomes.get(step.id)
+        result = recorded.result if recorded is not None else "not started"
+        why = f": {recorded.why}" if recorded is not None and recorded.why else ""
         lines.append(f"  {result:<12}{describe(step)}{why}")
     return lines
 
@@ -88,7 +88,7 @@ def as_json(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, An
 
 
 def _one(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    recorded: dict[str, Any] = {
         "id": applied.id,
         "topology": applied.topology,
         "mode": applied.mode,
@@ -104,8 +104,8 @@ def _one(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
         "steps_by_result": counts(applied),
     }
     if with_steps:
-        told["steps"] = [_step(applied, step) for step in applied.steps]
-    return told
+        recorded["steps"] = [_step(applied, step) for step in applied.steps]
+    return recorded
 
 
 def _step(applied: ApplyRecord, step: Step) -> dict[str, Any]:

@@ -11,46 +11,46 @@ from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 
 def as_text(located: LocatedRecord) -> str:
     """Returns the sentence."""
-    here = f"{located.topic}-{located.partition} at {located.cluster}"
-    there = f"{located.other_topic}-{located.partition} at {located.other_cluster}"
-    record = f"offset {located.offset} of {here}"
+    place = f"{located.topic}-{located.partition} at {located.cluster}"
+    other_place = f"{located.other_topic}-{located.partition} at {located.other_cluster}"
+    record = f"offset {located.offset} of {place}"
     match located.found:
         case LocateResult.EXACT:
-            return f"{record} is offset {located.other_offset} of {there}."
+            return f"{record} is offset {located.other_offset} of {other_place}."
         case LocateResult.NEXT if located.reverse:
             return (
-                f"{record} did not come over {located.flow}; the first one behind it that did came from "
-                f"offset {located.other_offset} of {there}."
+                f"{record} was not copied by {located.flow}; the next record that was came from "
+                f"offset {located.other_offset} of {other_place}."
             )
         case LocateResult.NEXT:
             return (
-                f"{record} was not copied (it is no record, was aborted, compacted away, or not to be "
-                f"copied); the first one behind it that was is offset {located.other_offset} of {there}."
+                f"{record} was not copied (it is no record, was aborted, compacted away, or filtered); "
+                f"the next copied record is offset {located.other_offset} of {other_place}."
             )
         case LocateResult.END:
             return (
-                f"{record} was not copied, and nothing behind it either; what comes next will be at offset "
-                f"{located.other_offset} of {there} or behind."
+                f"{record} was not copied, and no later record either; the next one will be at offset "
+                f"{located.other_offset} of {other_place} or later."
             )
         case LocateResult.NOT_YET:
             return f"not yet: {record} is not copied; {_through(located)}."
         case LocateResult.UNMAPPED:
             begins = f"which begins at {located.low}"
-            return f"unmapped: {record} is below what {located.flow} keeps a map of, {begins}."
+            return f"unmapped: {record} is before the offset map of {located.flow}, {begins}."
         case LocateResult.REPLAYED:
-            return f"{record} was replayed by salvage {_replayed(located, there)}"
+            return f"{record} was replayed by salvage {_replayed(located, other_place)}"
         case LocateResult.NO_RECORD:
-            return f"No record of {here} is as late as that."
+            return f"No record of {place} is as late as that."
         case other:
             assert_never(other)
 
 
-def _replayed(located: LocatedRecord, there: str) -> str:
+def _replayed(located: LocatedRecord, other_place: str) -> str:
     if located.reverse:
-        return f"from offset {located.other_offset} of {there}."
+        return f"from offset {located.other_offset} of {other_place}."
     if located.other_offset is None:
-        return f"into {there}; a longer --timeout finds the offset there."
-    return f"to offset {located.other_offset} of {there}."
+        return f"into {other_place}; a longer --timeout finds the offset there."
+    return f"to offset {located.other_offset} of {other_place}."
 
 
 def as_json(located: LocatedRecord) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from planner.graph.messages import few
-from planner.render.status.numbers import count, moment, plural, span
+from planner.render.numbers import count, moment, plural, span
 from planner.render.table import Cell, Column, table
 from runtime.contract.views.loss_view import FlowLoss, GroupLoss, GroupTopics
 
@@ -26,7 +26,7 @@ def _cost(one: FlowLoss, now_ms: int) -> str:
     if not one.destination_answers:
         return f"not known: {one.destination} does not answer, and nothing can be done there"
     if one.records is None or one.as_of_ms is None:
-        return f"not known: where {one.source} ended was never told"
+        return f"not known: the end of {one.source} was never reported"
     behind = f"{plural(one.records, 'record')}, {span(one.ms) if one.ms is not None else 'some time'}"
     if one.source_answers and not one.unheard:
         return f"{behind} behind now: {one.source} answers"
@@ -58,10 +58,10 @@ READ_COMMITTED = (
 _GROUPS = (
     Column("GROUP"),
     Column("FLOW", spare=3),
-    Column("GOES ON", right=True),
+    Column("CONTINUES", right=True),
     Column("READS AGAIN", right=True, spare=1),
-    Column("WAS FURTHER", right=True, spare=2),
-    Column("LEFT ALONE", right=True),
+    Column("AHEAD", right=True, spare=2),
+    Column("NOT MOVED", right=True),
     Column("WHY", spare=4),
 )
 

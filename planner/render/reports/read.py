@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from planner.render.status.numbers import UNKNOWN, count, plural
+from planner.render.numbers import UNKNOWN, count, plural
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.views.records_view import (
@@ -69,7 +69,7 @@ def records_screen(seen: RecordsView, *, full: bool = False) -> Iterator[Text]:
         yield Text.assemble(
             (f"{seen.topic}-{record.partition} @ {record.offset}", _NAME),
             f"  {moment(record.timestamp_ms)}  ",
-            (provenance(record), _NATIVE if record.provenance == "native" else ""),
+            (provenance(record, seen.cluster), _NATIVE if record.provenance == "native" else ""),
         )
         yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
         yield Text.assemble(("  value  ", _DIM), shown(record.value, limit))
@@ -82,16 +82,16 @@ def records_screen(seen: RecordsView, *, full: bool = False) -> Iterator[Text]:
         yield Text.assemble(("note: ", "yellow"), note)
 
 
-def provenance(record: RecordView) -> str:
+def provenance(record: RecordView, cluster: str) -> str:
     """Returns where a record came from. A chain of flows names each place on the way."""
     if record.provenance == "native":
         if record.flow:
             return f"copied by {record.flow}"
         claims = " → ".join(_place(hop) for hop in record.claimed)
         return (
-            f"written here (its header {HEADER} names {claims}, but no flow wrote it)"
+            f"written at {cluster} (its header {HEADER} names {claims}, but no flow wrote it)"
             if claims
-            else "written here"
+            else f"written at {cluster}"
         )
     way = " → ".join(_place(hop) for hop in record.hops)
     by = f" by {record.flow}" if record.flow else ""
@@ -167,7 +167,7 @@ def cluster_screen(held: ClusterContentView, width: int | None) -> Iterator[Text
             Cell(one.topic, _NAME),
             count(one.partitions),
             count(one.offsets),
-            ", ".join(one.flows) or "clients here",
+            ", ".join(one.flows) or f"clients of {held.cluster}",
         )
         for one in held.topics
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from planner.render.plan.words import plural
+from planner.render.numbers import plural
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.views.verify_view import Difference, VerificationReport, VerifiedPartition
 
@@ -45,9 +45,9 @@ def _row(one: VerifiedPartition) -> Row:
     found = f"{differences}{'+' if one.more else ''}"
     left_out = [
         plural(one.replayed, "record") + " replayed by salvage" if one.replayed else "",
-        plural(one.kept_back, "record") + " kept back by provenance" if one.kept_back else "",
+        plural(one.kept_back, "record") + " filtered by provenance" if one.kept_back else "",
         plural(one.given_up, "record") + " given up" if one.given_up else "",
-        plural(one.others, "record") + " of others" if one.others else "",
+        plural(one.others, "record") + " written by others" if one.others else "",
         plural(one.compacted, "record") + " that compaction left at one side" if one.compacted else "",
     ]
     return [
@@ -82,7 +82,7 @@ def sentence(found: Difference, seen: VerificationReport) -> str:
     """Returns a difference as a sentence."""
     key = f" (key {found.key})" if found.key else ""
     record = f"source offset {found.source_offset}{key}"
-    there = f"offset {found.destination_offset} at {seen.destination}"
+    place = f"offset {found.destination_offset} at {seen.destination}"
     why = f": {found.why}" if found.why else ""
     match found.kind:
         case "missing":
@@ -91,15 +91,15 @@ def sentence(found: Difference, seen: VerificationReport) -> str:
             )
             return f"missing: {record} is not{expected or f' at {seen.destination}'}{why}"
         case "doubled":
-            return f"doubled: {record} is at {there} once more"
+            return f"doubled: {record} is at {place} once more"
         case "changed":
-            return f"changed: {' and '.join(found.fields)} of {record}, {there}{why}"
+            return f"changed: {' and '.join(found.fields)} of {record}, {place}{why}"
         case "swapped":
-            return f"swapped: {record} is at {there}, not at {found.expected}"
+            return f"swapped: {record} is at {place}, not at {found.expected}"
         case "moved":
-            return f"moved: {record} is at {there}{why}"
+            return f"moved: {record} is at {place}{why}"
         case "foreign":
-            return f"foreign: {there} (key {found.key}) is {found.why}"
+            return f"foreign: {place} (key {found.key}) is {found.why}"
 
 
 def _summary(seen: VerificationReport) -> Text:

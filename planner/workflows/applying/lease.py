@@ -11,8 +11,7 @@ import uuid
 from pathlib import Path
 
 from planner.kafka import ClusterEndpoint
-from planner.state.lease import Lease
-from planner.state.lease_log import TTL_MS, LeaseHolder
+from planner.state.lease import TTL_MS, Lease, LeaseHolder
 from planner.workflows.interaction import LeaseAwaited, ProgressHandler
 
 

@@ -14,9 +14,8 @@ from planner.model.observed import (
 )
 from planner.model.plan import Plan
 from planner.observe import Observer
-from planner.plan.agreement.fingerprint import other_clusters
-from planner.plan.agreement.still_done import keys_of
-from planner.plan.guards.recheck import required_keys
+from planner.plan.fingerprint import keys_of, other_clusters
+from planner.plan.recheck import required_keys
 from planner.state.registry import read_registry
 
 

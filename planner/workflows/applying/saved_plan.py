@@ -8,8 +8,7 @@ from planner.model.diagnostic import ExitCode, Failure, error, note
 from planner.model.plan import Plan
 from planner.plan.serialize import PREFIX
 from planner.state import planfile
-from planner.state.planfile import SavedPlan
-from planner.state.signature import KEY, KEY_FILE, Signature, key_of
+from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
 from planner.workflows.interaction import Noticed, ProgressHandler, SavedPlanReady, silent
 
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")

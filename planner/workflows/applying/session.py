@@ -32,14 +32,12 @@ from planner.model.outcome import (
 )
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
-from planner.plan.agreement.fingerprint import stale
-from planner.plan.agreement.still_done import no_longer_done
-from planner.plan.guards.recheck import recheck, shown_as_running
+from planner.plan.fingerprint import no_longer_done, stale
+from planner.plan.recheck import recheck, shown_as_running
 from planner.plan.serialize import plain
 from planner.state import log
 from planner.state.history import Journal, merge, read_history
-from planner.state.lease import Lease
-from planner.state.lease_log import TTL_MS
+from planner.state.lease import TTL_MS, Lease
 from planner.state.planfile import digest, step_of
 from planner.state.registry import RegistryWriter
 from planner.workflows.applying.lease import git_commit, leased, user

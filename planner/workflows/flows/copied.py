@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
-from planner.plan.guards.promotions import source_is_silent
+from planner.plan.transitions import source_is_silent
 from planner.workflows.interaction import CopyAwaited, ProgressHandler
 from runtime.contract.records.status import PartitionState
 

@@ -12,7 +12,7 @@ from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
 from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan import with_diagnostics
-from planner.plan.guards.transitions import may_follow
+from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import Interaction, PlanReady
 from planner.workflows.planning.plans import apply_plan, see

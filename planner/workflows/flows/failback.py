@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from planner.graph.failback import Failback, pending_failbacks, resumed_failbacks
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
-from planner.plan.guards.transitions import may_follow
+from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.flows.copied import copied, drained
 from planner.workflows.flows.editing import apply_edited, apply_with_states

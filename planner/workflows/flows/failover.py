@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
-from planner.plan.guards.transitions import may_follow
+from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.flows.editing import apply_with_states
 from planner.workflows.flows.rehearsal import group_losses, report_subscriptions

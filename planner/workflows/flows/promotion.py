@@ -9,7 +9,7 @@ from planner.config.edit.promoted import with_promoted
 from planner.config.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
-from planner.plan.guards.promotions import matches_nothing
+from planner.plan.transitions import matches_nothing
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.flows.copied import drained
 from planner.workflows.flows.editing import apply_edited, apply_with_states, wrong_state

@@ -13,8 +13,8 @@ from planner.model.step import AlterConfigs, Step
 from planner.model.topology import Topology
 from planner.observe import Observer
 from planner.plan import make_plan, with_diagnostics
-from planner.plan.agreement.fingerprint import fingerprints
-from planner.plan.guards.recheck import required_keys, requirements
+from planner.plan.fingerprint import fingerprints
+from planner.plan.recheck import required_keys, requirements
 from planner.plan.rollback import roll_back
 from planner.state.registry import read_registry
 from planner.workflows.audit.history import find, histories

@@ -72,8 +72,8 @@ def save(topology: Topology, folder: Path) -> Path:
 
 
 CASES: dict[str, tuple[Callable[[Meanwhile], None], str]] = {
-    "deleted": (Meanwhile.delete, "was deleted since the plan"),
-    "made again": (Meanwhile.make_again, "was deleted and made again since the plan"),
+    "deleted": (Meanwhile.delete, "was deleted since the plan was made"),
+    "made again": (Meanwhile.make_again, "was deleted and created again since the plan was made"),
     "grown": (Meanwhile.grow, "has 5 partitions now, 1 when the plan was made"),
     "configured": (lambda topic: topic.set("retention.ms", "5000"), "retention.ms is 5s now, not set"),
 }
@@ -96,7 +96,7 @@ def test_made_by_somebody_since(topology, meanwhile, tmp_path):
     meanwhile.make()
     done = repl("apply", str(saved))
     assert done.returncode == 4, done.stderr
-    assert f"topic.dc1.{meanwhile.topic}: was made since the plan" in done.stderr
+    assert f"topic.dc1.{meanwhile.topic}: was created since the plan was made" in done.stderr
 
 
 def test_an_unrelated_change_does_not(topology, meanwhile, tmp_path):

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.commands import StoppedPartitions, accept_loss
 from planner.apply.context import ApplyContext, JobTimeouts
 from planner.apply.handlers import HANDLERS
-from planner.apply.job_watch import JobWatch
+from planner.apply.job_control import JobWatch, StoppedPartitions, accept_loss
 from planner.apply.retry import RequestGuard
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
@@ -177,7 +176,7 @@ def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:
 
     verdict = here.perform(here.tell(slots=3))
 
-    assert "it was told, but it has not taken over what it was told" in verdict.why
+    assert "the command was sent, but it has not carried out the command" in verdict.why
 
 
 def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here) -> None:

@@ -71,14 +71,14 @@ def test_an_answer_that_does_not_come_ends_nothing() -> None:
     made, listener = context(UNDER_WAY, TIMED_OUT, UNDER_WAY, MOVED)
 
     assert await_moved(made, [STEP]) == {"r": DONE}
-    assert any("dc1 does not tell" in said and "TIMED_OUT" in said for said in listener.said)
+    assert any("dc1 does not answer" in said and "TIMED_OUT" in said for said in listener.said)
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
         (UNDER_WAY, "the replicas of 1 of 2 partitions are still moving (0), after 0 s"),
-        (TIMED_OUT, "the replicas may still be moving, and dc1 does not tell"),
+        (TIMED_OUT, "the replicas may still be moving, and dc1 does not answer"),
     ],
 )
 def test_at_the_deadline_it_says_what_is_left(line: Shown | KafkaException, why: str) -> None:
@@ -88,13 +88,13 @@ def test_at_the_deadline_it_says_what_is_left(line: Shown | KafkaException, why:
 
     assert verdict.result is Result.FAILED
     assert why in verdict.why
-    assert "the brokers go on with it" in verdict.why
+    assert "the brokers continue" in verdict.why
 
 
 def test_it_is_not_waited_for_without_the_lease() -> None:
     made, _ = context(TIMED_OUT, stop_reason="the lease is lost")
 
-    assert await_moved(made, [STEP])["r"].why.endswith("the brokers go on with it: the lease is lost")
+    assert await_moved(made, [STEP])["r"].why.endswith("the brokers continue: the lease is lost")
 
 
 @pytest.mark.parametrize(

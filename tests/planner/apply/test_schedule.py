@@ -1,6 +1,6 @@
 """Order comes from `needs` alone; what can go together goes together."""
 
-from planner.apply.schedule import MAX_STEPS, Schedule, batches
+from planner.apply.executor import MAX_STEPS, Schedule, batches
 from planner.model.address import topic_address
 from planner.model.outcome import Result, StepOutcome
 from planner.model.owned import RegistryEntry

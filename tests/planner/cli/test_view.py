@@ -7,7 +7,7 @@ import pytest
 
 from planner.cli.view import TerminalView, ask
 from planner.model.diagnostic import Failure, warning
-from planner.state.lease_log import LeaseHolder, LeaseState
+from planner.state.lease import LeaseHolder, LeaseState
 from planner.workflows.interaction import (
     ApproveLoss,
     ApprovePlan,
@@ -85,7 +85,7 @@ def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("as_json", [True, False])
 def test_progress_is_on_stderr_for_both(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     holder = LeaseHolder("id", "ada", "ops1", 7, "shop", "a plan")
-    events = [
+    events: list[ProgressEvent] = [
         Noticed(warning("a cluster is slow", "wait")),
         LeaseAwaited("dc1", LeaseState(holder, 0, 0, 30_000)),
         CopyAwaited("there", "7 records are left to copy (orders 7)"),

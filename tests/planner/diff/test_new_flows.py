@@ -66,7 +66,7 @@ BOTH = observed(cluster("dc1", "a"), cluster("dc2", "a"), cluster("dc3", "a"))
 @pytest.mark.parametrize(
     ("flows", "mode", "reason"),
     [
-        ([flow("f=dc1>dc2", "a")], "off", "auto: no flow brings these topics back to dc1"),
+        ([flow("f=dc1>dc2", "a")], "off", "auto: no flow copies these topics back to dc1"),
         (
             [flow("f=dc1>dc2", "a"), flow("g=dc2>dc1", "a")],
             "batch",
@@ -75,7 +75,7 @@ BOTH = observed(cluster("dc1", "a"), cluster("dc2", "a"), cluster("dc3", "a"))
         (
             [flow("f=dc1>dc2", "a"), flow("g=dc2>dc3", "a"), flow("h=dc3>dc1", "a")],
             "headers",
-            "auto: copies can come round over more than two clusters",
+            "auto: records can loop over more than two clusters",
         ),
         (
             [flow("f=dc1>dc2", "a"), flow("g=dc2>dc1", "a", provenance=Provenance.HEADERS)],

@@ -66,15 +66,15 @@ def test_where_a_rule_could_not_go_along_it_is_said() -> None:
     )
     assert said(desired, "acl-on-everything") == [
         (
-            "rules on every topic (*) of dc1 are not mirrored, for they would reach dc2's own topics: User:a"
-            " — declare under acls what these principals may do at dc2"
+            "rules on every topic (*) of dc1 are not mirrored: they would apply to dc2's own topics too:"
+            " User:a — declare under acls what these principals may do at dc2"
         )
     ]
     assert said(desired, "acl-prefix") == [
         (
-            "rules on a prefix are mirrored topic by topic, for the flow does not take every topic under it"
-            " or its rename cannot say it: o — a new topic gets its rules at the next apply; or declare a"
-            " prefixed rule under acls"
+            "prefixed rules are mirrored topic by topic: the flow does not take every topic under the"
+            " prefix, or its rename has no such prefix: o — a new topic gets its rules at the next apply; or"
+            " declare a prefixed rule under acls"
         )
     ]
 
@@ -235,8 +235,8 @@ def test_nobody_is_denied_who_may_be_the_job(client: dict[str, object]) -> None:
     assert desired.acls == ()
     assert said(desired, "protect-unknown-principal") == [
         (
-            "protect: acl keeps nobody off: the topology does not tell as whom the job writes, and one of"
-            " User:app may be the job — write sasl.username under clusters.dc2.client as plain text (the"
+            "protect: acl has no effect: the topology does not name the principal of the job, and one of"
+            " User:app may be it — write sasl.username under clusters.dc2.client as plain text (the"
             " password stays a reference); foreign records are found and shown in any case"
         )
     ]

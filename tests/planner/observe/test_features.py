@@ -10,7 +10,7 @@ from planner.model.observed import (
     FEATURE_TOPIC_IDS,
     FEATURE_TRANSACTIONS,
 )
-from planner.observe.features import BrokerVersions, common_features, features_of, too_old
+from planner.observe.brokers import BrokerVersions, common_features, features_of, too_old
 
 # API key → highest version, as these releases of Kafka answer (of the keys that matter).
 KAFKA_0_10 = {0: 2, 1: 3, 3: 2}

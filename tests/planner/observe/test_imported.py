@@ -79,7 +79,7 @@ def test_what_is_left_out_is_said() -> None:
         "not authorized to describe 1 of dc1's topics: secret",
         "left out 1 of dc1's topics that begin with __: __debezium",
         "the ACLs of dc1 are left out: no right",
-        "left out the replication throttles of dc1's orders: they pass",
+        "left out the replication throttles of dc1's orders: they are temporary",
     ]
 
 

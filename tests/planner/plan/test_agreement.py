@@ -12,7 +12,7 @@ from planner.model.observed import Observed
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Topology
 from planner.plan import make_plan
-from planner.plan.agreement.agreement import disagreements
+from planner.plan.agreement import disagreements
 from planner.state import planfile
 from tests.fakes.simulated import simulate
 from tests.fakes.worlds import states, topologies

@@ -15,7 +15,7 @@ from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.topology import Topic, Topology
 from planner.plan import make_plan
-from planner.plan.agreement.still_done import no_longer_done
+from planner.plan.fingerprint import no_longer_done
 from tests.fakes.simulated import simulate
 from tests.fakes.worlds import states, topologies
 from tests.planner.plan.jobs import dead

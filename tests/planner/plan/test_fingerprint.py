@@ -13,7 +13,7 @@ from planner.model.observed import Unreachable
 from planner.model.step import StopJob
 from planner.model.topology import OnRemove
 from planner.plan import make_plan, stale
-from planner.plan.agreement.fingerprint import fingerprints
+from planner.plan.fingerprint import fingerprints
 from tests.fakes.states import SHOP, acl, cluster, desired, live, observed, owned, topology, wanted
 
 WANT = wanted("orders", 12, retention_ms="2")
@@ -52,8 +52,11 @@ def test_still_as_the_plan_saw_it(now) -> None:
 @pytest.mark.parametrize(
     ("now", "difference"),
     [
-        (replace(THEN, topics={}), "was deleted since the plan"),
-        (with_topic(topic_id="new", retention_ms="1"), "was deleted and made again since the plan"),
+        (replace(THEN, topics={}), "was deleted since the plan was made"),
+        (
+            with_topic(topic_id="new", retention_ms="1"),
+            "was deleted and created again since the plan was made",
+        ),
         (
             with_topic(partitions=8, retention_ms="1"),
             "has 8 partitions now, 6 when the plan was made",
@@ -63,7 +66,7 @@ def test_still_as_the_plan_saw_it(now) -> None:
         (with_topic(), "retention.ms is not set now, 1 when the plan was made"),
         (
             replace(THEN, owned=(owned(WANT, topology="billing"),)),
-            "owned by topology 'billing' now, by nobody when the plan was made",
+            "owned by topology 'billing' now, by no topology when the plan was made",
         ),
     ],
 )
@@ -89,7 +92,7 @@ def test_another_cluster_under_the_same_name() -> None:
 
 
 def test_a_topic_to_be_created_that_somebody_made() -> None:
-    assert after(THEN, then=cluster()) == [("topic.dc1.orders", "was made since the plan")]
+    assert after(THEN, then=cluster()) == [("topic.dc1.orders", "was created since the plan was made")]
 
 
 def test_replicas_count_where_they_are_moved() -> None:
@@ -97,7 +100,7 @@ def test_replicas_count_where_they_are_moved() -> None:
     moved = replace(live("orders", 2, 1), replicas=((2,), (1,)))
 
     assert after(cluster(moved), desired(wanted("orders", None, 3)), then) == [
-        ("topic.dc1.orders", "its replicas moved since the plan")
+        ("topic.dc1.orders", "its replicas moved since the plan was made")
     ]
 
 
@@ -106,9 +109,11 @@ def test_an_acl_that_came_or_went() -> None:
     create = desired(acls=(DesiredAcl(rule, Declared()),))
     entry = acl_entry(DesiredAcl(rule, Declared()), SHOP, created=True)
 
-    assert after(replace(THEN, acls=(rule,)), create) == [(f"acl.dc1.{rule.name}", "was made since the plan")]
+    assert after(replace(THEN, acls=(rule,)), create) == [
+        (f"acl.dc1.{rule.name}", "was created since the plan was made")
+    ]
     assert after(cluster(acls=[], owned=[entry]), desired(), cluster(acls=[rule], owned=[entry])) == [
-        (f"acl.dc1.{rule.name}", "was deleted since the plan")
+        (f"acl.dc1.{rule.name}", "was deleted since the plan was made")
     ]
 
 

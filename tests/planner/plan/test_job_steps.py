@@ -179,9 +179,9 @@ def running_as(seen: Observed, **more: object) -> Observed:
     [
         ({}, ""),
         ({"lag": {"x": 9}, "at_ms": 5}, ""),
-        ({"driver": "another"}, "was started again since the plan"),
+        ({"driver": "another"}, "was started again since the plan was made"),
         ({"live": False}, "does not run any more"),
-        ({"spec": None}, "was reconfigured since the plan"),
+        ({"spec": None}, "was reconfigured since the plan was made"),
     ],
 )
 def test_a_plan_is_stale_when_its_job_moved(more: dict[str, object], why: str) -> None:
@@ -197,7 +197,7 @@ def test_a_plan_is_stale_when_its_job_moved(more: dict[str, object], why: str) -
 def test_a_plan_to_launch_is_stale_when_somebody_did() -> None:
     made = plan(topology(X), dead(applied(topology(X))))
 
-    assert "runs now, and did not" in str(stale(made, applied(topology(X)))[0])
+    assert "runs now, and did not run when the plan was made" in str(stale(made, applied(topology(X)))[0])
 
 
 @pytest.mark.parametrize("lives", [True, False])

@@ -154,7 +154,7 @@ def test_said_once_for_all_of_them() -> None:
 
     assert [one.summary for one in made.diagnostics] == [
         MOVES,
-        "topic.dc1.x: deleted with the records inside",
+        "topic.dc1.x: deleted with their records",
         "dc1 has no authorizer: its ACLs are left out",
     ]
 

@@ -179,7 +179,7 @@ def test_while_the_old_one_can_not_be_read_the_plan_says_so() -> None:
 
     (said,) = [one for one in made.diagnostics if one.code == "perhaps-elsewhere"]
     assert said.summary == (
-        "dc2 could not be read: if flow.x, job.main is at work there too, nobody ends it now"
+        "dc2 could not be read: if flow.x, job.main runs at dc2 too, it is not stopped now"
     )
     assert not made.complete
 

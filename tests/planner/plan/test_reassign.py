@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.model.observed import ObservedBroker
-from planner.plan.steps.steps import wanted_replicas
+from planner.plan.steps import wanted_replicas
 
 
 def brokers(*racks: str | None) -> list[ObservedBroker]:

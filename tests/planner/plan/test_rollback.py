@@ -143,7 +143,7 @@ def test_what_has_no_inverse_is_said():
     result = undo(world(topic()), grow, delete, disown)
     assert result.steps == ()
     assert said(result) == [
-        "forget topic.dc1.a is not undone: what it was managed as is not kept",
+        "forget topic.dc1.a is not undone: its former registry entry is not kept",
         "delete topic.dc1.a is not undone: its records are gone",
         "grow topic.dc1.a is not undone: partitions only grow",
     ]

@@ -14,7 +14,7 @@ from planner.model.plan import Plan
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Own, Reassign
 from planner.model.topology import OnRemove
 from planner.plan import make_plan
-from planner.plan.steps.steps import make_steps
+from planner.plan.steps import make_steps
 from tests.fakes.simulated import simulate
 from tests.fakes.states import (
     SHOP,

@@ -11,7 +11,7 @@ from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, StartAt, Topology
 from planner.plan import make_plan
-from planner.plan.guards.transitions import may_follow
+from planner.plan.transitions import may_follow
 from runtime.contract.records.ledger import Generation
 from tests.fakes.states import flow, topology
 from tests.planner.plan.jobs import applied

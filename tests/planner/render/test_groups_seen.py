@@ -112,15 +112,15 @@ def located(found: LocateResult, *, reverse: bool = False) -> LocatedRecord:
         (
             LocateResult.NEXT,
             True,
-            "did not come over f; the first one behind it that did came from offset 40",
+            "was not copied by f; the next record that was came from offset 40",
         ),
-        (LocateResult.END, False, "what comes next will be at offset 40 of dc1.orders-3 at dc2 or behind"),
+        (LocateResult.END, False, "the next one will be at offset 40 of dc1.orders-3 at dc2 or later"),
         (
             LocateResult.NOT_YET,
             False,
             "not yet: offset 42 of orders-3 at dc1 is not copied; f has replicated up to",
         ),
-        (LocateResult.UNMAPPED, False, "is below what f keeps a map of, which begins at 50."),
+        (LocateResult.UNMAPPED, False, "is before the offset map of f, which begins at 50."),
         (LocateResult.NO_RECORD, False, "No record of orders-3 at dc1 is as late as that."),
     ],
 )

@@ -69,10 +69,10 @@ def seen(**changes: Any) -> RecordsView:
 
 
 WAYS: list[tuple[dict[str, Any], str]] = [
-    ({}, "written here"),
+    ({}, "written at dc2"),
     (
         {"claimed": [hop("dc1", "orders", 4)]},
-        "written here (its header __repl names dc1 orders-0 @ 4, but no flow wrote it)",
+        "written at dc2 (its header __repl names dc1 orders-0 @ 4, but no flow wrote it)",
     ),
     (
         {"provenance": "batch", "flow": "one", "hops": [hop("dc1", "orders", 40)]},
@@ -141,7 +141,7 @@ def test_a_cluster_with_what_it_holds():
         "dc2: cluster id id-2, 3 brokers",
         "",
         "TOPIC   PARTITIONS  OFFSETS  WRITTEN BY",
-        "own              1        –  clients here",
+        "own              1        –  clients of dc2",
         "orders          12   12,345  one",
         "(9 internal topics not shown)",
         "",

@@ -72,15 +72,15 @@ def test_what_is_missing() -> None:
     assert "31 records of dc1 never reached dc2." in shown
     assert "1 of them are shown, at most 1 of each partition; --export FILE writes all 31." in shown
     assert "orders-0:1311" in shown
-    assert "written here" in shown
+    assert "written at dc1" in shown
     assert "active" not in shown
 
 
 @pytest.mark.parametrize(
     ("flow", "came_from", "words"),
     [
-        (None, [], "written here"),
-        (None, [("id-0", "far", 0, 7)], "written here"),  # a client kept the header
+        (None, [], "written at dc1"),
+        (None, [("id-0", "far", 0, 7)], "written at dc1"),  # a client kept the header
         ("near", [], "by near"),
         ("near", [("id-0", "far", 0, 7)], "far-0:7 by near"),
     ],
@@ -88,7 +88,7 @@ def test_what_is_missing() -> None:
 def test_only_a_client_s_record_was_born_here(flow: str | None, came_from: list[Any], words: str) -> None:
     shown = text(seen(partition(record(flow=flow, came_from=came_from))))
     assert shown.splitlines()[-3].endswith(words)
-    assert ("written here" in shown) is (words == "written here")
+    assert ("written at dc1" in shown) is (words == "written at dc1")
 
 
 def test_what_is_shown_adds_up() -> None:
@@ -105,9 +105,9 @@ def test_what_is_shown_adds_up() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"begun": False}, "the flow never came to it"),
-        ({"lost": 4}, "retention took 4 offsets before they were copied"),
-        ({"kept_back": 3}, "3 records kept back by provenance are not counted"),
+        ({"begun": False}, "the flow never copied it"),
+        ({"lost": 4}, "retention deleted 4 offsets before they were copied"),
+        ({"kept_back": 3}, "3 records filtered by provenance are not counted"),
         ({"unread": "it is gone"}, "not read to the end: it is gone"),
         ({"stretches": [(5, 9, "orphaned")]}, "given up: orphaned"),
     ],

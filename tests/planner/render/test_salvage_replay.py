@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.render.reports.salvage_replay import as_json, done, planned
+from planner.render.reports.salvage import done, planned, replay_json
 from runtime.contract.views.salvage_view import ReplayedPartition, SalvageView
 from tests.planner.render.test_salvage import partition, record, seen
 
@@ -19,7 +19,7 @@ def test_what_will_be_done() -> None:
     shown = before(seen(partition(record(), records=31, lost=4), partition(partition=1)))
     assert "31 records of dc1 will be copied into dc2" in shown
     assert "orders-0" in shown
-    assert "retention took 4 offsets: they are lost" in shown
+    assert "retention deleted 4 offsets: they are lost" in shown
     assert "orders-1" not in shown
 
 
@@ -35,7 +35,7 @@ def test_what_can_t_be_read_is_left_out() -> None:
 
 def test_nothing_is_left_but_what_is_lost_is_said() -> None:
     shown = before(seen(partition(lost=4)))
-    assert "orders-0: retention took 4 offsets: they are lost" in shown
+    assert "orders-0: retention deleted 4 offsets: they are lost" in shown
     assert "Nothing is left to replay" in shown
 
 
@@ -51,7 +51,7 @@ def test_what_was_not_done_to_the_end() -> None:
 
 
 def test_json() -> None:
-    found = as_json(seen(partition(record())), "aside", [ReplayedPartition("orders", 0, "aside", 1)])
+    found = replay_json(seen(partition(record())), "aside", [ReplayedPartition("orders", 0, "aside", 1)])
     (one,) = found["planned"]
     assert (one["into"], one["records"], one["first_offset"]) == ("aside", 1, 1_311)
     assert found["replayed"] == [

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from planner.cli.status import document
-from planner.render.status.rows import FlowHistory
-from planner.render.status.screen import DetailLevel, screen
+from planner.render.status import DetailLevel, FlowHistory, screen
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import SlotView

@@ -8,10 +8,9 @@ from planner.model.address import topic_address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import error
 from planner.model.plan import Mode
-from planner.render.plan.groups import grouped
 from planner.render.plan.json import failure_tree, json_tree
 from planner.render.plan.text import text
-from planner.render.plan.words import ChangeSummary, has, summary_line, will
+from planner.render.plan.words import ChangeSummary, grouped, has, summary_line, will
 from tests.fakes.states import cluster, desired
 from tests.planner.render.scenes import drifted, nothing, planned, silent
 
@@ -65,7 +64,7 @@ def test_the_summary(plan, line) -> None:
     ("mode", "heading"),
     [
         (Mode.DESTROY, "shop: to destroy it, repl will do this:"),
-        (Mode.ROLLBACK, "shop: to take back what was applied, repl will do this:"),
+        (Mode.ROLLBACK, "shop: to undo that apply, repl will do this:"),
     ],
 )
 def test_each_mode_has_its_heading(mode, heading) -> None:

@@ -9,8 +9,7 @@ import pytest
 from planner.model.diagnostic import Failure
 from planner.model.topology import Internal
 from planner.state import log
-from planner.state.lease import Lease, current
-from planner.state.lease_log import LeaseHolder, LeaseState
+from planner.state.lease import Lease, LeaseHolder, LeaseState, current
 from runtime.contract.spec.naming import LEASE
 from tests.endpoints import endpoint
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.state.lease_log import LeaseEntry, LeaseHolder, LeaseVerb, fold
+from planner.state.lease import LeaseEntry, LeaseHolder, LeaseVerb, fold
 
 TTL = 30_000
 

@@ -12,8 +12,8 @@ from planner.graph import expand
 from planner.model.plan import Plan
 from planner.model.topology import FlowState, Job, Selection, StartAt, StartAtOffsets, Topology
 from planner.plan import make_plan
-from planner.plan.agreement.agreement import disagreements
-from planner.plan.guards.recheck import shown_as_running
+from planner.plan.agreement import disagreements
+from planner.plan.recheck import shown_as_running
 from planner.plan.serialize import digest_of
 from planner.render.plan.json import json_tree
 from planner.render.plan.words import value_text

@@ -158,17 +158,17 @@ def test_a_touched_one_is_refused(tmp_path: Path) -> None:
     planfile.write(plan(), path)
     path.write_text(path.read_text().replace('"partitions": 12', '"partitions": 13'))
 
-    assert "its digest does not fit" in refused(path)
+    assert "its digest does not match" in refused(path)
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ('{"repl_plan": 1, "plan": {"topo', "is not whole, or no plan file"),
+        ('{"repl_plan": 1, "plan": {"topo', "is incomplete, or no plan file"),
         ("[]", "is no plan file"),
         ('{"a": 1}', "is no plan file"),
         ('{"repl_plan": "x"}', "newer repl"),
-        ('{"repl_plan": 1, "plan": 3}', "digest does not fit"),
+        ('{"repl_plan": 1, "plan": 3}', "digest does not match"),
     ],
 )
 def test_what_is_no_plan(tmp_path: Path, content: str, why: str) -> None:
@@ -182,7 +182,7 @@ def test_a_sealed_plan_of_another_shape(tmp_path: Path) -> None:
     sealed = {"repl_plan": 1, "digest": digest_of(body), "plan": body}
     (tmp_path / "p").write_text(json.dumps(sealed))
 
-    assert "no plan that can be read" in refused(tmp_path / "p")
+    assert "can't be read as a plan" in refused(tmp_path / "p")
 
 
 def test_no_file_and_no_place(tmp_path: Path) -> None:

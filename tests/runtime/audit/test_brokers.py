@@ -158,7 +158,7 @@ def test_a_partition_that_needs_someone_is_named(world: World):
     assert partition["why"]
     assert partition["lag_ms"] > 0
     shown = repl("status", str(world.topology), "--over", "0s").stdout
-    assert "1 partition to look at" in shown
+    assert "1 partition needs attention" in shown
     assert "large-0" in shown
     world.until("plain", lambda one: one["state"] == "caught_up")
 

@@ -83,7 +83,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
     mixed(here, orders, 2, seed=22, count=200)
     here.write(orders, [{"value": bytes(9_000), "partition": at % 2} for at in range(1_400)])
     left = [rows[copied[number] :] for number, rows in enumerate(here.read(orders, 2))]
-    here.create(late)  # the flow never came to it, and retention took a part
+    here.create(late)  # the flow never copied it, and retention deleted a part
     here.write(late, [{"key": b"k", "value": b"late %d" % at} for at in range(5)])
     here.forget(late, 3)
     end_flow(job, flow)
@@ -110,7 +110,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
 
     shown = repl("salvage", flow, "--path", str(file), "--replay")
     assert shown.returncode == 0
-    assert f"{late}-0: retention took 3 offsets: they are lost" in shown.stdout
+    assert f"{late}-0: retention deleted 3 offsets: they are lost" in shown.stdout
     assert "Nothing is left to replay" in shown.stdout
     none_comes_home(sides, fresh, orders)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.graph.lints.jobs import jobs
+from planner.graph.lints.flows import jobs
 from planner.model.topology import Job
 from tests.fakes.states import topology
 

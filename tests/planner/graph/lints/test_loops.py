@@ -47,7 +47,7 @@ def test_a_loop_names_its_topics_or_what_they_would_be() -> None:
     assert found(topology(*off), "loop-without-provenance") == [
         (
             "flow.dc1-dc2: 2 topics (a, b) can come back over flow.dc1-dc2, flow.dc2-dc1, and provenance is"
-            " off: copied records would be copied back, without end"
+            " off: records would be copied in an endless loop"
         )
     ]
     assert lint_offline(topology(*off))[0].summary.startswith("a topic that all of them take can come back")
@@ -67,7 +67,7 @@ def test_an_identity_merge_has_no_exact_offsets() -> None:
     assert [(one.severity, one.summary) for one in diagnostics] == [
         (
             Severity.WARNING,
-            "held, and perhaps written, at dc1 and dc2 alike (an identity merge): the topic a",
+            "held, and perhaps written, at both dc1 and dc2 (an identity merge): the topic a",
         )
     ]
     assert "reads some records again and skips none" in diagnostics[0].way_out

@@ -18,7 +18,7 @@ def test_two_names_mapped_to_one() -> None:
     of = topology(flow("dc1>dc2", rename=Match(r"a-(.*)", r"b-\1")))
     over = observed(cluster("dc1", "a-x", "b-x", "a-y", "b-y", "a-z"), cluster("dc2"))
     assert found(of, "rename-collision", over) == [
-        "flow.dc1-dc2: the rename makes dc2/b-x of both a-x and b-x (and 1 more such)"
+        "flow.dc1-dc2: the rename gives both a-x and b-x the name dc2/b-x (and 1 more such)"
     ]
 
 
@@ -27,11 +27,11 @@ def test_two_names_mapped_to_one() -> None:
     [
         (
             (flow("x=dc1>dc3", "a"), flow("y=dc2>dc3", "a")),
-            "flow.x: flow.x and flow.y both write dc3/a, out of dc1/a and dc2/a",
+            "flow.x: flow.x and flow.y both write dc3/a, from dc1/a and dc2/a",
         ),
         (
             (flow("x=dc1>dc3", "a"), flow("y=dc2>dc3", "b", rename=Table((("b", "a"),)))),
-            "flow.x: flow.x and flow.y both write dc3/a, out of dc1/a and dc2/b",
+            "flow.x: flow.x and flow.y both write dc3/a, from dc1/a and dc2/b",
         ),
         (
             (flow("x=dc1>dc3", "a"), flow("y=dc1>dc3", ("a", "b"))),
@@ -74,13 +74,13 @@ def test_whether_two_regexes_collide_is_decided_by_what_is_there() -> None:
     ("rename", "include", "why"),
     [
         (PREFIX, "x" * 246, "a topic's name has at most 249 characters, 'dc1.xxxxxxxxxxxxxxxx'… has 250"),
-        (Table((("a", "__repl.a"),)), "a", "it is kept for internal topics"),
+        (Table((("a", "__repl.a"),)), "a", "it is reserved for internal topics"),
     ],
 )
 def test_names_that_cannot_be(rename: Template, include: str, why: str) -> None:
     of = topology(flow("dc1>dc2", include, rename=rename))
     texts = [one.summary for one in lint_offline(of) if one.code == "illegal-name"]
-    assert texts == [f"the topic {include} would get a name at the destination that cannot be: {why}"]
+    assert texts == [f"the topic {include} would get an illegal name at dc2: {why}"]
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,9 @@ def test_what_the_default_denials_hide_is_said_aloud() -> None:
     )
     assert said(desired, "hidden-by-default") == [
         (
-            "include matches the topic a.internal of dc1, and the default denials keep that out — to copy a"
-            " topic, write its name out under include, or set default_exclude: false; to leave it out in"
-            " silence, name it under exclude"
+            "include matches the topic a.internal of dc1, which the default denials exclude — to copy a"
+            " topic, write its name under include, or set default_exclude: false; to silence this, name it"
+            " under exclude"
         )
     ]
     assert desired.flows[0].hidden == ("a.internal",)
@@ -88,8 +88,8 @@ def test_what_does_not_go_back_is_noted() -> None:
     of = topology(flow("dc1>dc2", rename=PREFIX), flow("dc2>dc1", rename=PREFIX))
     over = observed(cluster("dc1", "a", "dc2.b"), cluster("dc2", "b", "dc1.a"))
     assert found(of, "comes-back", over) == [
-        "flow.dc1-dc2: not copied back: the topic dc2.b of dc1, made out of topics of dc2",
-        "flow.dc2-dc1: not copied back: the topic dc1.a of dc2, made out of topics of dc1",
+        "flow.dc1-dc2: not copied back: the topic dc2.b of dc1, mirrored from dc2",
+        "flow.dc2-dc1: not copied back: the topic dc1.a of dc2, mirrored from dc1",
     ]
 
 

@@ -138,7 +138,7 @@ def test_what_stands_is_shown_beside_what_the_source_has() -> None:
     assert said(desired, "declared-differently") == [
         (
             "dc2/a is a mirror and is declared differently from its source: retention.ms=9 (source: 8)"
-            " — what is declared stands; remove it from the topic to mirror the source's value"
+            " — the declared value is used; remove it from the topic to mirror the source's value"
         )
     ]
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.job_watch import not_copying
+from planner.apply.job_control import not_copying
 from planner.kafka.jobs import JobStatusTable
 from planner.kafka.log import TopicRecord
 from runtime.contract.records import job_status
@@ -70,8 +70,8 @@ def test_it_copies() -> None:
 @pytest.mark.parametrize(
     ("seen", "missing"),
     [
-        (table(status=None), "it has not said anything yet"),
-        (table(replace(STATUS, driver="old")), "it has not said anything yet"),
+        (table(status=None), "it has not reported anything yet"),
+        (table(replace(STATUS, driver="old")), "it has not reported anything yet"),
         (
             table(replace(STATUS, state="starting", trouble="no coordinator")),
             "it is starting: no coordinator",
@@ -85,7 +85,7 @@ def test_it_copies() -> None:
         ),
         (
             table(replace(STATUS, flows=[replace(VIEW, topics=0, partitions=0)])),
-            "flow.x copies 0 of 1 topics yet: it looks for its topics",
+            "flow.x copies 0 of 1 topics yet: it is looking for its topics",
         ),
         (
             table(slot=report(partition(0), partition(1, PartitionState.STARTING))),
@@ -115,7 +115,7 @@ def test_a_paused_flow_needs_its_generation_alone() -> None:
     ("view", "missing"),
     [
         (replace(VIEW, promoted=["pay", "b"]), ""),
-        (VIEW, "the job is at it"),
+        (VIEW, "the job is working on it"),
         (replace(VIEW, promoted=["b"], why="3 records are left"), "3 records are left"),
     ],
 )
@@ -136,7 +136,7 @@ ENDED = FlowView(flow="x", state="promoted", generation=4, ended=True)
     [
         (ENDED, ""),
         (replace(ENDED, ended=False, why="7 records are left to copy"), "7 records are left to copy"),
-        (replace(ENDED, state="active"), "the job is at it"),
+        (replace(ENDED, state="active"), "the job is working on it"),
     ],
 )
 def test_one_that_ends_is_waited_for(view: FlowView, missing: str) -> None:

@@ -17,10 +17,9 @@ from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import AlterConfigs, LaunchJob, Own, ReconfigureJob, Step, StopJob
 from planner.model.topology import ENDED, Policies
-from planner.plan.agreement.jobs import is_shown, launch_of
-from planner.plan.guards.guards import max_deletes, ownership, pinned_ids, protection
-from planner.plan.guards.policies import unmet_requirements
-from planner.plan.steps.leaving import launch_that_runs
+from planner.plan.guards import max_deletes, ownership, pinned_ids, protection, unmet_requirements
+from planner.plan.job_agreement import is_shown, launch_of
+from planner.plan.job_steps import launch_that_runs
 
 PARTITIONS, REPLICATION = "partitions", "replication"
 
@@ -78,17 +77,17 @@ def _number(entry: RegistryEntry, key: str) -> int | None:
 def _owned_by_others(topology: str, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
     """Yields refusals of jobs and flows whose names another topology uses at the same cluster."""
     found = destination_jobs(observed)
-    told: set[tuple[Address, str]] = set()
+    reported: set[tuple[Address, str]] = set()
     for step in steps:
         known_jobs = found.get(step.cluster)
-        if step.address.cluster is not None or known_jobs is None or (step.address, step.cluster) in told:
+        if step.address.cluster is not None or known_jobs is None or (step.address, step.cluster) in reported:
             continue
-        told.add((step.address, step.cluster))
+        reported.add((step.address, step.cluster))
         owner = _owner(step.address, known_jobs)
         if owner not in (None, topology):
             yield error(
                 f"owned by the topology {owner!r} at {step.cluster}",
-                f"let {owner!r} stop it first, or give it another name here",
+                f"stop it in {owner!r} first, or give it another name here",
                 address=str(step.address),
                 code="owned",
                 exit=ExitCode.REFUSED,
@@ -116,7 +115,9 @@ def _other_launchers(steps: Collection[Step], observed: Observed) -> Iterator[Di
             continue
         known = launch_that_runs(known_jobs, step.job)
         if known and launch_of(step.launch) != launch_of(known):
-            yield _stale_at(step.address, "it was started otherwise than when the plan was made")
+            yield _stale_at(
+                step.address, "it was started by other launch settings than when the plan was made"
+            )
 
 
 def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
@@ -147,7 +148,7 @@ def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
             case _:
                 continue
         if state is not None and not _shows(change.before, state):
-            yield _stale_at(step.address, "it runs otherwise than the plan shows")
+            yield _stale_at(step.address, "it runs by another spec than the plan shows")
 
 
 def _shows(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.commands import stopped_partitions
+from planner.apply.job_control import stopped_partitions
 from runtime.contract.records.status import PartitionState as State
-from tests.planner.apply.test_watch import partition, report, table
+from tests.planner.apply.test_job_control import partition, report, table
 
 LOST = {State.DATA_LOSS, State.RECREATED, State.DIVERGED}
 

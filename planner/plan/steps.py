@@ -27,7 +27,7 @@ from planner.model.step import (
     Step,
     StopJob,
 )
-from planner.plan.steps.jobs import job_steps
+from planner.plan.job_steps import job_steps
 
 # Additions come first and removals last, so that an interrupted plan has lost nothing.
 RANK: Mapping[type, int] = {

@@ -37,8 +37,8 @@ from planner.model.step import (
     StopJob,
     describe,
 )
-from planner.plan.agreement.jobs import job_problems, recorded_problems
-from planner.plan.steps.steps import in_order
+from planner.plan.job_agreement import job_problems, recorded_problems
+from planner.plan.steps import in_order
 
 MANAGING = (Action.CREATE, Action.UPDATE, Action.REPLACE)
 IDLE = (Action.NO_OP, Action.UNKNOWN)
@@ -106,11 +106,11 @@ def _duplicates(plan: Plan) -> Iterator[tuple[str, str]]:
             yield str(address), f"{count} changes are shown for it"
     for step_id, count in Counter(step.id for step in plan.steps).items():
         if count > 1:
-            yield "", f"the step {step_id} stands there {count} times"
+            yield "", f"the step {step_id} appears {count} times"
     kinds = Counter((type(step), step.address, step.cluster, _announces(step)) for step in plan.steps)
     for (_, address, *_rest), count in kinds.items():
         if count > 1:
-            yield str(address), "one kind of step stands there more than once"
+            yield str(address), "one kind of step appears more than once"
 
 
 def _order_problems(steps: Iterable[Step]) -> Iterator[tuple[str, str]]:
@@ -222,7 +222,7 @@ def _content_problems(step: Step, shown: ShownChange) -> Iterator[str]:
             yield from _entry_problems(step, shown)
         case Disown():
             if step.topology != shown.plan.topology:
-                yield f"it removes what the topology {step.topology!r} is remembered by"
+                yield f"it removes an entry of the topology {step.topology!r}"
         case LaunchJob() | ReconfigureJob() | StopJob():
             yield from job_problems(step, shown.plan, shown.change)
         case _:
@@ -255,13 +255,13 @@ def _topic_name_problems(topic: str, step: Step) -> Iterator[str]:
 
 def _existence_problems(shown: ShownChange) -> Iterator[str]:
     if not shown.fingerprint.exists:
-        yield "the plan saw that it is not there"
+        yield "it did not exist when the plan was made"
 
 
 def _create_problems(step: CreateTopic, shown: ShownChange) -> Iterator[str]:
     yield from _topic_name_problems(step.topic, step)
     if shown.fingerprint.exists:
-        yield "the plan saw that it is there already"
+        yield "it existed when the plan was made"
     fields = {one.path: one.new for one in shown.change.fields}
     made: dict[tuple[str, ...], object] = {PARTITIONS: step.partitions, REPLICATION: step.replication}
     made |= {("config", key): value for key, value in step.config.items()}
@@ -340,16 +340,16 @@ def _acl_problems(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[s
     if recorded != {"rule": step.rule.name} and acl_rule(step.cluster, recorded) != step.rule:
         yield "its rule is not the one that is shown"
     if not makes and not shown.fingerprint.exists:
-        yield "the plan saw that it is not there"
+        yield "it did not exist when the plan was made"
     if makes and shown.fingerprint.exists:
-        yield "the plan saw that it is there already"
+        yield "it existed when the plan was made"
 
 
 def _entry_problems(step: Own, shown: ShownChange) -> Iterator[str]:
     """Yields where a registry entry differs: it decides what later plans may delete."""
     entry = step.entry
     if entry.address != step.address or entry.topology != shown.plan.topology:
-        yield f"it remembers {entry.address} for the topology {entry.topology!r}"
+        yield f"it registers {entry.address} for the topology {entry.topology!r}"
         return
     match step.address.kind:
         case Kind.TOPIC:
@@ -357,7 +357,7 @@ def _entry_problems(step: Own, shown: ShownChange) -> Iterator[str]:
         case Kind.ACL:
             rule = acl_rule(step.cluster, entry.spec)
             if rule is None or rule.name != step.address.name:
-                yield "it remembers another rule"
+                yield "it registers another rule"
         case _:
             yield from recorded_problems(step, shown.plan, shown.change)
 
@@ -365,21 +365,21 @@ def _entry_problems(step: Own, shown: ShownChange) -> Iterator[str]:
 def _topic_entry_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
     then, after = shown.fingerprint, shown.change.after or {}
     if then.exists and entry.spec.get(ID, then.topic_id) != then.topic_id:
-        yield "it remembers another topic id than the one that was seen"
+        yield "it registers another topic id than the one that was seen"
     for key, field in shown.configs.items():
         restored = (
             field.note == RESTORED and key not in entry.config
         )  # a restored value is set and not registered
         if not field.sensitive and not restored and not _same_setting(key, entry.config.get(key), field.new):
-            yield f"it remembers {key} otherwise than it is shown"
+            yield f"it registers another {key} than is shown"
     values = after.get("config")
     for key, value in values.items() if isinstance(values, Mapping) else ():
         if key in entry.config and value != SENSITIVE and not _same_setting(key, entry.config[key], value):
-            yield f"it remembers {key} otherwise than it is shown"
+            yield f"it registers another {key} than is shown"
     for path, key in ((PARTITIONS, "partitions"), (REPLICATION, "replication")):
         size = shown.field(*path)
         if size is not None and entry.spec.get(key) not in (None, str(size.new)):
-            yield f"it remembers {key} otherwise than it is shown"
+            yield f"it registers another {key} than is shown"
     yield from _removal_problems(entry, shown)
 
 
@@ -389,7 +389,7 @@ def _removal_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]
     now = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
     for key, field in recorded.items():
         if field is not None and field.new != now[key]:
-            yield f"it remembers {key}: {now[key]}, which is not what is shown"
+            yield f"it registers {key}: {now[key]}, which is not what is shown"
     removal = "protected" if entry.protect else entry.on_remove.value
     before = shown.fingerprint.removal
     if before is not None and shown.change.action is not Action.CREATE:
@@ -399,7 +399,7 @@ def _removal_problems(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]
     after = shown.change.after or {}
     for key, usual in (("protect", "false"), ("on_remove", "keep")):
         if now[key] != str(after.get(key, usual)).lower():
-            yield f"it remembers {key}: {now[key]}, which is not what is shown"
+            yield f"it registers {key}: {now[key]}, which is not what is shown"
 
 
 def _missing_steps(plan: Plan) -> Iterator[tuple[str, str]]:

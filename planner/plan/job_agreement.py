@@ -46,7 +46,7 @@ def _spec_problems(
         yield f"its spec is of the job {spec.job} of {spec.topology} at {spec.destination}"
     if change.action is Action.DELETE:
         if running := [flow.name for flow in spec.flows if flow.state in RUNNING]:
-            yield f"the job ends, and {', '.join(running)} would go on"
+            yield f"the job ends, and {', '.join(running)} would still run"
     else:
         yield from _job_field_problems(spec, change)
     for name, cluster in sorted(spec.clusters.items()):
@@ -113,17 +113,17 @@ def _cluster_problems(name: str, spec: ClusterSpec, plan: Plan) -> Iterator[str]
             yield f"its client setting {key} of {name} is not the one of the plan"
 
 
-def _same_setting(key: str, told: jobspec.Setting | None, known: Cluster) -> bool:
+def _same_setting(key: str, stated: jobspec.Setting | None, known: Cluster) -> bool:
     """Compares a client setting. The path of a file is absolute in a job spec: a job has another folder."""
     setting: Setting | None = known.client.get(key)
     match setting:
         case SecretRef(kind="env", name=name):
-            return told == {"env": name}
+            return stated == {"env": name}
         case SecretRef(name=name):
-            path = told.get("file") if isinstance(told, dict) and told.keys() == {"file"} else None
+            path = stated.get("file") if isinstance(stated, dict) and stated.keys() == {"file"} else None
             return path is not None and PurePath(path).name == PurePath(name).name
         case str():
-            return told == (SENSITIVE if looks_secret(key) else setting)
+            return stated == (SENSITIVE if looks_secret(key) else setting)
         case None:
             return False
 
@@ -166,7 +166,7 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
         ends = (flows[name].source_cluster, flows[name].destination_cluster)
         known = own.get(name)
         shown = flow_values(known) if known is not None else (_after(changes.get(flow_address(name))))
-        told = flow_values(
+        stated = flow_values(
             FlowSpec(
                 name=name,
                 source=route.source,
@@ -177,7 +177,7 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
         )
         keys = ("topics.include", "topics.exclude", "topics.default_exclude", "rename")
         if ends != (route.source, route.destination) or any(
-            key in shown and not is_shown(key, shown[key], told[key]) for key in keys
+            key in shown and not is_shown(key, shown[key], stated[key]) for key in keys
         ):
             yield f"its route of flow.{name} is not the one that is shown"
         original = ways.get(route.reverse_of or "")
@@ -202,7 +202,7 @@ def _stop_problems(step: StopJob, plan: Plan, change: Change) -> Iterator[str]:
     ]
     if starts:
         if launch not in starts:
-            yield "it was started otherwise"
+            yield "it was started by other launch settings"
         return
     before = change.before or {}
     for key, value in launcher_values(launch).items():
@@ -227,18 +227,18 @@ def recorded_problems(step: Own, plan: Plan, change: Change) -> Iterator[str]:
         launch = launch_of(entry.spec.get(LAUNCH, ""))
         shown = change.after or {}
         if launch is None or entry.spec.get(STATE) != "running":
-            yield "what it remembers can't be read"
+            yield "what it registers can't be read"
         elif any(
             key in shown and not is_shown(key, shown[key], value)
             for key, value in launcher_values(launch).items()
         ):
-            yield "it remembers another way to start it than the one that is shown"
+            yield "it registers other launch settings than are shown"
         return
     flow = recorded_flow(entry)
     planned = {one.name: one for one in plan.flows}.get(step.address.name)
     if flow is None or flow.name != step.address.name or entry.spec.get(STATE) != flow.state:
-        yield "what it remembers can't be read"
+        yield "what it registers can't be read"
     elif planned is None or (planned.job, planned.destination_cluster) != (entry.spec.get(JOB), step.cluster):
-        yield "it remembers another job or destination than the flow has"
+        yield "it registers another job or destination than the flow has"
     else:
         yield from _flow_problems(flow, change)

@@ -13,7 +13,7 @@ from planner.model.plan import Plan
 from planner.model.step import CreateAcl, Own
 from planner.model.topology import AclRule, FlowState, OnRemove
 from planner.plan import make_plan
-from planner.plan.agreement.still_done import no_longer_done
+from planner.plan.fingerprint import no_longer_done
 from tests.fakes.simulated import simulate
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, live, observed, owned, topology, wanted
 from tests.planner.plan.jobs import applied, dead, plan
@@ -83,7 +83,7 @@ def test_nothing_changed_since() -> None:
             with_topics(live("grown", 4, segment_ms=WEEK)),
             "topic.dc1.grown segment.ms is 7d now, the plan made it 1d",
         ),
-        (with_topics(live("old")), "topic.dc1.old was made again since"),
+        (with_topics(live("old")), "topic.dc1.old was created again since"),
     ],
 )
 def test_what_changed_since_is_said_in_the_units_of_a_plan(now: Observed, difference: str) -> None:
@@ -106,7 +106,7 @@ def test_an_entry_that_changed_since() -> None:
 
     assert said(observed(replace(there, owned=others))) == ["topic.dc1.made is not managed any more"]
     assert said(observed(replace(there, owned=(*others, *protected)))) == [
-        "topic.dc1.made was applied otherwise since"
+        "topic.dc1.made was applied differently since"
     ]
 
 
@@ -144,7 +144,10 @@ X = flow("x")
     [
         (applied(topology(X)), []),
         (dead(applied(topology(X))), ["does not run any more"]),
-        (applied(topology(replace(X, rate_limit=5)), applied(topology(X))), ["was applied otherwise since"]),
+        (
+            applied(topology(replace(X, rate_limit=5)), applied(topology(X))),
+            ["was applied differently since"],
+        ),
     ],
 )
 def test_a_job_that_changed_since(now: Observed, differences: list[str]) -> None:
@@ -167,4 +170,4 @@ def test_a_job_that_ended_its_flow_and_was_stopped() -> None:
     ids = {step.id for step in ended.steps}
     assert no_longer_done(ended.steps, ids, after) == ()
     found = no_longer_done(ended.steps, ids, Observed({**after.clusters, "dc2": replace(there, jobs=again)}))
-    assert [one.summary for one in found] == ["runs again since"]
+    assert [one.summary for one in found] == ["runs again"]

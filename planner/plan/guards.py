@@ -1,20 +1,169 @@
-"""The guards of a plan: ownership, protection, deletes, partitions and replication."""
+"""The guards of a plan: what it must not do. Each refusal names its guard and the way out.
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+They cover ownership, protection, deletes, partitions, replication, jobs, secrets, and `policies.require`.
+They run when a plan is made, and some again before it is applied (recheck).
+"""
 
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+
+from planner.diff.destination_jobs import DestinationJobs, destination_jobs, wanted_jobs
 from planner.diff.differ import owned_by_address
 from planner.diff.record import flow_of
+from planner.diff.values import readable
 from planner.graph.messages import few
-from planner.model.address import Address, Kind, topic_address
-from planner.model.change import Action, Change
-from planner.model.desired import Desired, DesiredTopic
+from planner.model.address import Address, Kind, job_address, topic_address
+from planner.model.change import SENSITIVE, Action, Change
+from planner.model.desired import Desired, DesiredJob, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import FEATURE_REASSIGN, Observed
-from planner.model.topology import ENDED, Cluster, Topology
-from planner.plan.guards.jobs import job_guards
-from planner.plan.guards.policies import unmet_requirements
-from planner.plan.guards.promotions import promotions
-from planner.plan.guards.transitions import changes_of_silent_sources, transitions
+from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
+from planner.model.topology import ENDED, Cluster, Requirement, Topology
+from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
+from runtime.contract.client.redaction import secret_settings
+
+COMPARE: dict[str, Callable[[Decimal, Decimal], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+UNLIMITED = frozenset({"retention.ms", "retention.bytes", "local.retention.ms", "local.retention.bytes"})
+
+
+def unmet_requirements(
+    requirements: Iterable[Requirement], topics: Iterable[DesiredTopic], observed: Observed
+) -> Iterator[Diagnostic]:
+    """Yields a refusal for each topic that fails a requirement."""
+    rules = tuple(requirements)
+    for topic in topics if rules else ():
+        cluster = observed.reachable(topic.cluster)
+        for rule in rules:
+            found = value_of(rule.subject, topic, cluster)
+            if found is None or holds(rule, found):
+                continue
+            yield error(
+                f"{rule.subject} is {readable(rule.subject, found)}, "
+                f'policies.require says "{rule.operator}{readable(rule.subject, rule.value)}"',
+                f"declare a {rule.subject} of the topic that the policy allows",
+                address=str(topic.address),
+                source=topic.source,
+                code="policy",
+                exit=ExitCode.REFUSED,
+            )
+
+
+def value_of(subject: str, topic: DesiredTopic, cluster: ObservedCluster | None) -> str | None:
+    """Returns the topic's value after the plan: declared, live or the cluster's default; None if unknown."""
+    live = cluster.topics.get(topic.name) if cluster is not None else None
+    match subject:
+        case "partitions":
+            wanted, found = topic.partitions, live.partitions if live else None
+            own = cluster.default_partitions if cluster else None
+            return _text(wanted, found, own)
+        case "replication":
+            wanted, found = topic.replication, live.replication if live else None
+            own = cluster.default_replication if cluster else None
+            return _text(wanted, found, own)
+        case key:
+            live_value = live.config[key].value if live is not None and key in live.config else None
+            kept_value = live_value if key not in topic.unset else None
+            return _text(topic.config.get(key), kept_value, cluster.defaults.get(key) if cluster else None)
+
+
+def _text(*values: int | str | None) -> str | None:
+    return next((str(value) for value in values if value is not None), None)
+
+
+def holds(rule: Requirement, found: str) -> bool:
+    """Returns whether the value passes the requirement.
+
+    Numbers are compared as numbers, -1 of a retention means no limit, and words are compared for equality.
+    """
+    left, right = _number(rule.subject, found), _number(rule.subject, rule.value)
+    if left is not None and right is not None:
+        return COMPARE[rule.operator](left, right)
+    match rule.operator:
+        case "==":
+            return found == rule.value
+        case "!=":
+            return found != rule.value
+        case _:
+            return False
+
+
+def _number(subject: str, text: str) -> Decimal | None:
+    if subject in UNLIMITED and text == "-1":
+        return Decimal("Infinity")
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
+
+
+def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
+    """Yields the refusals for the jobs that this plan changes."""
+    addresses = {change.address for change in changes}
+    found = destination_jobs(observed)
+    for job, destination in wanted_jobs(desired):
+        if job.address in addresses:
+            yield from _secret_problems(job)
+            if destination in found:
+                yield from _owned_by_others(job, desired.topology, found[destination])
+
+
+def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
+    """Refuses secrets in a job's spec: it is kept in a file, in a plan, and in topics."""
+    assert job.spec is not None
+    if not job.needed:
+        return
+    if settings := secret_settings(job.spec.launch.conf):
+        yield error(
+            f"{', '.join(settings)} holds a secret, and a job's settings are stored in the plan"
+            " and in topics",
+            "keep it on the machines that run the job (docs/launch.md, Secrets of Spark)",
+            address=str(job.address),
+            source=job.job.source or job.source,
+            code="job-secret",
+        )
+    for name, cluster in sorted(job.spec.clusters.items()):
+        keys = [key for key, value in sorted(cluster.client.items()) if value == SENSITIVE]
+        if keys:
+            yield error(
+                f"{', '.join(keys)} of {name} is written out, and a job spec must not hold a secret",
+                "write it as {env: VARIABLE} or {file: PATH}, which the job resolves where it runs",
+                address=str(job.address),
+                source=job.source,
+                code="job-secret",
+            )
+
+
+def _owned_by_others(job: DesiredJob, topology: str, known_jobs: DestinationJobs) -> Iterator[Diagnostic]:
+    """Refuses jobs and flows whose names another topology uses at the destination."""
+    live = known_jobs.job(job.job.name)
+    if live is not None and live.live and live.topology != topology:
+        yield _refused(job_address(live.name), live.topology, job, "run by")
+    elif (entry := known_jobs.job_entry(job.job.name)) is not None and entry.topology != topology:
+        yield _refused(entry.address, entry.topology, job, "owned by")
+    for name in job.flows:
+        entry = known_jobs.flow_entry(name)
+        if entry is not None and entry.topology != topology:
+            yield _refused(entry.address, entry.topology, job, "owned by")
+
+
+def _refused(address: Address, owner: str, job: DesiredJob, how: str) -> Diagnostic:
+    destination = job.spec.destination if job.spec is not None else ""
+    return error(
+        f"{how} the topology {owner!r} at {destination}",
+        f"give it another name here (a job: below jobs, and in its flows), or stop it in {owner!r} first",
+        address=str(address),
+        source=job.source,
+        code="owned",
+        exit=ExitCode.REFUSED,
+    )
+
 
 DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 
@@ -50,7 +199,7 @@ def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[
         if live is not None and cluster.id is not None and cluster.id != live.id:
             yield error(
                 f"cluster {name} is {live.id}, but its id is pinned as {cluster.id}",
-                f"mend clusters.{name}.bootstrap, or clusters.{name}.id if the cluster was replaced",
+                f"correct clusters.{name}.bootstrap, or clusters.{name}.id if the cluster was replaced",
                 source=cluster.source,
                 code="pinned-id",
                 exit=ExitCode.REFUSED,
@@ -65,8 +214,8 @@ def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> I
         if entry is not None and entry.topology != topology:
             yield error(
                 f"owned by the topology {entry.topology!r}",
-                f"take it out of this topology, or let {entry.topology!r} forget it first: "
-                "remove it there with on_remove: keep and apply",
+                f"remove it from this topology, or from {entry.topology!r} first: "
+                f"apply {entry.topology!r} without it and with on_remove: keep",
                 address=str(change.address),
                 code="owned",
                 exit=ExitCode.REFUSED,
@@ -170,7 +319,7 @@ def max_deletes(
         yield error(
             f"the plan destroys {len(destroyed)} objects, policies.max_deletes is {allowed}:"
             f" {few(destroyed, 5)}",
-            f"if all of them are meant to go, set policies.max_deletes: {len(destroyed)}",
+            f"to delete all of them, set policies.max_deletes: {len(destroyed)}",
             code="max-deletes",
             exit=ExitCode.REFUSED,
         )

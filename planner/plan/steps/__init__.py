@@ -1,1 +1,0 @@
-"""Pure: turns changes into ordered steps, the whole instruction for apply."""

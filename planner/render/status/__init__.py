@@ -1,1 +1,0 @@
-"""Pure: the screens of `repl status`."""
