@@ -110,6 +110,7 @@ class BrokerFeature:
 
     `as_source` and `as_destination` are empty where a flow from or to the cluster does not use it. Without a
     `required` feature the flow cannot run; `for_groups`: only flows that sync consumer groups use it.
+    `otherwise` is what happens without a feature that no flow depends on.
     """
 
     name: str
@@ -118,6 +119,7 @@ class BrokerFeature:
     as_destination: str = ""
     required: bool = False
     for_groups: bool = False
+    otherwise: str = ""
 
 
 @dataclass(frozen=True, slots=True)

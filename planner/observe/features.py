@@ -75,14 +75,22 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
         "3.0",
         as_source="a transaction that holds back a partition is seen, and its transactional id is not named",
     ): (DescribeProducersRequest, ListTransactionsRequest, DescribeTransactionsRequest),
-    BrokerFeature("truncation told by each fetch", "2.7"): (ApiVersion(Api.FETCH, 12),),
-    BrokerFeature("fetch by topic id", "3.1"): (ApiVersion(Api.FETCH, 13),),
-    BrokerFeature("many groups in one request", "3.0"): (
+    BrokerFeature("truncation told by each fetch", "2.7", otherwise="it is found when the leader changes"): (
+        ApiVersion(Api.FETCH, 12),
+    ),
+    BrokerFeature("fetch by topic id", "3.1", otherwise="by name; ids are looked up each second"): (
+        ApiVersion(Api.FETCH, 13),
+    ),
+    BrokerFeature("many groups in one request", "3.0", otherwise="one request for each"): (
         ApiVersion(Api.OFFSET_FETCH, 8),
         FindCoordinatorsRequest,
     ),
-    BrokerFeature("states of groups", "2.6"): (ApiVersion(Api.LIST_GROUPS, 4),),
-    BrokerFeature("reassignment of replicas", "2.4"): (ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),),
+    BrokerFeature("states of groups", "2.6", otherwise="they are not shown"): (
+        ApiVersion(Api.LIST_GROUPS, 4),
+    ),
+    BrokerFeature("reassignment of replicas", "2.4", otherwise="no plan moves replicas"): (
+        ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),
+    ),
 }
 
 # The newest first: a version of an API that came with a release of Kafka.

@@ -40,7 +40,7 @@ def _without(feature: Mapping[str, Any]) -> str:
     needed = "**needed**: " if feature["required"] else ""
     sides = (("source", feature["as_source"]), ("destination", feature["as_destination"]))
     told = "; ".join(f"{side}: {text}" for side, text in sides if text)
-    return f"{needed}{told}" if told else "more requests, or less is shown"
+    return f"{needed}{told}" if told else str(feature["otherwise"])
 
 
 def main() -> None:

@@ -53,7 +53,8 @@ def _feature(one: FeatureReport) -> Row:
     feature = one.feature
     if not one.why:
         return feature.name, feature.since, Cell("yes", "green"), "", ""
-    without = "; ".join(part for part in (feature.as_source, feature.as_destination) if part)
+    parts = (feature.as_source, feature.as_destination, feature.otherwise)
+    without = "; ".join(part for part in parts if part)
     style = "red" if feature.required else "yellow"
     return feature.name, feature.since, Cell("no", style), without, f"broker {one.broker}: {one.why}"
 
@@ -88,6 +89,7 @@ def as_json(report: ClusterReport) -> dict[str, Any]:
                 "required": one.feature.required,
                 "as_source": one.feature.as_source or None,
                 "as_destination": one.feature.as_destination or None,
+                "otherwise": one.feature.otherwise or None,
                 "broker": one.broker or None,
                 "why": one.why or None,
             }
