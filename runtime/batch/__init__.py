@@ -1,4 +1,7 @@
-"""Kafka record batches as bytes: parse, filter, rewrite, stamp. See docs/internals/batch.md."""
+"""This package parses, filters, rewrites and stamps Kafka record batches as bytes.
+
+See docs/internals/batch.md.
+"""
 
 from runtime.batch.aborted import AbortedTransactions, marker_type
 from runtime.batch.failure import BatchFailure, CorruptBatch, PartitionLocation, TooLarge

@@ -1,4 +1,4 @@
-"""Read_committed on our side of the wire: which batches of a fetch response a reader may see."""
+"""This module applies read_committed to a fetch response: it selects the batches that a reader may see."""
 
 from collections.abc import Iterable
 from heapq import heapify, heappop
@@ -12,10 +12,10 @@ _CONTROL_KEY: Final = Struct(">hh")  # version, type
 
 
 class AbortedTransactions:
-    """The aborted transactions that a fetch response lists for a partition, used up as its batches pass.
+    """An AbortedTransactions holds the aborted transactions that a fetch response lists for one partition.
 
-    Brokers list (producer id, first offset) of each that overlaps the response. From that offset on, the
-    id's transactional batches are void until its abort marker. An instance serves one response.
+    Brokers list (producer id, first offset) of each that overlaps the response. From that offset on, the id's
+    transactional batches are void until its abort marker. An instance serves one response.
     """
 
     __slots__ = ("_open", "_waiting")
@@ -26,7 +26,10 @@ class AbortedTransactions:
         self._open: set[int] = set()
 
     def keeps(self, batch: Batch) -> bool:
-        """Whether a read_committed reader sees the batch's records. Call it for every batch, in order."""
+        """Returns whether a read_committed reader sees the batch's records.
+
+        Call it for every batch, in order.
+        """
         attributes = batch.attributes
         if batch.producer_id != NO_PRODUCER and (self._waiting or self._open):
             self._begin_up_to(batch.last_offset)
@@ -44,7 +47,7 @@ class AbortedTransactions:
 
 
 def marker_type(batch: Batch) -> int:
-    """0 abort, 1 commit, others are not about transactions; -1 when compaction took the marker's record."""
+    """Returns the marker's type: 0 abort, 1 commit, or another; -1 if compaction removed its record."""
     if not batch.records or len(batch.body) < 9:
         return -1
     position = _skip(batch.body, 0)  # length

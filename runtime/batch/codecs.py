@@ -1,4 +1,4 @@
-"""The five compressions, each under a bound of memory (R8): what unpacks past it is refused, not held."""
+"""This module packs and unpacks the five compressions, and unpacks no more than a bound (R8)."""
 
 import struct
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _FULL: Final = "write whole buffer"
 
 
 class UnpackedSizeExceeded(Exception):
-    """It unpacks past the bound."""
+    """The records unpack to more bytes than the bound."""
 
 
 def unpack(codec: Codec, packed: memoryview | bytes, limit: int) -> bytes:
-    """The records' bytes; Malformed or Unbounded when they can't be had."""
+    """Returns the unpacked bytes of the records. Raises MalformedBytes or UnpackedSizeExceeded."""
     match codec:
         case Codec.NONE:
             return bytes(packed)
@@ -62,7 +62,7 @@ def pack(codec: Codec, records: bytes) -> memoryview:
 
 
 def _into_bounded(decompress_into: Callable[..., int], packed: memoryview | bytes, limit: int) -> bytes:
-    """Frames need not say how long they are, so the buffer grows until it holds all, or is the limit."""
+    """Grows the buffer until it holds all bytes or reaches the limit: frames need not state their length."""
     room = min(max(len(packed) * _FIRST_GUESS, _SMALLEST_GUESS), limit)
     while True:
         buffer = bytearray(room)

@@ -1,10 +1,13 @@
-"""What can be wrong with a partition's bytes, by topic, partition and offset: bad data is never passed on."""
+"""This module defines the errors of a partition's bytes, by topic, partition and offset.
+
+Bad data is never copied.
+"""
 
 from typing import NamedTuple
 
 
 class PartitionLocation(NamedTuple):
-    """The partition that bytes came from; only for messages."""
+    """A PartitionLocation is the partition that bytes came from; it is used in messages only."""
 
     topic: str
     partition: int
@@ -14,7 +17,7 @@ class PartitionLocation(NamedTuple):
 
 
 class BatchFailure(Exception):
-    """The partition cannot go on at this source offset; what lies before it is good."""
+    """The partition cannot be copied from this source offset on; the records before it are good."""
 
     def __init__(self, where: PartitionLocation, offset: int, why: str) -> None:
         super().__init__(f"{where} at offset {offset}: {why}")
@@ -24,11 +27,11 @@ class BatchFailure(Exception):
 
 
 class CorruptBatch(BatchFailure):
-    """Bytes that are not what Kafka writes: truncated, a wrong checksum, lengths that do not fit."""
+    """The bytes do not follow Kafka's format: truncated, a wrong checksum, or lengths that do not fit."""
 
 
 class TooLarge(BatchFailure):
-    """A record over the destination's limit, or a batch that unpacks past the memory bound (R8)."""
+    """A record exceeds the destination's limit, or a batch unpacks past the memory bound (R8)."""
 
     def __init__(self, where: PartitionLocation, offset: int, size: int, limit: int, why: str) -> None:
         super().__init__(where, offset, why)

@@ -1,4 +1,4 @@
-"""Record batch v2 as it lies on the wire: a header read at once, a body never copied."""
+"""This module describes record batch v2 as it is on the wire: a header read at once, a body never copied."""
 
 import struct
 from enum import IntEnum
@@ -8,7 +8,7 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 UNSUMMED: Final = struct.Struct(">qiibI")  # up to the checksum
 SUMMED: Final = struct.Struct(">hiqqqhii")  # from the attributes on, as the body behind it
 HEADER_SIZE: Final = HEADER.size  # 61
-LOG_OVERHEAD: Final = 12  # base offset and length stand before what the length counts
+LOG_OVERHEAD: Final = 12  # the base offset and the length field itself, which the length does not count
 CRC_FROM: Final = UNSUMMED.size
 MAGIC_AT: Final = 16
 MAGIC: Final = 2
@@ -33,9 +33,10 @@ class Codec(IntEnum):
 
 
 class Batch(NamedTuple):
-    """One record batch: the header's fields in their order on the wire, then a view of the records.
+    """A Batch holds the header's fields in their order on the wire, then a view of the records.
 
-    The body is a view into the fetch response, which therefore lives as long as any of its batches (R8).
+    The body is a view into the fetch response, which therefore stays in memory as long as any of its batches
+    (R8).
     """
 
     base_offset: int
@@ -63,7 +64,7 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, as the brokers' limits count them."""
+        """Returns the bytes of the whole batch, as the brokers' limits count them."""
         return LOG_OVERHEAD + self.length
 
     @property
@@ -88,14 +89,17 @@ class Batch(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """No compaction hole: the offset deltas are 0, 1, … records - 1."""
+        """Returns whether the offset deltas are 0, 1, … records - 1, without a hole that compaction left."""
         return self.records == self.last_offset_delta + 1
 
 
 class LegacySet(NamedTuple):
-    """Neighbouring messages of format v0 or v1, checksums verified; `convert` makes batches of them."""
+    """A LegacySet holds neighbouring messages of format v0 or v1 with verified checksums.
 
-    base_offset: int  # of the first message as it stands: of a compressed one, its last record
+    `convert` makes batches of them.
+    """
+
+    base_offset: int  # the stored offset of the first message; for a compressed one, that of its last record
     last_offset: int
     messages: memoryview
 

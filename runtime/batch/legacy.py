@@ -1,4 +1,7 @@
-"""Message formats v0 and v1, which old segments still hold: into records. Their copy is written in v2."""
+"""This module reads message formats v0 and v1, which old segments still hold.
+
+The copies are written in v2.
+"""
 
 import struct
 import zlib
@@ -36,12 +39,12 @@ class _Message(NamedTuple):
 
 
 def codec_of(legacy: LegacySet) -> Codec:
-    """How its first message was packed; all are written so."""
+    """Returns the compression of the first message, which all messages of the set have."""
     return _message(legacy.messages, 0)[0].codec
 
 
 def scan_legacy(legacy: LegacySet, limit: int) -> list[Raw]:
-    """All records with their absolute offsets; v0 has no timestamps."""
+    """Returns all records with their absolute offsets; v0 has no timestamps."""
     found: list[Raw] = []
     for message in _messages(legacy.messages):
         if message.codec == Codec.NONE:
@@ -55,7 +58,10 @@ def scan_legacy(legacy: LegacySet, limit: int) -> list[Raw]:
 
 
 def _unwrap(wrapper: _Message, limit: int) -> list[Raw]:
-    """A compressed message holds messages. In v1 their offsets are relative, the wrapper's is the last's."""
+    """Returns the messages inside a compressed message.
+
+    In v1 their offsets are relative, and the wrapper has the offset of the last one.
+    """
     if wrapper.value is None:
         raise MalformedBytes("a compressed message without a value")
     packed = wrapper.value
@@ -124,7 +130,10 @@ def _field(content: bytes | None) -> bytes:
 
 
 def _mend_lz4(frame: bytes) -> bytes:
-    """Clients of v0 computed the frame's header checksum over the magic number too; no reader takes that."""
+    """Corrects an LZ4 frame's header checksum.
+
+    Clients of v0 computed it over the magic number too, which no reader accepts.
+    """
     if len(frame) < 7:
         raise MalformedBytes("an lz4 frame without its header")
     descriptor_end = 6 + (8 if frame[4] & 0x08 else 0)
@@ -133,7 +142,7 @@ def _mend_lz4(frame: bytes) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash for fewer than 16 bytes, which a frame's descriptor always is."""
+    """Computes xxHash for fewer than 16 bytes, which a frame's descriptor always has."""
     mask = 0xFFFFFFFF
     prime = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
     whole = len(data) & ~3

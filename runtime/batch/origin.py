@@ -1,4 +1,4 @@
-"""Headers provenance over a partition's records: what is added to each, and which never go on (R5)."""
+"""This module applies headers provenance: it adds a header to records, and drops records by origin (R5)."""
 
 from typing import Final
 
@@ -12,12 +12,12 @@ _NAMED: Final = varint(len(_NAME)) + _NAME
 
 
 class OriginRule:
-    """The spec's provenance, made ready once for all records of a fetch."""
+    """An OriginRule holds the spec's provenance, prepared once for all records of a fetch."""
 
     __slots__ = ("_home", "_native_only", "active", "dropped", "header")
 
     def __init__(self, spec: RewriteSpec, now_ms: int) -> None:
-        self.header = b""  # all of the header that is added, but for the offset at its end
+        self.header = b""  # all of the added header, except for the offset at its end
         if spec.provenance is not None:
             value = constant_part(spec.provenance, now_ms)
             self.header = _NAMED + varint(len(value) + OFFSET_SIZE) + value
@@ -27,7 +27,7 @@ class OriginRule:
         self.dropped = 0
 
     def drops(self, tail: bytes, at: int) -> bool:
-        """Whether the record, whose headers begin there, was born where it must not go."""
+        """Returns whether the record, whose headers begin at `at`, must be dropped because of its origin."""
         if tail.find(_NAMED, at) < 0 or not (self._home or self._native_only):
             return False
         for name, value in headers_of(tail, at):

@@ -1,4 +1,4 @@
-"""Everything between fetch and stamp for one partition: keep?, pass whole or rewrite, join what is small."""
+"""This module prepares a partition's batches between fetch and stamp: it filters, rewrites and merges."""
 
 from collections.abc import Container, Iterator, Sequence
 
@@ -20,7 +20,7 @@ _NO_MERGE = Merge(records=0, size=0, up_to=0)
 
 
 def needs_rewrite(batch: Batch, spec: RewriteSpec) -> RewriteReason:
-    """Why the batch can't pass as it is; NONE for nearly all."""
+    """Returns why the batch must be rewritten; NONE for nearly all batches."""
     whole = batch.records == batch.last_offset_delta + 1
     touched = spec.provenance or spec.home or spec.native_only
     appended = batch.attributes & LOG_APPEND_TIME
@@ -47,10 +47,10 @@ def prepare(
     aborted: AbortedTransactions | None = None,
     going_home: Container[int] = frozenset(),
 ) -> PreparedBatches:
-    """What goes out of one partition's fetched sets, in order.
+    """Returns the outgoing batches of one partition's fetched sets, in order.
 
-    `aborted` is the response's list; `going_home` are the producer ids of flows from the destination to here
-    (batch provenance).
+    `aborted` is the response's list; `going_home` are the producer ids of flows from the destination to this
+    source (batch provenance).
     """
     rule = OriginRule(spec, now_ms)
     out: list[OutgoingBatch] = []
@@ -66,7 +66,7 @@ def prepare(
 
 
 def _good_up_to(sets: Sequence[RecordSet], offset: int) -> int:
-    """Of an old compressed message only the last offset is known: what lies before it may be inside."""
+    """Returns the offset up to which the sets are good; a compressed old message has only its last offset."""
     before = 0
     for member in sets:
         if offset < member.next_offset:
@@ -82,7 +82,7 @@ def _groups(
     going_home: Container[int],
     rule: OriginRule,
 ) -> Iterator[list[RecordSet]]:
-    """The sets that a read_committed reader would see and that may go on; small neighbours together."""
+    """Yields the sets that a read_committed reader sees and that may be copied; groups small neighbours."""
     merge = spec.merge or _NO_MERGE
     up_to = min(merge.up_to, spec.max_batch)
     group: list[RecordSet] = []
@@ -98,7 +98,8 @@ def _groups(
                 continue
             if member.records <= merge.records and member.size <= merge.size:
                 packed = member.attributes & CODEC_MASK
-                # A producer that compresses still sends plain what would not shrink: that is no other codec.
+                # A producer with compression sends a batch plain if it would not shrink: that counts as the
+                # same codec.
                 if group and ((packed and codec and packed != codec) or size + member.size > up_to):
                     yield group
                     group, size, codec = [], 0, 0
@@ -134,7 +135,8 @@ def _send_joined(
     try:
         out.extend(rewrite(group, spec, rule, RewriteReason.MERGE))
     except BatchFailure:
-        # One member is bad: each alone, so that those before it go on and the failure names it.
+        # One member is bad: each is rewritten alone, so that those before it are copied and the failure names
+        # it.
         del out[sent:]
         rule.dropped = dropped
         for member in group:

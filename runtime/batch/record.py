@@ -1,4 +1,7 @@
-"""Whole records, for those who look at them one by one: verify, salvage, read, tests. Never the copy loop."""
+"""This module reads whole records one by one, for verify, salvage, read and tests.
+
+The copy loop never uses it.
+"""
 
 from typing import NamedTuple
 
@@ -20,7 +23,10 @@ class Record(NamedTuple):
 
 
 def records(member: RecordSet, where: PartitionLocation, max_unpacked: int = MAX_UNPACKED) -> list[Record]:
-    """All records of a set, of a control batch too: what may be seen is AbortedTransactions' affair."""
+    """Returns all records of a set, also of a control batch.
+
+    AbortedTransactions decides which of them a reader may see.
+    """
     try:
         return [
             Record(offset, timestamp, *_fields(tail))

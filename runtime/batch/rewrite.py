@@ -1,4 +1,4 @@
-"""The batches whose records must be touched: unpacked, chosen, numbered anew, packed again."""
+"""This module rewrites batches whose records must change: it unpacks, filters, renumbers and packs them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,9 +29,9 @@ _FROM_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 def rewrite(
     group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule, reason: RewriteReason
 ) -> Iterator[OutgoingBatch]:
-    """One batch of all that stays of the group's records; several where one would be too large; none of none.
+    """Yields the remaining records of the group as batches: one, several if one is too large, or none.
 
-    Raises a BatchFailure where it can't go on: what it gave before stands.
+    Raises a BatchFailure where it can't continue: the batches that it yielded before stay valid.
     """
     first = group[0]
     try:
@@ -60,7 +60,7 @@ def rewrite(
 
 
 def records_of(member: RecordSet, limit: int) -> list[Raw]:
-    """All records as they stand, with the timestamps that the source's readers see."""
+    """Returns all records as they are stored, with the timestamps that the source's readers see."""
     if not isinstance(member, Batch):
         return scan_legacy(member, limit)
     if not member.records:
@@ -92,12 +92,12 @@ def _gather(member: RecordSet, spec: RewriteSpec, kept: list[Raw]) -> None:
 
 
 def _codec(group: Sequence[RecordSet]) -> Codec:
-    """The one that its members have; some may be plain because they would not have shrunk."""
+    """Returns the codec of the members; some may be plain because they would not have shrunk."""
     return max(member.codec if isinstance(member, Batch) else codec_of(member) for member in group)
 
 
 def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatch | None:
-    """The hot way of headers provenance: a whole batch, every record goes on. None when that is not so."""
+    """Adds the header to a whole batch of which every record stays, fast; returns None for other batches."""
     if not rule.header:
         return None
     codec = batch.codec
@@ -121,7 +121,7 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
 
 
 def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> OutgoingBatch | None:
-    """The hot way of small batches: all of them whole, every record goes on. None when that is not so."""
+    """Merges small whole batches of which every record stays, fast; returns None for other groups."""
     if rule.active or group[0].base_offset < spec.start or group[-1].next_offset > spec.end:
         return None
     members = [
@@ -153,7 +153,10 @@ def _unpacked(batch: Batch, limit: int) -> bytes | memoryview:
 def _fitting(
     kept: Sequence[Raw], codec: Codec, position: int, spec: RewriteSpec, reason: RewriteReason
 ) -> Iterator[OutgoingBatch]:
-    """Packed as one, or cut into as many parts as it is too large, each tried again."""
+    """Packs the records as one batch, or as several parts if it exceeds the limit.
+
+    A part that is still too large is cut again.
+    """
     data, base, latest = join(kept)
     body = pack(codec, data)
     size = HEADER_SIZE + len(body)
@@ -172,7 +175,7 @@ def _fitting(
 
 
 def _batch(first: int, records: int, codec: Codec, body: memoryview, base: int, latest: int) -> Batch:
-    """Records numbered from 0 on as a batch, not yet stamped."""
+    """Returns the records, numbered from 0 on, as a batch that is not stamped yet."""
     return Batch(
         base_offset=first,
         length=_FROM_LENGTH + len(body),

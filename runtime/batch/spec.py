@@ -1,4 +1,4 @@
-"""What the copy of a partition needs of its batches, and what comes of them."""
+"""This module defines the input and output of the rewriting of a partition's batches."""
 
 from dataclasses import dataclass
 from enum import Flag, auto
@@ -14,13 +14,13 @@ NO_END: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Which batches are worth joining: a broker takes one batch per partition and request.
+    """A Merge says which batches are worth joining: a broker accepts one batch per partition and request.
 
-    Joining costs some microseconds per record, a request of its own some hundred of them.
+    Joining costs some microseconds per record, a separate request some hundred microseconds.
     """
 
-    records: int = 64  # a batch of at most so many records
-    size: int = 16 * 1024  # and at most so many bytes is joined with its neighbours
+    records: int = 64  # a batch of at most this many records
+    size: int = 16 * 1024  # and at most this many bytes is joined with its neighbours
     up_to: int = 512 * 1024  # into one of about this size
 
 
@@ -31,23 +31,21 @@ class RewriteSpec:
     start: int = 0  # source offsets below it were copied before
     codec: Codec | None = None  # of rewritten batches; None: as they came
     provenance: ClusterPartition | None = None  # add the header: this is where the records are read from
-    home: ClusterTopic | None = None  # drop records that were born there
-    native_only: bool = False  # drop records that were born elsewhere than where they are read
+    home: ClusterTopic | None = None  # drop records that originate there
+    native_only: bool = False  # drop records that originate elsewhere than where they are read
     merge: Merge | None = None
     max_unpacked: int = MAX_UNPACKED  # R8
     end: int = NO_END  # source offsets from it on are not wanted
 
 
 class RewriteReason(Flag):
-    """Why a batch can't go out as it came."""
+    """This is the reason why a batch can't be sent unchanged."""
 
     NONE = 0
-    START = auto()  # the first wanted offset, or the first that is not wanted any more, is inside
-    HOLES = auto()  # compaction took records: brokers refuse a count other than last offset delta + 1
-    APPEND_TIME = (
-        auto()
-    )  # the broker's time stands in the header alone, and the destination would clear the bit
-    RECORDS = auto()  # provenance looks at or adds to every record
+    START = auto()  # the first wanted offset, or the first unwanted offset, is inside
+    HOLES = auto()  # compaction removed records: brokers refuse a count other than last offset delta + 1
+    APPEND_TIME = auto()  # the broker's time is in the header only, and the destination would clear the bit
+    RECORDS = auto()  # provenance reads every record or adds to it
     TOO_LARGE = auto()  # for the destination's limit
     FORMAT = auto()  # v0 or v1
     MERGE = auto()  # small, with small neighbours
@@ -62,16 +60,17 @@ class OffsetDeltaRun(NamedTuple):
 
 
 class OutgoingBatch(NamedTuple):
-    """A batch for one produce request, to be stamped."""
+    """An OutgoingBatch is a batch for one produce request, before it is stamped."""
 
     batch: Batch
     segments: tuple[OffsetDeltaRun, ...]
-    position: int  # the source offset to go on from once it is in
+    position: int  # the source offset to continue from once it is written
     reason: RewriteReason
 
 
 class PreparedBatches(NamedTuple):
     outgoing: list[OutgoingBatch]
-    position: int  # the source offset to go on from once all is in: past markers, aborted and dropped records
-    dropped: int  # records that provenance kept back
-    failure: BatchFailure | None  # at `position`: what lies before it is in `outgoing`
+    # the source offset to continue from once all is written: past markers, aborted and dropped records
+    position: int
+    dropped: int  # the number of records that provenance dropped
+    failure: BatchFailure | None  # at `position`: everything before it is in `outgoing`

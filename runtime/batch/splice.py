@@ -1,4 +1,4 @@
-"""Single records as slices of bytes: keys and values are never decoded, only stepped over.
+"""This module handles single records as slices of bytes: keys and values are skipped and never decoded.
 
 A record: length, attributes, timestamp delta, offset delta, then its tail: key, value, header count, headers.
 The loops are long on purpose: a call per field would double the time of each record.
@@ -19,7 +19,7 @@ Raw = tuple[int, int, bytes]
 
 
 def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: list[Raw]) -> None:  # noqa: PLR0912 - one pass over bytes: calls would cost
-    """The records of an unpacked batch, added to those found before."""
+    """Appends the records of an unpacked batch to `found`."""
     add = found.append
     position, size, least = 0, len(data), base_offset
     for _ in range(count):
@@ -65,7 +65,7 @@ def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: 
 
 
 def header_count_at(tail: bytes) -> int:
-    """Where key and value end."""
+    """Returns where the key and the value end."""
     position = 0
     for _ in range(2):
         size = tail[position]
@@ -86,7 +86,7 @@ def header_count_at(tail: bytes) -> int:
 
 
 def with_header(tail: bytes, header: bytes) -> bytes:
-    """One header more, behind those that are there."""
+    """Returns the tail with one more header, after the existing ones."""
     at = header_count_at(tail)
     if not tail[at] and at + 1 == len(tail):
         return tail[:at] + _ONE + header
@@ -109,7 +109,7 @@ def headers_of(tail: bytes, at: int) -> list[tuple[bytes, bytes | None]]:
 
 
 def sized(tail: bytes, position: int) -> tuple[bytes | None, int]:
-    """Bytes with their length before them; null is not empty."""
+    """Returns the bytes with their length before them; null differs from empty."""
     size, position = read_size(tail, position)
     if size < 0:
         return None, position
@@ -117,7 +117,7 @@ def sized(tail: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def join(records: Sequence[Raw]) -> tuple[bytes, int, int]:
-    """A batch's unpacked body of records numbered 0, 1, …; and its base and maximal timestamp."""
+    """Returns a body of records numbered 0, 1, …, and its base and maximal timestamp."""
     parts: list[bytes] = []
     add = parts.append
     table, reach = TABLE, TABLE_REACH
@@ -139,9 +139,9 @@ def join(records: Sequence[Raw]) -> tuple[bytes, int, int]:
 def extend(  # noqa: C901, PLR0912, PLR0915 - one pass over bytes: calls would cost
     data: bytes, count: int, first: int, header: bytes, drops: Callable[[bytes, int], bool]
 ) -> bytes | None:
-    """Every record with one header more, deltas as they are: the batch must be whole. None if one drops.
+    """Adds one header to every record of a whole batch and keeps the deltas; returns None if a record drops.
 
-    `header` is all of the header but the offset at its end, which differs.
+    `header` is all of the header except for the offset at its end, which differs.
     """
     parts: list[bytes] = []
     add = parts.append

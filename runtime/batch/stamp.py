@@ -1,4 +1,4 @@
-"""The last touch before a batch goes out: whose it is, in which order, and the checksum over all of it."""
+"""This module stamps a batch before it is sent: with producer, sequence and checksum."""
 
 from typing import Final, NamedTuple
 
@@ -19,7 +19,10 @@ _NO_EPOCH: Final = -1
 
 
 class StampedBatch(NamedTuple):
-    """What a produce request sends, in this order. The body is still the view that was fetched."""
+    """A StampedBatch holds what a produce request sends, in this order.
+
+    The body is still the fetched view.
+    """
 
     header: bytes
     body: memoryview
@@ -30,11 +33,11 @@ class StampedBatch(NamedTuple):
 
 
 def stamp(batch: Batch, producer_id: int, producer_epoch: int, sequence: int) -> StampedBatch:
-    """The batch as this producer's transaction sends it.
+    """Returns the batch as this producer's transaction sends it.
 
-    Of the source's attributes only the compression stays. A broker would keep the delete-horizon bit, so drop
-    tombstones early by it, and keep bits it doesn't know. The log-append-time bit it clears silently: those
-    batches are rewritten before they come here.
+    Of the source's attributes only the compression is kept. A broker would keep the delete-horizon bit and
+    therefore remove tombstones early, and it keeps unknown bits. It clears the log-append-time bit silently:
+    those batches are rewritten before this step.
     """
     assert not batch.log_append_time, "its timestamps are in the header alone: rewrite it"
     attributes = batch.attributes & CODEC_MASK | TRANSACTIONAL
@@ -54,6 +57,6 @@ def stamp(batch: Batch, producer_id: int, producer_epoch: int, sequence: int) ->
 
 
 def next_sequence(sequence: int, records: int) -> int:
-    """The sequence after a batch of so many records; sequences wrap past the largest int32 to 0."""
+    """Returns the sequence after a batch of this many records; sequences wrap past the largest int32 to 0."""
     following = sequence + records
     return following if following <= MAX_INT32 else following - MAX_INT32 - 1

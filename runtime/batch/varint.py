@@ -1,4 +1,4 @@
-"""Zigzag varints, as records use them. Encoding is a list look-up for all sizes that are common."""
+"""This module encodes zigzag varints, as records use them. Encoding looks common sizes up in a list."""
 
 from typing import Final
 
@@ -7,11 +7,14 @@ _LONGEST: Final = 10
 
 
 class MalformedBytes(ValueError):
-    """Bytes that don't say what they should; who knows partition and offset makes a CorruptBatch of it."""
+    """The bytes hold no valid value.
+
+    A caller that knows partition and offset converts this to a CorruptBatch.
+    """
 
 
 def encode(value: int) -> bytes:
-    """Any signed number of up to 64 bits."""
+    """Encodes any signed number of up to 64 bits."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
     out = bytearray()
     while rest > 0x7F:
@@ -22,7 +25,7 @@ def encode(value: int) -> bytes:
 
 
 def read(data: bytes, position: int) -> tuple[int, int]:
-    """The value and where it ends."""
+    """Returns the value and where it ends."""
     value = shift = 0
     for at in range(position, min(position + _LONGEST, len(data))):
         byte = data[at]
@@ -34,7 +37,7 @@ def read(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_size(data: bytes, position: int) -> tuple[int, int]:
-    """A length or a count: -1 is null, less is nonsense."""
+    """Returns a length or a count, and where it ends: -1 is null, less is an error."""
     value, after = read(data, position)
     if value < -1 or after + value > len(data):
         raise MalformedBytes(f"a length of {value} with {len(data) - after} bytes left")
@@ -46,5 +49,5 @@ TABLE: Final = [encode(value) for value in (*range(TABLE_REACH), *range(-TABLE_R
 
 
 def varint(value: int) -> bytes:
-    """As encode, by the table where it reaches."""
+    """Encodes as `encode` does, from the table if it holds the value."""
     return TABLE[value] if -TABLE_REACH <= value < TABLE_REACH else encode(value)

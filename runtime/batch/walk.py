@@ -1,4 +1,4 @@
-"""From a fetch response's bytes to batches. Every checksum is verified here, once, on the way in."""
+"""This module splits a fetch response into batches, and verifies every checksum once."""
 
 import struct
 import zlib
@@ -24,7 +24,7 @@ from runtime.batch.layout import (
 _ENTRY: Final = struct.Struct(">qi")
 _LEGACY: Final = struct.Struct(">qiIb")
 _LEGACY_CRC_FROM: Final = 16
-_LEGACY_LEAST: Final = (14, 22)  # by magic: what a message with null key and null value counts
+_LEGACY_LEAST: Final = (14, 22)  # by magic: the size of a message with null key and null value
 _LONGEST_RUN: Final = 1 << 20  # a run is unpacked as one (R8)
 _LAST_CODEC: Final = int(max(Codec))
 
@@ -32,7 +32,7 @@ _LAST_CODEC: Final = int(max(Codec))
 class WalkedBatches(NamedTuple):
     sets: list[RecordSet]
     needed: int  # size of a last batch that the response cut off (fetch it again); 0 when it ended cleanly
-    failure: CorruptBatch | None  # what stands behind the last good set is bad
+    failure: CorruptBatch | None  # the bytes after the last good set are corrupt
 
 
 class _Cut(Exception):
@@ -41,10 +41,10 @@ class _Cut(Exception):
 
 
 def walk(records: bytes | bytearray | memoryview, where: PartitionLocation) -> WalkedBatches:
-    """All complete batches, in order.
+    """Returns all complete batches, in order.
 
     A cut-off last batch is normal. A cut-off first one is not: since Fetch v3 brokers send the first batch
-    whole however large it is, so waiting for the rest would be waiting forever.
+    whole, whatever its size is, so the rest would never arrive.
     """
     view = memoryview(records)
     sets: list[RecordSet] = []
@@ -104,7 +104,7 @@ def _why_not(batch: Batch) -> str:
 
 
 def _legacy_run(view: memoryview, start: int, where: PartitionLocation) -> LegacySet:
-    """Messages of v0 and v1 up to the next batch of v2, the end, the cut, or enough of them."""
+    """Returns messages of v0 and v1 up to the next batch of v2, the end, the cut, or the limit of a run."""
     position, base, last = start, -1, -1
     while position < len(view) and position - start < _LONGEST_RUN:
         try:
@@ -124,7 +124,10 @@ def _legacy_run(view: memoryview, start: int, where: PartitionLocation) -> Legac
 
 
 def _legacy_message(view: memoryview, position: int, where: PartitionLocation) -> tuple[int, int]:
-    """Offset and end of one message; its own start as the end says that it is none."""
+    """Returns the offset and the end of one message.
+
+    Its own start as the end means that there is no message.
+    """
     left = len(view) - position
     if left < _ENTRY.size:
         raise _Cut(_ENTRY.size)

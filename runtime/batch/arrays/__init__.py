@@ -1,4 +1,4 @@
-"""Many records at once, with numpy: the hot ways of small batches and of headers provenance.
+"""This package handles many records at once with numpy, for small batches and headers provenance.
 
-What is not regular is left to `runtime.batch.splice`, which goes record by record.
+Irregular input is left to `runtime.batch.splice`, which handles records one by one.
 """

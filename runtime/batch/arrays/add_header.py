@@ -1,7 +1,7 @@
-"""One header more for every record of a batch, with numpy: headers provenance of large batches.
+"""This module adds one header to every record of a batch with numpy, for headers provenance of large batches.
 
-Only the lengths are read one after the other, because each says where the next record begins. All else is
-done for all records at once. `splice.extend` does the same record by record. It serves small batches, and
+Only the lengths are read one after the other, because each says where the next record begins. Everything else
+is done for all records at once. `splice.extend` does the same record by record. It serves small batches, and
 those in which a record has headers already.
 """
 
@@ -26,9 +26,9 @@ _ONE: Final = varint(1)
 
 
 def add_header(data: bytes, count: int, first: int, header: bytes) -> bytes | None:
-    """Every record with one header, deltas as they are; None where `splice.extend` must do it.
+    """Adds the header to every record and keeps the deltas; returns None where `splice.extend` must do it.
 
-    `header` is all of the header but the offset at its end; `first` is the offset of the first record.
+    `header` is all of the header except for the offset at its end; `first` is the offset of the first record.
     """
     starts, stops = _boundaries(data, count)
     octets = np.frombuffer(data, np.uint8)

@@ -1,8 +1,8 @@
-"""Small neighbouring batches become one body with numpy: one record of every batch in each step.
+"""This module merges small neighbouring batches with numpy: each step handles one record of every batch.
 
 The records of one batch can only be found one after the other, because a record's length stands at its
-beginning. Records of different batches are independent, so the n-th records of all batches are read
-together. `splice` does the same record by record, and every case that is not regular here is left to it.
+beginning. Records of different batches are independent, so the n-th records of all batches are read together.
+`splice` does the same record by record, and every irregular case is left to it.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class MergedBody(NamedTuple):
 
 
 def worth_merging(counts: Sequence[int]) -> bool:
-    """Whether merging here is faster than `splice`; `counts` are the batches' numbers of records."""
+    """Returns whether merging here is faster than `splice`; `counts` are the batches' numbers of records."""
     longest = max(counts)
     return longest <= _ONE_BYTE_DELTAS and sum(counts) > _STEP_RECORDS * (longest + 1)
 
@@ -86,7 +86,7 @@ def _scan(octets: Octets, sizes: Integers, counts: Integers) -> tuple[Integers, 
         length, at = read_varints(octets, at, _LENGTH_BYTES)
         stop = at + length
         delta, at = read_varints(octets, at + 1, _TIMESTAMP_BYTES)  # behind the attributes
-        # A record that is cut off or out of order is for `splice` to name.
+        # `splice` reports a record that is cut off or out of order.
         if (octets[at] != step << 1).any() or (stop > ends).any() or (at + 1 >= stop).any():
             raise IrregularError
         tails[index], stops[index], deltas[index] = at + 1, stop, delta

@@ -1,7 +1,7 @@
-"""Varints of many records at once, as numpy arrays. `varint` has the same for one number.
+"""This module reads and writes varints of many records as numpy arrays; `varint` handles one number.
 
-Whatever is not regular raises IrregularError, and bytes that end too soon raise IndexError: the caller then
-takes the records one by one, and so also finds what is wrong with them.
+Irregular input raises IrregularError, and bytes that end too soon raise IndexError: the caller then handles
+the records one by one, and so also finds the reason.
 """
 
 from typing import Final
