@@ -1,4 +1,4 @@
-"""Limits for what a cluster announces about its brokers; their addresses are dialled with credentials."""
+"""This module checks the broker addresses that a cluster announces, because credentials are sent to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOST_NAME = re.compile(
 
 
 def check_address(node: int, host: str, port: int) -> None:
-    """Raises ValueError where a broker's announced address cannot be the address of a host."""
+    """Raises ValueError for an announced address that cannot be the address of a host."""
     if len(host) > 255 or _HOST_NAME.fullmatch(host) is None:
         raise ValueError(f"broker {node} is announced as '{quoted(host[:64])}', which is no host name")
     if not 0 < port < 65_536:

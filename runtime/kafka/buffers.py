@@ -1,17 +1,17 @@
-"""Memory for responses, used again: large fresh memory costs page faults, most of a fast read's CPU."""
+"""This module reuses memory for responses, because page faults of fresh memory dominate a fast read's CPU."""
 
 from __future__ import annotations
 
 SMALLEST = 64 * 1024
 PIECE = 1 << 20
-KEPT = 128 * 1024 * 1024  # more than a slot holds of responses, else each would be fresh memory
+KEPT = 128 * 1024 * 1024  # larger than the responses that a slot holds, so that they reuse memory
 
 
 class BufferPool:
-    """Hands out memory for one response; takes it back by itself when the last view of it is gone.
+    """A BufferPool hands out memory for one response, and reuses it once the last view of it is released.
 
-    A bytearray refuses to change its size while anything views it, so no one has to say that they are done,
-    and a forgotten view costs memory, never correctness. At most `kept_bytes` stay here while unused.
+    A bytearray cannot be resized while a view of it exists. Therefore callers release nothing explicitly, and
+    a forgotten view costs memory, never correctness. At most `kept_bytes` of unused memory are kept.
     """
 
     def __init__(self, kept_bytes: int = KEPT) -> None:
@@ -19,11 +19,11 @@ class BufferPool:
         self._buffers: list[bytearray] = []
 
     def first(self, size: int) -> memoryview:
-        """Memory that an answer of this size begins in: all of it, since the broker is believed."""
+        """Returns memory for a response of this size: all of it, because the broker is trusted."""
         return self.take(size)
 
     def grown(self, memory: memoryview, size: int) -> memoryview:
-        """Larger memory with the same beginning, for an answer of this size in all."""
+        """Returns larger memory with the same beginning, for a response of this total size."""
         larger = self.take(min(size, 2 * len(memory)))
         larger[: len(memory)] = memory
         return larger
@@ -35,7 +35,7 @@ class BufferPool:
             if size <= len(buffer) <= 4 * size and _unused(buffer):
                 return memoryview(buffer)[:size]
         buffer = bytearray(size + size // 4)
-        if _unused(buffer):  # grows its spare byte once, before anything lies in it
+        if _unused(buffer):  # the spare byte is added once, before the buffer holds data
             self._keep(buffer)
         return memoryview(buffer)[:size]
 
@@ -47,7 +47,7 @@ class BufferPool:
 
 
 class GrowingBuffers(BufferPool):
-    """Takes memory for an answer as its bytes arrive, so that an announced size alone costs nothing."""
+    """This pool allocates memory as bytes arrive, so that an announced size alone costs nothing."""
 
     def first(self, size: int) -> memoryview:
         return self.take(min(size, PIECE))

@@ -1,4 +1,4 @@
-"""One Kafka cluster as the slot sees it: brokers, leaders, coordinators, and connections that come back."""
+"""This module connects to one Kafka cluster: brokers, leaders, coordinators, and renewed connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ ATTEMPT_S = 10.0  # for one broker, where another could answer as well
 
 
 class KafkaCluster:
-    """Made by `open`, used in one event loop, closed once. Methods raise wire errors and nothing else."""
+    """A KafkaCluster is made by `open`, used in one event loop, and closed once.
+
+    Its methods raise only wire errors.
+    """
 
     def __init__(self, settings: WireSettings) -> None:
         self.settings = settings
@@ -59,7 +62,7 @@ class KafkaCluster:
 
     @classmethod
     async def open(cls, settings: WireSettings) -> Self:
-        """Reaches any one bootstrap broker and learns the cluster from it."""
+        """Connects to any bootstrap broker and reads the cluster's metadata from it."""
         cluster = cls(settings)
         try:
             await cluster._bootstrap(MetadataRequest(()))
@@ -81,11 +84,14 @@ class KafkaCluster:
         await self._links.close()
 
     def kept(self, node: int, purpose: str) -> Connection | None:
-        """The one that is there, if it can be used now: it is open, and neither too old nor too long idle."""
+        """Returns the existing connection if it is open, and neither too old nor idle for too long."""
         return self._links.kept(node, purpose)
 
     async def connection(self, node: int, purpose: str, within: float | None = None) -> Connection:
-        """Open, introduced and kept. Ask again before each use: it may have been replaced."""
+        """Returns an open, authenticated connection.
+
+        Call this again before each use: the connection may be replaced.
+        """
         kept = self.kept(node, purpose)
         if kept is not None:
             return kept
@@ -113,7 +119,7 @@ class KafkaCluster:
         return await connection.call(request, within)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
-        """By name; one that does not exist, or may not be seen, is there with its error.
+        """Returns topics by name; a topic that does not exist, or that may not be described, has its error.
 
         From the cache, unless `fresh`, or what is cached has an error, no leader, or is old.
         """
@@ -121,7 +127,7 @@ class KafkaCluster:
         began = asyncio.get_running_loop().time()
         if fresh or self._topics.stale(wanted, began):
             async with self._asking:
-                # Another caller may have asked meanwhile.
+                # Another caller may have refreshed the metadata meanwhile.
                 stale = [
                     name
                     for name in (wanted if fresh else self._topics.stale(wanted, began))
@@ -132,7 +138,7 @@ class KafkaCluster:
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
     async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
-        """Asked for now. An id that the cluster does not know is there with its error and an empty name."""
+        """Returns topics by id, without the cache. An unknown id has its error and an empty name."""
         response = await self.ask_any(MetadataByIdRequest((), tuple(ids)))
         return {topic.id: topic for topic in response.topics}
 
@@ -141,31 +147,34 @@ class KafkaCluster:
         return {topic.name: topic for topic in response.topics}
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """As it was last heard of; asks nobody."""
+        """Returns the topic from the cache, without a request."""
         return self._topics.by_name(name)
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
         return self._topics.by_id(topic_id)
 
     def leader(self, topic: str, partition: int) -> Partition | None:
-        """The partition as it was last heard of, if it had a leader then."""
+        """Returns the partition from the cache, if it had a leader at that time."""
         known = self._topics.by_name(topic)
         found = known.partitions.get(partition) if known else None
         return found if found is not None and found.leader != NO_LEADER else None
 
     def heard_at(self, topic: str) -> float:
-        """When it was last told of, by the event loop's time."""
+        """Returns when the topic's metadata were last received, by the event loop's time."""
         return self._topics.heard_at(topic)
 
     def doubt(self, topic: str) -> None:
-        """Who was taken for a leader failed: the topic is asked for before it is used again."""
+        """Marks the topic's metadata as stale after its leader failed; the next use refreshes them."""
         self._topics.doubt(topic)
 
     def learn(self, topic_id: bytes, partition: int, hint: LeaderHint) -> None:
         self._topics.learn(topic_id, partition, hint)
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        """The broker that coordinates a group or a transactional id; a BrokerError may be retriable."""
+        """Returns the broker that coordinates a group or a transactional id.
+
+        Raises a BrokerError, which may be retriable.
+        """
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
@@ -176,7 +185,7 @@ class KafkaCluster:
         raise found or BrokerError(unknown, f"the coordinator of {key}", "no answer for it")
 
     async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
-        """Of many at once; what is known is not asked again."""
+        """Returns many coordinators; those in the cache are not requested again."""
         wanted = list(keys)
         found: dict[str, int | BrokerError] = {
             key: self._coordinators[kind, key] for key in wanted if (kind, key) in self._coordinators
@@ -194,7 +203,7 @@ class KafkaCluster:
         return found
 
     async def _find_coordinators(self, kind: CoordinatorKind, keys: Sequence[str]) -> list[FoundCoordinator]:
-        """Asks for many at once, or one by one where a broker is older than Kafka 3.0."""
+        """Finds many coordinators in one request, or one by one where a broker is older than Kafka 3.0."""
         if len(keys) > 1:
             with suppress(Unsupported):
                 return list((await self.ask_any(FindCoordinatorsRequest(kind, keys))).coordinators)
@@ -204,17 +213,18 @@ class KafkaCluster:
         return found
 
     def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None:
-        """It was told by the coordinator itself."""
+        """Stores a coordinator that identified itself."""
         self._coordinators[kind, key] = node
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 
     async def ask_any(self, request: Request[R]) -> R:
-        """Asks brokers until one answers: the connected first, then those that did not fail lately. One that
-        keeps silent does not keep the caller waiting: another is asked too.
+        """Sends a request to brokers until one answers.
 
-        For questions only: it may ask twice, and its failure counts as if nothing was sent.
+        Connected brokers come first, then those that did not fail lately. While one broker is silent, another
+        gets the request too. Use it only for requests that read: it may send them twice, and its failure
+        counts as if nothing was sent.
         """
         nodes = self._candidates()
         known = {(broker.host, broker.port) for node in nodes if (broker := self.brokers.get(node))}
@@ -251,8 +261,10 @@ class KafkaCluster:
         return response
 
     def _candidates(self) -> list[int]:
-        """Brokers that wait after a failure are left to the bootstrap addresses, which don't wait. Those that
-        kept silent just now come last.
+        """Returns the brokers to try, in order; those that were silent just now come last.
+
+        A broker that is in backoff after a failure is left out: the bootstrap addresses, which have no
+        backoff, stand for it.
         """
         now = asyncio.get_running_loop().time()
         connected = set(self._links.connected(CONTROL))

@@ -1,4 +1,4 @@
-"""Kafka's error codes by name, and which of them go away by themselves."""
+"""This module names Kafka's error codes and says which of them are retriable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The names of Apache Kafka 4.1; a newer broker's unknown code keeps its number and is not retriable."""
+    """The names are those of Apache Kafka 4.1.
+
+    An unknown code of a newer broker keeps its number and is not retriable.
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -155,7 +158,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether asking again later, perhaps after a metadata refresh, can succeed."""
+        """Returns whether a later attempt, perhaps after a metadata refresh, can succeed."""
         return self in _RETRIABLE
 
 

@@ -1,4 +1,7 @@
-"""librdkafka's admin client for the runtime: quiet, with the operator's token command and safe errors."""
+"""This module makes librdkafka's admin client for the runtime.
+
+It runs the operator's token command, logs nothing to stderr, and keeps secrets out of errors.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ _SILENT.propagate = False
 
 
 def admin_client(bootstrap: str, resolved: Mapping[str, str], token_command: str | None) -> AdminClient:
-    """Raises ClientSettingsError for settings that are not allowed, or that librdkafka does not take."""
+    """Returns the admin client.
+
+    Raises ClientSettingsError for settings that are not allowed, or that librdkafka rejects.
+    """
     config: dict[str, Any] = {"client.id": "repl", **confluent_config(bootstrap, resolved), "logger": _SILENT}
     command = token_command if speaks_bearer(resolved) else None
     if command is not None:
@@ -38,6 +44,6 @@ def admin_client(bootstrap: str, resolved: Mapping[str, str], token_command: str
 
 
 def _token(command: str) -> tuple[str, float]:
-    """librdkafka asks for a token, and until when it holds."""
+    """Returns a token for librdkafka, and the time when it expires."""
     token = fetch_token(TokenCommand(command))
     return token.text, time.time() + token.lifetime_s

@@ -1,4 +1,4 @@
-"""One connection to one broker: requests go out in order, answers come back in order, as values or errors.
+"""This module is one connection to one broker: responses arrive in order, as values or errors.
 
 The protocol receives straight into each response's own memory, and sends header and record batches as the
 pieces they are. Measurements that led here are in docs/internals/kafka-client.md.
@@ -48,7 +48,10 @@ class _Pending:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by `dial`. After any failure it is closed for good and every answer still due fails with why."""
+    """A Connection is made by `dial`.
+
+    Any failure closes it for good and fails every outstanding response with the reason.
+    """
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._pending)
 
     def start(self, request: Request[R], within: float | None = None) -> asyncio.Future[R]:
-        """Queues the bytes at once, in call order, and returns the answer to come.
+        """Queues the bytes at once, in call order, and returns a future for the response.
 
         The caller bounds what is in flight, and awaits `ready` first when it may be much. Cancelling the
         answer does not take the request back. Seconds are counted after a throttle that is on, or comes.
@@ -121,19 +124,19 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     async def call(self, request: Request[R], within: float | None = None) -> R:
-        """One request and its answer, after a throttle has passed."""
+        """Sends one request and returns its response, after a throttle has passed."""
         await self.ready()
         return await self.start(request, within)
 
     async def ready(self) -> None:
-        """Waits while the broker throttles this client, and while much is still unsent."""
+        """Waits while the broker throttles this client, and while many bytes are unsent."""
         delay = self.throttled_until - self._loop.time()
         if delay > 0 and not self.closed:
             await asyncio.wait({self._lost}, timeout=delay)
         await self._writable.wait()
 
     def version_of(self, request: Request[Any]) -> int:
-        """The highest version that both sides speak."""
+        """Returns the highest version that both sides support."""
         lowest, highest = request.VERSIONS
         offered = self.versions.get(request.API)
         if offered is None:
@@ -147,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         return version
 
     async def idle(self) -> None:
-        """Waits until no answer is due."""
+        """Waits until no response is outstanding."""
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -157,17 +160,21 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def drop(self) -> None:
-        """What is in flight is of no use any more; who throttles the connection would not read on, either."""
+        """Closes the connection and discards what is in flight.
+
+        A broker that throttles the connection would not read it either.
+        """
         self._fail(Disconnected(self.where, "dropped by this client", sent=True))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no asyncio class
+        # uvloop's transports do not derive from asyncio's class
+        self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_UNSENT)
         self.last_used = self._loop.time()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._why is not None:
-            return memoryview(bytearray(max(1, sizehint)))  # what still comes in is thrown away
+            return memoryview(bytearray(max(1, sizehint)))  # what still arrives is discarded
         return (self._size if self._body is None else self._body)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -212,9 +219,10 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(Malformed(self.where, f"an answer of {size} bytes; {because} {limit}", sent=True))
 
     def _limit(self) -> tuple[int, str]:
-        """The largest size of the next answer, and what sets it."""
+        """Returns the largest allowed size of the next response, and the setting or state that limits it."""
         if not self._pending or self._pending[0].request.API in SHORT_ANSWERS:
-            # Before the login no other request is sent: a broker that is not believed costs little memory.
+            # Before the login no other request is sent: an unauthenticated broker can make this client
+            # allocate little memory.
             return min(MAX_BYTES_BEFORE_LOGIN, self._max_response_bytes), "such an answer has at most"
         asked = self._pending[0].request
         if isinstance(asked, MetadataRequest) and asked.brokers_only:
@@ -252,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         return request.answer(pending.version, reader)
 
     def _throttle(self, seconds: float) -> None:
-        """Until then the broker does not read what is in flight, either."""
+        """Delays requests: until then the broker does not read what is in flight, either."""
         self.throttled_until = self._loop.time() + seconds
         for one in self._pending:
             one.timer.cancel()
@@ -271,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fail(Disconnected(self.where, why, sent=True))
 
     def _fail(self, why: WireError, abort: bool = True) -> None:
-        """Closes once; the first reason stays."""
+        """Closes the connection once; the first reason is kept."""
         if self._why is not None:
             return
         self._why = why
@@ -290,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _failed(answer: asyncio.Future[R], why: WireError) -> asyncio.Future[R]:
-    """A caller that dropped its request does not care how it ended: that is not worth a line in a log."""
+    """Fails a response that a caller may have dropped, without asyncio's log line about it."""
     if not answer.done():
         answer.set_exception(why)
         answer.exception()

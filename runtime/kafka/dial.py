@@ -1,4 +1,4 @@
-"""Makes a connection that can be used: TCP, TLS, the versions both sides speak, and who we are."""
+"""This module opens a connection that is ready for requests: TCP, TLS, API versions and login."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _SESSION_SHARE = 0.8
 
 
 class Dialer:
-    """Holds what all connections of a cluster share: the TLS context, the token, the memory for responses.
+    """A Dialer holds what all connections of a cluster share: TLS context, token, and memory for responses.
 
-    `old_brokers` lets in brokers older than Kafka 2.4, for callers whose requests have older versions.
+    `old_brokers` accepts brokers older than Kafka 2.4, for callers whose requests have older versions.
     """
 
     def __init__(
@@ -67,7 +67,10 @@ class Dialer:
         self._buffers = buffers or BufferPool()
 
     async def dial(self, host: str, port: int, purpose: str, within: float | None = None) -> Connection:
-        """Connects and logs in. The seconds bound TCP, TLS and login together, without the token."""
+        """Connects and logs in.
+
+        The seconds bound TCP, TLS and login together, without the time to get a token.
+        """
         where = f"{host}:{port} ({purpose})"
         seconds = self.settings.connect_timeout_s if within is None else within
         connection: Connection | None = None
@@ -138,7 +141,7 @@ class Dialer:
             if self.settings.security.sasl:
                 await self._authenticate(connection, limit)
         except ConnectionFailure as error:
-            # Nothing but introductions was sent: whatever the caller wants to ask, it has not been asked.
+            # Only the handshake was sent: no byte of the caller's requests was.
             raise type(error)(
                 connection.where, f"while introducing ourselves: {error.why}", sent=False
             ) from error
@@ -177,7 +180,7 @@ class Dialer:
         return mechanism_of(settings), exchange_of(settings, token)
 
     async def _token(self, tokens: Tokens, limit: asyncio.Timeout) -> str:
-        """Returns a token, and gives the broker as much longer as it took to get the token."""
+        """Returns a token, and extends the limit by the time that it took to get the token."""
         loop = asyncio.get_running_loop()
         end, began = limit.when(), loop.time()
         limit.reschedule(None)

@@ -1,4 +1,4 @@
-"""Everything that leaves the wire as an exception: a small family, mapped once at the connection's edge."""
+"""This module defines the client's errors; foreign exceptions are mapped to them at the connection."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from runtime.kafka.codes import ErrorCode
 
 
 class WireError(Exception):
-    """What happened, where, and why; never a secret, also where a broker sends one back."""
+    """A WireError says what happened, where, and why.
+
+    It never holds a secret, not even one that a broker sent back.
+    """
 
     def __str__(self) -> str:
         return redacted(super().__str__())
 
 
 class Reached(Enum):
-    """How far a connection came before it failed."""
+    """This is how far a connection came before it failed."""
 
     NOTHING = "no connection was made"
     CONNECTED = "the broker sent nothing"
@@ -25,11 +28,11 @@ class Reached(Enum):
 
 
 class ConnectionFailure(WireError):
-    """The broker's answer is not known.
+    """The broker's response is unknown.
 
-    `sent` is False only when no byte of the request can have reached the broker, so sending again is safe
-    whatever the request does. The end of a transaction must not be sent again when it is True.
-    `reached` is told of an attempt to connect. The exception that made a connection fail is `__cause__`.
+    `sent` is False only when no byte of the request can have reached the broker, so sending again is safe for
+    any request. The end of a transaction must not be sent again when it is True. `reached` is set for an
+    attempt to connect. The exception that made a connection fail is `__cause__`.
     """
 
     reached = Reached.ANSWERED
@@ -46,11 +49,11 @@ class Disconnected(ConnectionFailure):
 
 
 class TimedOut(ConnectionFailure):
-    """No answer in time; the connection is closed, because answers come in order."""
+    """No response arrived in time; the connection is closed, because responses arrive in order."""
 
 
 class BrokerError(WireError):
-    """The broker answered, with an error."""
+    """The broker answered with an error."""
 
     def __init__(self, code: ErrorCode, where: str, message: str | None = None) -> None:
         detail = f": {message}" if message else ""
@@ -61,7 +64,7 @@ class BrokerError(WireError):
 
 
 class PartitionsRefused(BrokerError):
-    """The broker refused a request as a whole, because of these of its partitions."""
+    """The broker refused a whole request because of these partitions of it."""
 
     def __init__(self, code: ErrorCode, where: str, partitions: Iterable[tuple[str, int]]) -> None:
         super().__init__(code, where)
@@ -69,7 +72,7 @@ class PartitionsRefused(BrokerError):
 
 
 class AuthenticationFailed(WireError):
-    """The broker refused who we are, or TLS did not find it to be who it says."""
+    """The broker refused the login, or TLS did not verify the broker's identity."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -78,7 +81,7 @@ class AuthenticationFailed(WireError):
 
 
 class MechanismRefused(AuthenticationFailed):
-    """The broker did not take the SASL mechanism; `offered` names those that it takes."""
+    """The broker did not accept the SASL mechanism; `offered` names those that it accepts."""
 
     def __init__(self, where: str, code: ErrorCode, mechanism: str, offered: str) -> None:
         super().__init__(where, f"{code.name}: {mechanism} was asked for, the broker offers {offered}")
@@ -92,7 +95,7 @@ class CredentialsRefused(AuthenticationFailed):
 
 
 class Unsupported(WireError):
-    """The broker or this client can't do what is asked; trying again does not help."""
+    """The broker or this client does not support the request; another attempt does not help."""
 
     def __init__(self, api: str, why: str) -> None:
         super().__init__(f"{api}: {why}")
@@ -101,8 +104,8 @@ class Unsupported(WireError):
 
 
 class Malformed(ConnectionFailure):
-    """The broker's bytes are not what the protocol says; the connection is closed."""
+    """The broker's bytes do not follow the protocol; the connection is closed."""
 
 
 class NotKafka(Malformed):
-    """The first answer is not of Kafka's protocol at all."""
+    """The first response does not follow Kafka's protocol at all."""

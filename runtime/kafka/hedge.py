@@ -1,4 +1,4 @@
-"""A question that several can answer: one is asked, and another one too while it keeps silent."""
+"""This module sends a request that several brokers can answer to a second one while the first is silent."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from runtime.kafka.errors import ConnectionFailure
 
 T = TypeVar("T")
 
-SILENCE_S = 1.0  # a broker that lives answers within milliseconds; one that hangs may never
-AT_ONCE = 2  # what many ask at the same time must not become a storm
+SILENCE_S = 1.0  # a healthy broker answers within milliseconds; a hanging one may never answer
+AT_ONCE = 2  # many concurrent callers must not multiply the load
 
 
 async def first_answer(
     ways: Iterable[Callable[[], Coroutine[Any, Any, T]]], silence_s: float = SILENCE_S
 ) -> T:
-    """The first answer counts, and whoever is still asked then is given up. One that can't be reached makes
-    room for the next at once; after any other failure nobody new is asked. Raises the first failure, of those
-    that are no ConnectionFailure where there is one.
+    """Returns the first answer and cancels the attempts that are still running.
+
+    An attempt that cannot connect is replaced by the next one at once; after any other failure no new attempt
+    is started. If all fail, raises the first failure that is not a ConnectionFailure, or else the first one.
     """
     loop = asyncio.get_running_loop()
     left = deque(ways)

@@ -1,4 +1,4 @@
-"""The connections to a cluster's brokers: one for each broker and purpose, made again when it is gone."""
+"""This module keeps one connection for each broker and purpose, and renews it when it is closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from runtime.kafka.errors import AuthenticationFailed, ConnectionFailure, Discon
 from runtime.kafka.protocol.metadata import Broker
 from runtime.kafka.timing import Shared, jittered
 
-_IDLE_S = 240.0  # brokers close what was idle for ten minutes; a request must not meet that moment
+# brokers close a connection that was idle for ten minutes; no request may be sent at that moment
+_IDLE_S = 240.0
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class _Backoff:
 
 
 class Links:
-    """Connecting again waits longer after each failure, with jitter, up to a bound; success forgets it."""
+    """Links reconnects after a backoff with jitter that grows up to a bound; a success resets it."""
 
     def __init__(self, dialer: Dialer, address: Callable[[int], Broker | None]) -> None:
         self._dialer = dialer
@@ -38,14 +39,17 @@ class Links:
         self._closed = False
 
     def kept(self, node: int, purpose: str) -> Connection | None:
-        """The one that is there, if it can be used now."""
+        """Returns the existing connection, if it can be used now."""
         link = self._links.get((node, purpose))
         if link is None or link.connection is None or not self._usable(link.connection):
             return None
         return link.connection
 
     async def connection(self, node: int, purpose: str) -> Connection:
-        """One that is open and introduced. A caller that can't wait sets its own limit around this."""
+        """Returns an open, authenticated connection.
+
+        A caller with a deadline sets its own limit around this.
+        """
         link = self._links.setdefault((node, purpose), _Link())
         if link.connection is not None and self._usable(link.connection):
             return link.connection
@@ -53,7 +57,7 @@ class Links:
 
     async def _make(self, link: _Link, node: int, purpose: str) -> Connection:
         if link.connection is not None:
-            # The answers still due come first, so that what is produced stays in order.
+            # The outstanding responses arrive first, so that produced batches stay in order.
             await link.connection.idle()
             await link.connection.close()
             link.connection = None
@@ -61,7 +65,7 @@ class Links:
         return link.connection
 
     def connected(self, purpose: str) -> list[int]:
-        """The brokers that a usable connection for this purpose leads to."""
+        """Returns the brokers to which a usable connection for this purpose exists."""
         return [
             node
             for (node, named), link in self._links.items()
@@ -69,7 +73,7 @@ class Links:
         ]
 
     def delay(self, node: int) -> float:
-        """Seconds until this broker may be tried again."""
+        """Returns the seconds until the next attempt to connect to this broker."""
         backoff = self._backoffs.get(node)
         return 0.0 if backoff is None else max(0.0, backoff.not_before - asyncio.get_running_loop().time())
 

@@ -1,4 +1,4 @@
-"""A cluster as a job spec names it, opened: secrets are resolved here, and the pin is checked."""
+"""This module opens a cluster of a job spec: it resolves the secrets and checks the pinned cluster id."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from runtime.kafka.errors import WireError
 
 
 class WrongCluster(WireError):
-    """Another cluster answers than the one that is pinned: nothing is done there."""
+    """Another cluster answers than the pinned one; nothing is done there."""
 
 
 class UnknownCluster(WireError):
-    """A record names a cluster that is not in the spec that the job was started with."""
+    """A record names a cluster that is not in the spec with which the job was started."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -28,14 +28,14 @@ class UnknownCluster(WireError):
 
 
 def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
-    """The cluster with a client id that tells who asks, unless the topology chose one."""
+    """Returns the cluster with this client id, unless the topology sets one."""
     if "client.id" in spec.client:
         return spec
     return replace(spec, client={**spec.client, "client.id": client_id})
 
 
 async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> KafkaCluster:
-    """Raises WireError, WrongCluster, ClientSettingsError."""
+    """Opens the cluster. Raises WireError, WrongCluster, ClientSettingsError."""
     secrets = ClientSecrets(environ)
     settings = secrets.resolve(spec.bootstrap, spec.client)
     wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))

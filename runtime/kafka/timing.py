@@ -1,4 +1,4 @@
-"""Limits and pauses."""
+"""This module holds time limits, pauses, and work that concurrent callers share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def in_time(work: Coroutine[Any, Any, T], seconds: float, where: str) -> T:
-    """For work in which nothing is sent that could be sent twice."""
+    """Returns the result of work that finishes in time. Raises TimedOut, as for work that sends nothing."""
     try:
         async with asyncio.timeout(max(0.001, seconds)):
             return await work
@@ -23,14 +23,14 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float, where: str) -> T
 
 
 class Patience:
-    """So many seconds from the first failure on: a quota may keep any question waiting before."""
+    """The deadline is `seconds` after the first failure, because a quota may delay any request before."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until = math.inf
 
     def over(self) -> bool:
-        """Asked after each failure."""
+        """Returns whether the time is over. Call it after each failure."""
         now = asyncio.get_running_loop().time()
         self._until = min(self._until, now + self._seconds)
         return now > self._until
@@ -39,14 +39,14 @@ class Patience:
         self._until += seconds
 
     def renew(self) -> None:
-        """Something moved on: the next failure is the first one."""
+        """Resets the limit after progress: the next failure counts as the first one."""
         self._until = math.inf
 
 
 class Shared(Generic[T]):
-    """Work that many may want at once: who comes while it is under way gets its outcome, good or bad.
+    """Concurrent callers share one execution of the work and get its result or its exception.
 
-    A caller that gives up leaves the work to the others.
+    A caller that is cancelled does not cancel the work.
     """
 
     def __init__(self) -> None:
@@ -67,16 +67,16 @@ class Shared(Generic[T]):
     def _done(self, work: asyncio.Task[T]) -> None:
         self._work = None
         if not work.cancelled():
-            work.exception()  # whoever waited was told; if nobody did, nobody needs to be
+            work.exception()  # marks the exception as retrieved; the callers that waited got it
 
 
 def shuffled(things: Iterable[T]) -> list[T]:
-    """So that not all clients begin with the same one."""
+    """Returns the items in random order, so that not all clients begin with the same one."""
     mixed = list(things)
     random.shuffle(mixed)
     return mixed
 
 
 def jittered(pause: float) -> float:
-    """Clients that failed together should not come back together."""
+    """Returns a random part of the pause, so that clients that failed together do not reconnect together."""
     return pause * random.uniform(0.5, 1.0)  # noqa: S311 - not for secrets

@@ -1,4 +1,4 @@
-"""Where an OAUTHBEARER token comes from: a command, an OpenID Connect endpoint, or (for trials) unsigned."""
+"""This module gets OAUTHBEARER tokens from a command, from a token endpoint, or unsigned ones for tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _USABLE_SHARE = 0.8
 
 
 class Tokens:
-    """Keeps a token for most of its life. Getting one blocks, so it happens in a thread."""
+    """Tokens keeps a token for most of its lifetime. Getting one blocks, so it happens in a thread."""
 
     def __init__(self, source: TokenSource, obtain: Callable[[TokenSource], Token]) -> None:
         self._source = source
@@ -37,7 +37,7 @@ class Tokens:
         return self._token.text
 
     def forget(self) -> None:
-        """After a refusal: the next one is fetched anew."""
+        """Discards the token after a refusal; the next call gets a new one."""
         self._token = None
 
 

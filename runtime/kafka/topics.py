@@ -1,4 +1,4 @@
-"""What is known of topics: by name, by id, with the leader each partition had when it was last heard of."""
+"""This module caches the metadata of topics by name and by id, with the last known leaders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Entry:
 
 
 class TopicCache:
-    """A topic made anew under the same name takes the old one's place, and the old id is forgotten."""
+    """The cache replaces a topic that was recreated under the same name, and drops its old id."""
 
     def __init__(self, max_age_s: float) -> None:
         self._max_age_s = max_age_s
@@ -38,7 +38,7 @@ class TopicCache:
             self._by_name[topic.name] = _Entry(topic if known is None else _newest(topic, known), now)
             if topic.id != NO_TOPIC_ID:
                 self._names[topic.id] = topic.name
-                # Records of the ledger may hold the name id, from before the cluster was upgraded.
+                # Records of the ledger may hold an id made of the name, from before the cluster was upgraded.
                 self._names[name_id(topic.name)] = topic.name
 
     def by_name(self, name: str) -> TopicMetadata | None:
@@ -49,7 +49,7 @@ class TopicCache:
         return self.by_name(self._names.get(topic_id, ""))
 
     def stale(self, names: Iterable[str], now: float) -> list[str]:
-        """Those to ask for: never heard of, long ago, in error, or with a partition that had no leader."""
+        """Returns the topics to refresh: unknown, old, with an error, or with a leaderless partition."""
         return [name for name in names if not self._fresh(self._by_name.get(name), now)]
 
     def _fresh(self, entry: _Entry | None, now: float) -> bool:
@@ -62,7 +62,7 @@ class TopicCache:
         return entry.heard_at if entry else _LONG_AGO
 
     def learn(self, topic_id: bytes, index: int, hint: LeaderHint) -> None:
-        """Believes a leader that a broker named in an answer, if it is newer than what is known."""
+        """Stores a leader that a broker named in a response, if its epoch is newer than the known one."""
         name = self._names.get(topic_id)
         entry = self._by_name.get(name) if name else None
         known = entry.topic.partitions.get(index) if entry else None
@@ -73,7 +73,7 @@ class TopicCache:
         self._by_name[entry.topic.name] = _Entry(replace(entry.topic, partitions=partitions), entry.heard_at)
 
     def doubt(self, name: str) -> None:
-        """What is known of it may be wrong: it is asked for before it is used again."""
+        """Marks the topic as stale: its metadata are refreshed before the next use."""
         entry = self._by_name.get(name)
         if entry is not None:
             self._by_name[name] = replace(entry, heard_at=_LONG_AGO)
@@ -85,9 +85,10 @@ class TopicCache:
 
 
 def _newest(told: TopicMetadata, known: TopicMetadata) -> TopicMetadata:
-    """A broker that is behind names leaders that were deposed: those are not believed.
+    """Keeps newer known leaders, because a broker with stale metadata names leaders that were replaced.
 
-    Without a topic id from Kafka they are believed, because a recreated topic starts with epoch 0 again.
+    Without a topic id from Kafka the response's leaders are taken, because a recreated topic starts with
+    epoch 0 again.
     """
     if not is_from_kafka(told.id):
         return told

@@ -1,6 +1,6 @@
-"""The three calls to the transaction coordinator, each with the retries that are normal for it.
+"""This module sends the transaction coordinator's requests, each with its normal retries.
 
-What is fatal (47, 90), and what follows an answer that was lost, is decided by the slot.
+The slot decides what is fatal (47, 90) and what follows a lost response.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DEFAULT_S = 30.0
 async def init_producer_id(
     cluster: Coordinated, transactional_id: str, transaction_timeout_ms: int, within: float = DEFAULT_S
 ) -> ProducerIdentity:
-    """A new epoch: whatever the id had open is aborted, whoever holds an older epoch is fenced.
+    """Returns a new epoch: it aborts an open transaction of the id and fences producers with an older epoch.
 
-    Sent again after a lost answer: at worst the epoch rises twice.
+    It is sent again after a lost response: at worst the epoch rises twice.
     """
     response = await coordinated(
         cluster,
@@ -50,9 +50,10 @@ async def add_partitions(
     partitions: Sequence[tuple[str, int]],
     within: float = DEFAULT_S,
 ) -> None:
-    """All or none: they belong to the transaction, and will get its marker, when this returns.
+    """Adds all partitions to the transaction, or none; on return each of them will get its marker.
 
-    Sent again after a lost answer within the same transaction, to the same end. Raises PartitionsRefused.
+    It is sent again after a lost response within the same transaction, with the same result. Raises
+    PartitionsRefused.
     """
     response = await coordinated(
         cluster,
@@ -78,10 +79,11 @@ async def end_transaction(
     commit: bool,
     within: float = DEFAULT_S,
 ) -> None:
-    """Decided when this returns; markers follow within ms.
+    """Ends the transaction; the decision is final on return, and the markers follow within milliseconds.
 
-    Never sent twice where the first may have arrived: an old one that arrives late would end the next
-    transaction under the same epoch. A ConnectionFailure with `sent` means: initialise, and ask the ledger.
+    The request is never sent twice where the first may have arrived: a delayed one would end the next
+    transaction under the same epoch. After a ConnectionFailure with `sent`: call `init_producer_id`, and read
+    the ledger.
     """
     response = await coordinated(
         cluster,
@@ -97,12 +99,12 @@ async def end_transaction(
 
 
 def _purpose(transactional_id: str) -> str:
-    """A connection of its own: a coordinator answers one request of a connection at a time."""
+    """Names a separate connection: a coordinator answers a connection's requests one by one."""
     return f"transaction {transactional_id}"
 
 
 def _first_error(response: AddPartitionsResponse) -> ErrorCode:
-    """Beside the partition that is refused stand the others as not attempted."""
+    """Returns the error of the refused partition; the others have OPERATION_NOT_ATTEMPTED."""
     codes = {code for code in response.errors.values() if code}
     return next(iter(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED} or codes), ErrorCode.NONE)
 

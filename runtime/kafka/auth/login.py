@@ -1,4 +1,4 @@
-"""The terms of every login: its exchange of messages, its limits, and the error that ends it."""
+"""This module defines what every login has in common: its exchange of messages, its limits, and its error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_QUOTE = 200
 
 
 class LoginError(Exception):
-    """The login cannot go on. `why` says the reason, `hint` the way out; neither holds a secret."""
+    """A LoginError ends a login. `why` states the reason and `hint` the remedy; neither holds a secret."""
 
     def __init__(self, why: str, hint: str = "") -> None:
         super().__init__(why)

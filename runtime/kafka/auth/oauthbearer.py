@@ -1,7 +1,7 @@
-"""OAUTHBEARER (RFC 7628): the exchange, and tokens: unsigned ones, printed ones, and those of an endpoint.
+"""This module implements OAUTHBEARER (RFC 7628): the exchange, and the sources of its tokens.
 
-A token endpoint gets the client's secret, so its address is https, it may not redirect, and its answer is
-bounded in size and time. No error quotes a secret, a token, or the body of an answer.
+A token endpoint gets the client's secret, so its address is https, it may not redirect, and its response is
+bounded in size and time. No error quotes a secret, a token, or the body of a response.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ADDRESS = "check sasl.oauthbearer.token.endpoint.url"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`lifetime_s` counts from the moment when the token was received."""
+    """A Token has a lifetime, `lifetime_s`, that counts from the moment when it was received."""
 
     text: str = field(repr=False)
     lifetime_s: float
@@ -62,7 +62,7 @@ def unsecured_token(source: UnsecuredToken, now: float) -> Token:
 
 
 def parse_printed(text: str, where: str) -> Token:
-    """Reads what a token command printed: the token itself, or JSON as a token endpoint answers."""
+    """Reads the output of a token command: the token itself, or the JSON of a token endpoint."""
     printed = text.strip()
     if printed.startswith("{"):
         return parse_answer(printed, where)
@@ -72,7 +72,7 @@ def parse_printed(text: str, where: str) -> Token:
 
 
 def parse_answer(text: str | bytes, where: str) -> Token:
-    """Reads the answer of RFC 6749, section 5.1."""
+    """Reads a token endpoint's response (RFC 6749, section 5.1)."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -84,7 +84,7 @@ def parse_answer(text: str | bytes, where: str) -> Token:
 
 
 def request_token(source: TokenEndpoint, timeout_s: float, environ: Mapping[str, str]) -> Token:
-    """Asks the endpoint for a token (RFC 6749, section 4.4); blocks for at most `timeout_s`."""
+    """Requests a token from the endpoint (RFC 6749, section 4.4); blocks for at most `timeout_s`."""
     where = f"the token endpoint {quoted(source.url)}"
     problem = token_endpoint_problem(source.url, environ)
     if problem is not None:
@@ -132,14 +132,14 @@ def _request(source: TokenEndpoint) -> urllib.request.Request:
 
 
 def _check_token(text: str, where: str) -> str:
-    """Returns the token, unless it holds a sign that could end the message's field."""
+    """Returns the token, unless it holds a character that could end the message's field."""
     if _TOKEN.fullmatch(text) is None:
         raise LoginError(f"{where} gave a token with characters that no token has (RFC 6750)")
     return text
 
 
 def _lifetime(value: object) -> float:
-    """Returns `expires_in`; what is missing or makes no sense counts as a short life."""
+    """Returns `expires_in`; a missing or invalid value counts as a short lifetime."""
     try:
         seconds = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
@@ -152,7 +152,7 @@ def _base64url(data: bytes) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the request carries the client's secret."""
+    """This handler follows no redirect, because the request carries the client's secret."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
@@ -161,10 +161,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _ReadsUntil(io.RawIOBase):
-    """Reads a socket until a deadline, however slowly the bytes arrive."""
+    """This reader stops at a deadline, however slowly the bytes arrive."""
 
     def __init__(self, inner: io.BufferedReader, connected: socket.socket, deadline: float) -> None:
-        self._inner = inner  # it closes its socket when it is no longer referred to
+        self._inner = inner  # it closes its socket when it is garbage-collected
         self._socket = connected
         self._deadline = deadline
 

@@ -1,4 +1,4 @@
-"""The SASL mechanism of a cluster's settings, and its exchange of messages with the broker."""
+"""This module selects the SASL exchange for a cluster's settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exchange_of(settings: Sasl, token: str | None) -> Exchange:
 
 
 def plain(username: str, password: str) -> Exchange:
-    """Sends user name and password as they are (RFC 4616); only TLS protects them."""
+    """Sends the user name and the password unencrypted (RFC 4616); only TLS protects them."""
     if "\0" in username or "\0" in password:
         raise LoginError(
             "sasl.username or sasl.password holds a NUL character, which SASL PLAIN cannot send",

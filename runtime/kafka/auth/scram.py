@@ -1,7 +1,7 @@
-"""SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password, and neither sends it.
+"""This module implements SCRAM (RFC 5802, RFC 7677): both sides prove the password, and neither sends it.
 
-A broker that was not authenticated yet writes what is read here. So every attribute must stand where the
-RFC's grammar puts it, and the work that a broker can demand is bounded.
+The messages read here come from a broker that is not authenticated yet. So every attribute must stand where
+the RFC's grammar puts it, and the work that a broker can demand is bounded.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_ITERATIONS = 1 << 17
 """Kafka itself allows 16,384. So many take about 0.1 s of CPU."""
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_GS2_HEADER = b"n,,"  # "n": this client does not support channel binding; no other identity is asked for
+_GS2_HEADER = b"n,,"  # "n": this client does not support channel binding, and requests no other identity
 _CHALLENGE = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([^,]*),i=([^,]*)(?:,.*)?", re.DOTALL)
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 _BROKER = "check that the bootstrap address is this cluster's; an impostor may answer there"
 
 
 def scram(mechanism: str, username: str, password: str, nonce: str | None = None) -> Exchange:
-    """Proves the password to the broker and raises LoginError unless the broker proves it too.
+    """Proves the password to the broker, and raises LoginError unless the broker proves it too.
 
     `nonce` is for tests; each login makes its own.
     """

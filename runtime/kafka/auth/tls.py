@@ -1,4 +1,4 @@
-"""The TLS context of a cluster's settings: TLS 1.2 or newer, and the trust that the settings name."""
+"""This module makes the TLS context of a cluster's settings: TLS 1.2 or newer, with the configured trust."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBE = "probe"
 
 # OpenSSL finds an authority in a folder by its subject's hash: `openssl rehash` makes these names.
 _HASHED = re.compile(r"[0-9a-f]{8}\.[0-9]+")
-# Where distributions keep their authorities; asked where Python's own OpenSSL names no place that exists.
+# Distributions keep their authorities here; used where Python's own OpenSSL names no existing place.
 _SYSTEM = (
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/certs/ca-certificates.crt",
@@ -25,10 +25,12 @@ _SYSTEM = (
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Makes the context once for a cluster: it reads files. Raises LoginError naming the setting at fault.
+    """Makes the context, once for a cluster, because it reads files.
 
-    What `ssl.ca.pem` and `ssl.ca.location` name is trusted alone; the system's authorities are trusted only
-    where neither is set.
+    Raises LoginError with the wrong setting.
+
+    Only the authorities of `ssl.ca.pem` and `ssl.ca.location` are trusted; the system's authorities are
+    trusted only where neither is set.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -45,7 +47,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def short_reason(error: OSError | ValueError) -> str:
-    """Returns what went wrong with TLS or a file, without OpenSSL's source positions."""
+    """Returns the reason of a TLS or file error, without OpenSSL's source positions."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     if isinstance(error, OSError) and error.strerror:
@@ -91,7 +93,10 @@ def _trust_system(context: ssl.SSLContext) -> None:
 
 
 def _identify(context: ssl.SSLContext, tls: Tls) -> None:
-    """Loads the client's certificate. The standard library reads files: PEM text goes into a private one."""
+    """Loads the client's certificate.
+
+    The standard library reads files, so PEM text is written to a private one.
+    """
     if not (tls.certificate_location or tls.certificate_pem):
         return
     names = ", ".join(filter(None, (tls.certificate_location, tls.key_location))) or "the PEM text given"
@@ -100,7 +105,7 @@ def _identify(context: ssl.SSLContext, tls: Tls) -> None:
         certificate = tls.certificate_location or _written(folder / "certificate.pem", tls.certificate_pem)
         key = tls.key_location or (_written(folder / "key.pem", tls.key_pem) if tls.key_pem else None)
         try:
-            # Without a password, OpenSSL would ask for one at the terminal.
+            # Without a password, OpenSSL would prompt for one at the terminal.
             context.load_cert_chain(certificate, key, tls.key_password or "")
         except (OSError, ValueError) as error:
             setting = f"the client certificate or its key ({names})"

@@ -1,1 +1,1 @@
-"""Fetching of record batches: incremental fetch sessions, and single fetches outside a session."""
+"""This package fetches record batches, with incremental fetch sessions or with single fetches."""

@@ -1,4 +1,4 @@
-"""One fetch without a session: for who reads a single partition, or looks at a few records of it."""
+"""This module fetches once, without a session, for callers that read one partition or a few records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.kafka.protocol.fetch import (
 from runtime.kafka.protocol.offsets import TopicPartition
 
 _NO_SESSION = 0
-_MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never comes
+_MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never arrives
 
 
 async def fetch_once(
@@ -34,13 +34,15 @@ async def fetch_once(
     topic_id: bytes | None = None,
     within: float | None = None,
 ) -> FetchedPartition:
-    """What is there, at once or after `wait_ms` without anything; brokers send the first batch whole, however
-    little is asked for. `by_epoch`: only the newest leader answers. `topic_id`: of this topic, though another
-    may have its name by now. The partition's own error stands in the answer. Raises WireError. After either,
-    unless it is a quota's, the leader is asked for before it is used again.
+    """Fetches one partition: returns what exists, at once or after `wait_ms` without new records.
 
-    A client over its quota is told nothing but how long to wait, which `within` does not count. Then half as
-    much is asked for: where others use the quota too, a little finds room sooner.
+    A broker sends the first batch whole, whatever the requested size is. With `by_epoch` only the newest
+    leader answers. With `topic_id` only this topic is read, although another may have its name by now. The
+    result holds the partition's own error. Raises WireError. After either, unless a quota caused it, the
+    leader is looked up before its next use.
+
+    A client over its quota gets only a throttle time, which `within` does not count. The next request then
+    wants half as many bytes: where others use the quota too, a smaller response passes sooner.
     """
     where = f"{at.topic}-{at.partition}"
     throttled_ms = 0
@@ -86,8 +88,9 @@ async def fetch_once(
 
 
 async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -> bool:
-    """Whether a record lies at the offset, committed or not: no marker, and nothing that is gone. Raises
-    WireError.
+    """Returns whether a record, committed or not, is at the offset; markers and deleted records do not count.
+
+    Raises WireError.
     """
     answer = await fetch_once(cluster, at, offset, 1, "look", isolation=Isolation.READ_UNCOMMITTED)
     if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -1,8 +1,8 @@
-"""An incremental fetch session at one broker: what has not changed since the last fetch is not said again.
+"""This module runs an incremental fetch session at one broker: each request and response holds only changes.
 
-The broker remembers the partitions and where each is read from; a fetch of a thousand idle partitions is a
-few dozen bytes each way. In a session the broker itself moves a partition that had data to the end of its
-order, so a full response starves nobody; without one (its cache is full) the order is kept here.
+The broker remembers the partitions and their positions; a fetch of a thousand idle partitions is a few dozen
+bytes each way. In a session the broker moves a partition that had data to the end of its order, so a full
+response starves no partition; without one (its cache is full) this module keeps the order.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _LOST_SESSION = frozenset(
 _HIGHEST_EPOCH = 0x7FFFFFFF
 _NO_SESSION = 0
 _FAREWELL_S = 1.0
-_KNOWN_FOR_S = 1.0  # a topic fetched by name is looked up again after so long
+_KNOWN_FOR_S = 1.0  # the age after which a topic that is fetched by name is looked up again
 
 Key = tuple[bytes, int]
 R = TypeVar("R")
 
 
 class Caller(Protocol):
-    """What a session needs of a `Cluster`."""
+    """This protocol is what a session needs of a `KafkaCluster`."""
 
     @property
     def settings(self) -> WireSettings: ...
@@ -64,8 +64,10 @@ class Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """The broker answers after `max_wait_ms`, or sooner with `min_bytes`. A batch larger than a limit still
-    comes, alone; all others respect it."""
+    """The broker answers after `max_wait_ms`, or sooner with `min_bytes`.
+
+    A batch that is larger than a limit still arrives, alone; all others respect it.
+    """
 
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -73,14 +75,15 @@ class FetchLimits:
 
 
 class FetchSession:
-    """One fetch at a time; `want` and `forget` act on the next one.
+    """A FetchSession runs one fetch at a time; `want` and `forget` change the next one.
 
-    A partition stays wanted at its position until `want` moves it: after each answer, the caller says where
-    to go on. A partition that was answered with an error (or a diverging epoch) is wanted no more, so that
-    the caller sets the pace of trying again: want it once more here, or in the session of its new leader.
-    A broker before Kafka 3.1 is asked by name. A recreated topic would go on under its name there, so the
-    topics are looked up again first, and one whose id is known no more is answered with UNKNOWN_TOPIC_ID.
-    `answered_ms` is when the broker last answered for all that it was told: what it left out has no news.
+    A partition stays wanted at its position until `want` moves it: after each response, the caller sets the
+    next position. A partition that was answered with an error (or a diverging epoch) is no longer wanted, so
+    that the caller chooses the backoff: want it again here, or in the session of its new leader. A broker
+    before Kafka 3.1 is fetched from by name. A recreated topic would continue under its name there, so the
+    topics are looked up again first, and one whose id is unknown by now is answered with UNKNOWN_TOPIC_ID.
+    `answered_ms` is the time of the broker's last complete response: partitions that it left out have no
+    news.
     """
 
     def __init__(
@@ -105,14 +108,17 @@ class FetchSession:
         self._anew = False
         self._by_name = False
         self._topics: dict[bytes, FetchedTopic] = {}
-        self._with_first_ids: dict[bytes, FetchedTopic] = {}  # of these, what the caller names by a name id
+        # of these, the topics that the caller names by an id made of the name
+        self._with_first_ids: dict[bytes, FetchedTopic] = {}
 
     def __len__(self) -> int:
         return len(self._wanted)
 
     def want(self, topic_id: bytes, partition: int, start: FetchFrom, anew: bool = False) -> None:
-        """`anew`: an answer is due even where nothing is new. A broker that knows the partition would keep
-        silent about it, also where it is forgotten and wanted again between two fetches.
+        """Adds a partition, or moves it. With `anew` the broker answers even if nothing is new.
+
+        Otherwise a broker that knows the partition would send nothing about it, also where it is forgotten
+        and wanted again between two fetches.
         """
         key = (topic_id, partition)
         self._anew |= anew and key in self._told
@@ -128,10 +134,10 @@ class FetchSession:
         return (topic_id, partition) in self._wanted
 
     async def fetch(self) -> tuple[FetchedPartition, ...]:
-        """Partitions with news; empty when the wait passed without any.
+        """Returns the partitions with news; none when the wait passed without any.
 
-        A session that the broker no longer knows is begun anew and answers nothing this time. Raises wire
-        errors; after one, the next fetch begins anew too.
+        A session that the broker has evicted is started again and returns nothing this time. Raises wire
+        errors; after one, the next fetch starts a new session, too.
         """
         if self._by_name:
             await self._look_up_topics()
@@ -153,7 +159,7 @@ class FetchSession:
         return response.partitions
 
     async def close(self) -> None:
-        """Frees the broker's memory of the session, if it can be told."""
+        """Closes the session at the broker, if it can be reached, to free the broker's memory."""
         if self._session_id == _NO_SESSION:
             return
         farewell = FetchRequest(0, 0, 0, self._isolation, self._session_id, NO_SESSION_EPOCH, {})
@@ -161,7 +167,7 @@ class FetchSession:
         self._begin_anew()
         try:
             told = self._cluster.call(self.node, farewell, self._purpose, _FAREWELL_S)
-            await in_time(told, _FAREWELL_S, "a farewell")  # a throttled one would wait for its turn first
+            await in_time(told, _FAREWELL_S, "a farewell")  # a throttled request would be delayed
         except (ConnectionFailure, BrokerError):
             return
 
@@ -207,7 +213,7 @@ class FetchSession:
         )
 
     def _resolve_topics(self, ids: Iterable[bytes]) -> None:
-        """Resolves the ids of topics to names, and to the ids that the cluster has now."""
+        """Resolves the ids of topics to names, and to the current ids of the cluster."""
         found = {topic_id: self._cluster.topic_by_id(topic_id) for topic_id in ids}
         self._topics = {
             topic_id: FetchedTopic(topic.name, topic.id)
@@ -219,7 +225,7 @@ class FetchSession:
         }
 
     async def _look_up_topics(self) -> None:
-        """Asks for topics that were heard of too long ago; the session begins anew where an id is gone."""
+        """Looks up topics whose metadata are too old; the session starts again where an id is gone."""
         now = asyncio.get_running_loop().time()
         topics = (self._cluster.topic_by_id(topic_id) for topic_id in {key[0] for key in self._wanted})
         old = [
@@ -249,7 +255,7 @@ class FetchSession:
                 self._wanted[key] = self._wanted.pop(key)
 
     def _begin_anew(self) -> None:
-        """The next fetch names everything; beside the old session's id, that lets the broker drop it."""
+        """Starts a new session with all partitions; the old session's id lets the broker drop that one."""
         self._epoch = FULL_SESSION_EPOCH
         self._told = {}
         self._anew = False

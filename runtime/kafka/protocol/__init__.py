@@ -1,5 +1,5 @@
-"""Kafka's requests and responses as values and bytes; pure: no socket, no clock.
+"""This package encodes and decodes Kafka's requests and responses; it is pure: no socket, no clock.
 
-A request knows its API and the versions it can speak, writes its body for the version that was negotiated,
-and reads the response's. Bodies are lists of buffers, so that record batches travel as the caller's memory.
+A request knows its API and its supported versions, writes its body for the negotiated version, and reads the
+response. Bodies are lists of buffers, so that record batches are sent from the caller's memory.
 """

@@ -1,4 +1,4 @@
-"""DescribeAcls v1 to v3: the bindings of a cluster, with Kafka's numbers for types and operations."""
+"""This module encodes DescribeAcls v1 to v3, with Kafka's numbers for types and operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANY = 1
 
 @dataclass(frozen=True, slots=True)
 class AclBinding:
-    """One rule. The numbers are those of Kafka's protocol."""
+    """An AclBinding is one rule. Its numbers are those of Kafka's protocol."""
 
     resource_type: int
     resource: str
@@ -35,7 +35,7 @@ class DescribeAclsResponse:
 
 @dataclass(frozen=True, slots=True)
 class DescribeAclsRequest:
-    """Asks for every binding."""
+    """This request reads every binding."""
 
     API: ClassVar[Api] = Api.DESCRIBE_ACLS
     VERSIONS: ClassVar[tuple[int, int]] = (1, 3)

@@ -1,8 +1,8 @@
-"""DescribeConfigs v1 to v4: of topics or brokers, chosen keys or all of them.
+"""This module encodes DescribeConfigs v1 to v4 for topics or brokers, for chosen keys or all of them.
 
-Answers are decoded by hand: 10,000 topics have 330,000 entries, which all look alike. A broker lists them in
-the same order for each topic, so an entry is first compared with the bytes of the one that stood in its place
-before. Most are the same, and nothing is decoded or built again.
+Responses are decoded by hand, because 10,000 topics have 330,000 entries, and most entries are equal. A
+broker lists them in the same order for each topic, so an entry is first compared with the bytes of the entry
+at the same position before. If they are equal, nothing is decoded or built again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 
 V = TypeVar("V")
-# Is this key, with this "is it set on the topic itself", wanted of this topic?
+# Returns whether an entry is wanted, from its key and from whether it is set on the topic itself.
 Wants = Callable[[str, bool], bool]
-# Text, source, whether it is sensitive, and whether it is read-only → the value as the caller keeps it.
+# Text, source, whether it is sensitive, and whether it is read-only → the value that the caller stores.
 MakeValue = Callable[[str | None, int, bool, bool], V]
 
 
 @dataclass(frozen=True, slots=True)
 class Described(Generic[V]):
-    """One resource of the answer; `message` has the broker's words about the error."""
+    """A Described is one resource of the response; `message` is the broker's text about the error."""
 
     name: str
     error: ErrorCode
@@ -50,7 +50,10 @@ class DescribeConfigsResponse(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsRequest(Generic[V]):
-    """`keys` of None asks for every key. Entries that `wants` (by resource) says no to are skipped."""
+    """With `keys` of None this request reads every key.
+
+    Entries that `wants` (by resource) rejects are skipped.
+    """
 
     API: ClassVar[Api] = Api.DESCRIBE_CONFIGS
     VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
@@ -86,14 +89,14 @@ class DescribeConfigsRequest(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[V]):
-    raw: bytes  # it tells its own end: what begins with these bytes is this entry
+    raw: bytes  # an entry is self-delimiting: data that begins with these bytes holds this entry
     key: str
     explicit: bool
     value: V
 
 
 class Decoder(Generic[V]):
-    """Shares equal values between all topics that it decodes. One event loop uses it."""
+    """A Decoder shares equal values between all topics that it decodes. One event loop uses it."""
 
     def __init__(self, make: MakeValue[V]) -> None:
         self._make = make
@@ -102,8 +105,8 @@ class Decoder(Generic[V]):
         self._version = -1
 
     def decode(self, answer: memoryview, version: int, wants: Callable[[str], Wants]) -> list[Described[V]]:
-        """Decodes an answer from its resources on."""
-        if version != self._version:  # another broker, whose entries look otherwise
+        """Decodes a response, from its resources on."""
+        if version != self._version:  # another broker, whose entries have another form
             self._version = version
             self._usual.clear()
         walk = _Flexible(answer) if version >= FLEXIBLE_FROM else _Fixed(answer)
@@ -163,14 +166,14 @@ class Decoder(Generic[V]):
 
 
 class _Walk:
-    """Over the bytes of an answer, from its front."""
+    """A _Walk reads the bytes of a response from the front."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = bytes(data)
         self.at = 0
 
     def passes(self, expected: bytes) -> bool:
-        """Whether exactly these bytes come next; if so, they are behind us."""
+        """Skips exactly these bytes and returns True, or returns False if other bytes come next."""
         if not self._data.startswith(expected, self.at):
             return False
         self.at += len(expected)
@@ -194,7 +197,7 @@ class _Walk:
 
 
 class _Flexible(_Walk):
-    """Compact lengths, and tagged fields after each structure."""
+    """This walk reads compact lengths, and tagged fields after each structure."""
 
     def _varint(self) -> int:
         value = shift = 0
@@ -228,7 +231,7 @@ class _Flexible(_Walk):
 
 
 class _Fixed(_Walk):
-    """Lengths of fixed size, no tags: the versions of older brokers."""
+    """This walk reads lengths of fixed size, and no tags: the versions of older brokers."""
 
     def length(self) -> int:
         (value,) = _INT.unpack_from(self._data, self.at)
@@ -248,4 +251,4 @@ class _Fixed(_Walk):
         return None if raw is None else raw.decode()
 
     def tags(self) -> None:
-        """There are none."""
+        """Reads nothing: these versions have no tags."""

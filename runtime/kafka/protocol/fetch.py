@@ -1,7 +1,9 @@
-"""Fetch v11 to v17: incremental sessions, leader epochs, and from v13 on topic ids. Hot: no record is copied.
+"""This module encodes Fetch v11 to v17: incremental sessions, leader epochs, and from v13 on topic ids.
 
-Callers name topics by id. Before v13 the request names them by name, which `FetchRequest.topics` tells, and
-the answer is given the ids again. Last fetched epochs are sent from v12 on.
+No record is copied.
+
+Callers name topics by id. Before v13 the request names them by name, from `FetchRequest.topics`, and the
+response is converted back to ids. Last fetched epochs are sent from v12 on.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ class Isolation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FetchFrom:
-    """Where a partition is read from. Epochs of -1 are unknown and not checked by the broker."""
+    """A FetchFrom is the position to read a partition from.
+
+    The broker does not check an epoch of -1, which is unknown.
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -55,7 +60,7 @@ class FetchFrom:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The largest leader epoch the broker knows at or below the one asked for, and where it ended."""
+    """An EpochEnd is the largest known leader epoch at or below the requested one, and its end offset."""
 
     epoch: int
     end_offset: int
@@ -63,7 +68,7 @@ class EpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
-    """The leader that the broker names beside an error; -1 when it knows none."""
+    """A LeaderHint is the leader that the broker names beside an error; -1 when it knows none."""
 
     leader: int
     epoch: int
@@ -71,7 +76,10 @@ class LeaderHint:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """`records` is a writable view over the response: whole batches, the last one perhaps cut short."""
+    """A FetchedPartition holds the response for one partition.
+
+    `records` is a writable view of the response: whole batches, the last one perhaps incomplete.
+    """
 
     topic_id: bytes
     partition: int
@@ -97,7 +105,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchedTopic:
-    """The name of a topic, and the id that the cluster has for it now."""
+    """A FetchedTopic is the name of a topic, and the cluster's current id for it."""
 
     name: str
     id: bytes
@@ -105,10 +113,11 @@ class FetchedTopic:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """The partitions are in the order in which the broker fills the response.
+    """A FetchRequest lists the partitions in the order in which the broker fills the response.
 
     `topics` describes the topics of the session by the caller's ids. From v13 on, an id that is missing there
-    is sent as it is; before, such a partition is not asked for, and is answered with UNKNOWN_TOPIC_ID.
+    is sent unchanged; before, such a partition is left out of the request, and is answered with
+    UNKNOWN_TOPIC_ID.
     """
 
     API: ClassVar[Api] = Api.FETCH
@@ -210,7 +219,8 @@ class FetchRequest:
         session_id = reader.int32()
         partitions: list[FetchedPartition] = []
         for _ in range(reader.count()):
-            topic_id = ids.get(reader.compact_string(), NO_TOPIC_ID)  # a session may hold what was forgotten
+            # a session may hold partitions that were forgotten
+            topic_id = ids.get(reader.compact_string(), NO_TOPIC_ID)
             partitions += [_partition(reader, topic_id) for _ in range(reader.count())]
             reader.skip_tags()
         reader.skip_tags()
@@ -227,7 +237,10 @@ def _unknown_topic(topic_id: bytes, partition: int) -> FetchedPartition:
 def _write_wanted(
     out: bytearray, partitions: Mapping[tuple[bytes, int], FetchFrom], ids: Mapping[bytes, bytes]
 ) -> None:
-    """Neighbours of one topic share its entry; the order of partitions is kept, so a topic may come again."""
+    """Writes the partitions in their order.
+
+    Neighbours of one topic share its entry, so a topic may occur again.
+    """
     runs: list[tuple[bytes, list[bytes]]] = []
     for (topic_id, partition), start in partitions.items():
         if not runs or runs[-1][0] != topic_id:

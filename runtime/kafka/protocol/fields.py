@@ -1,4 +1,4 @@
-"""Kafka's primitive types: fixed-size integers, and compact (flexible) strings, arrays and tagged fields.
+"""This module encodes Kafka's primitive types: integers, and compact strings, arrays and tagged fields.
 
 `FixedWriter` and `FixedReader` have the same methods for the older versions of a request, which have lengths
 of fixed size and no tagged fields. So one request is written once for all its versions.
@@ -19,11 +19,11 @@ INT64 = struct.Struct(">q")
 
 
 class Truncated(ValueError):
-    """The bytes end before the value does, or say something that can't be."""
+    """The bytes end before the value does, or hold an impossible value."""
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint: seven bits a byte, the lowest first."""
+    """Encodes an unsigned varint: seven bits a byte, the lowest first."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -35,7 +35,7 @@ def uvarint(value: int) -> bytes:
 
 
 class Writer:
-    """Appends to one buffer; the small parts of a request."""
+    """A Writer appends the small parts of a request to one buffer."""
 
     __slots__ = ("buffer",)
 
@@ -64,7 +64,7 @@ class Writer:
         self.buffer += uvarint(value)
 
     def string(self, value: str | None) -> None:
-        """The old style: a two-byte length, -1 for null."""
+        """Writes a string in the old form: a two-byte length, -1 for null."""
         if value is None:
             self.int16(-1)
             return
@@ -89,7 +89,7 @@ class Writer:
         self.buffer += value
 
     def count(self, items: int | None) -> None:
-        """The length of a compact array; None is a null array."""
+        """Writes the length of a compact array; None is a null array."""
         self.buffer += uvarint(0 if items is None else items + 1)
 
     def int32s(self, values: tuple[int, ...] | list[int]) -> None:
@@ -97,7 +97,7 @@ class Writer:
         self.buffer += struct.pack(f">{len(values)}i", *values)
 
     def by_topic(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Topics, each with the indexes of its partitions."""
+        """Writes topics, each with the indexes of its partitions."""
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
@@ -112,7 +112,7 @@ class Writer:
 
 
 class FixedWriter(Writer):
-    """Writes a version that has lengths of fixed size, and no tagged fields."""
+    """This Writer writes a version that has lengths of fixed size, and no tagged fields."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ class FixedWriter(Writer):
         self.int32(-1 if items is None else items)
 
     def no_tags(self) -> None:
-        """Such a version has none."""
+        """Writes nothing: such a version has no tags."""
 
 
 def writer_of(version: int, flexible: int) -> Writer:
@@ -135,7 +135,7 @@ def writer_of(version: int, flexible: int) -> Writer:
 
 
 class Reader:
-    """Reads forward over one buffer; `Truncated` instead of reading past its end."""
+    """A Reader reads forward in one buffer, and raises `Truncated` instead of reading past its end."""
 
     __slots__ = ("buffer", "position")
 
@@ -152,7 +152,7 @@ class Reader:
         return taken
 
     def skip(self, expected: bytes) -> bool:
-        """Past these bytes, if they come next."""
+        """Skips these bytes if they come next, and returns whether they did."""
         end = self.position + len(expected)
         if self.buffer[self.position : end] != expected:
             return False
@@ -211,7 +211,7 @@ class Reader:
         return bytes(self.take(max(0, self.bytes_size())))
 
     def bytes_size(self) -> int:
-        """The length of bytes that follow; -1 for null."""
+        """Returns the length of the bytes that follow; -1 for null."""
         return self.uvarint() - 1
 
     def nullable_string(self) -> str | None:
@@ -222,7 +222,7 @@ class Reader:
         return self.nullable_string() or ""
 
     def count(self) -> int:
-        """The length of a compact array; a null one reads as empty."""
+        """Returns the length of a compact array; a null one reads as empty."""
         count = self.uvarint() - 1
         if count > len(self.buffer) - self.position:
             raise Truncated(f"an array of {count} items in {len(self.buffer) - self.position} bytes")
@@ -245,7 +245,7 @@ class Reader:
             self.take(self.uvarint())
 
     def tags(self) -> dict[int, Reader]:
-        """The tagged fields that are present, each with a reader of its own."""
+        """Returns the tagged fields that are present, each with its own reader."""
         found: dict[int, Reader] = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()
@@ -254,7 +254,7 @@ class Reader:
 
 
 class FixedReader(Reader):
-    """Reads a version that has lengths of fixed size, and no tagged fields."""
+    """This Reader reads a version that has lengths of fixed size, and no tagged fields."""
 
     __slots__ = ()
 
@@ -271,7 +271,7 @@ class FixedReader(Reader):
         return max(0, count)
 
     def skip_tags(self) -> None:
-        """Such a version has none."""
+        """Reads nothing: such a version has no tags."""
 
 
 def reader_of(reader: Reader, version: int, flexible: int) -> Reader:

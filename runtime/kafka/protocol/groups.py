@@ -1,4 +1,4 @@
-"""A group's committed offsets, for the commits at the origin: OffsetCommit v8, v9, OffsetFetch v6 to v9."""
+"""This module encodes the committed offsets of one group: OffsetCommit v8, v9 and OffsetFetch v6 to v9."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ REQUIRE_STABLE = 7
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """`offset` is -1 where nothing was committed. A leader epoch of -1 is unknown, and never written."""
+    """The `offset` of a CommittedOffset is -1 where nothing was committed.
+
+    A leader epoch of -1 is unknown, and never written.
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -33,7 +36,7 @@ class OffsetCommitResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequest:
-    """As a client that is no member of the group: refused by the broker while the group has members."""
+    """This request commits without group membership; the broker refuses it while the group has members."""
 
     API: ClassVar[Api] = Api.OFFSET_COMMIT
     VERSIONS: ClassVar[tuple[int, int]] = (8, 9)
@@ -80,7 +83,7 @@ class OffsetFetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """`partitions` of None asks for all that the group ever committed."""
+    """With `partitions` of None this request reads every committed offset of the group."""
 
     API: ClassVar[Api] = Api.OFFSET_FETCH
     VERSIONS: ClassVar[tuple[int, int]] = (6, 9)
@@ -124,7 +127,7 @@ class OffsetFetchRequest:
 
 
 def read_group(reader: Reader, offsets: dict[TopicPartition, CommittedOffset | ErrorCode]) -> None:
-    """The topics of one group in an answer."""
+    """Reads the topics of one group in a response."""
     for _ in range(reader.count()):
         topic = reader.compact_string()
         for _ in range(reader.count()):

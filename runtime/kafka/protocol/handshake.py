@@ -1,4 +1,4 @@
-"""What is said before anything else: ApiVersions, SaslHandshake, SaslAuthenticate."""
+"""This module encodes the first requests of a connection: ApiVersions, SaslHandshake, SaslAuthenticate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ NEVER = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsResponse:
-    """`versions` are closed ranges by API key; `features` the finalized level of each cluster feature."""
+    """This response holds the broker's API versions and features.
+
+    `versions` are closed ranges by API key; `features` are the finalized levels of the cluster's features.
+    """
 
     error: ErrorCode
     versions: Mapping[int, tuple[int, int]]
@@ -25,7 +28,7 @@ class ApiVersionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest:
-    """Version 3 alone: a broker that does not know it answers with error 35 in the form of version 0."""
+    """This request has version 3 only; a broker without it answers with error 35 in the form of version 0."""
 
     API: ClassVar[Api] = Api.API_VERSIONS
     VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
@@ -57,7 +60,10 @@ class ApiVersionsRequest:
 
 @dataclass(frozen=True, slots=True)
 class OldApiVersionsRequest:
-    """Version 0, which every broker answers. An answer with an error may end after the error."""
+    """This request has version 0, which every broker answers.
+
+    A response with an error may end after the error.
+    """
 
     API: ClassVar[Api] = Api.API_VERSIONS
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)

@@ -1,4 +1,4 @@
-"""Who holds a transaction open: DescribeProducers, DescribeTransactions, ListTransactions."""
+"""This module encodes the requests that find open transactions and the producers behind them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.kafka.protocol.request import Api, Buffer
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer with state in a partition; `transaction_start` is -1 without an open transaction."""
+    """An ActiveProducer has state in a partition; `transaction_start` is -1 without an open transaction."""
 
     producer_id: int
     epoch: int
@@ -70,7 +70,10 @@ def _producer(reader: Reader) -> ActiveProducer:
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """As the coordinator holds it; `state` is Kafka's word: Empty, Ongoing, PrepareCommit, …"""
+    """A TransactionState is a transaction as its coordinator holds it.
+
+    `state` is Kafka's term: Empty, Ongoing, PrepareCommit, …
+    """
 
     transactional_id: str
     error: ErrorCode
@@ -139,7 +142,7 @@ class ListTransactionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactionsRequest:
-    """Each broker lists those it coordinates; empty filters let everything pass."""
+    """Each broker lists the transactions that it coordinates; empty filters select all of them."""
 
     API: ClassVar[Api] = Api.LIST_TRANSACTIONS
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs v1 to v4: how many bytes the replicas of a broker have on its disks."""
+"""This module encodes DescribeLogDirs v1 to v4: the bytes that a broker's replicas have on its disks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _WITH_ERROR, _WITH_VOLUME = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirsResponse:
-    """`replicas` has each replica of the broker and its bytes. One that moves between disks occurs twice."""
+    """The `replicas` of this response hold each replica and its bytes.
+
+    A replica that moves between disks occurs twice.
+    """
 
     throttle_ms: int
     error: ErrorCode
@@ -43,7 +46,7 @@ class DescribeLogDirsRequest:
         error = ErrorCode(reader.int16()) if version >= _WITH_ERROR else ErrorCode.NONE
         replicas: list[tuple[TopicPartition, int]] = []
         for _ in range(reader.count()):
-            reader.int16()  # an error of this directory: its replicas are then left out
+            reader.int16()  # an error of this directory: the response then leaves out its replicas
             reader.compact_string()
             for _ in range(reader.count()):
                 topic = reader.compact_string()
@@ -56,6 +59,6 @@ class DescribeLogDirsRequest:
                 reader.skip_tags()
             if version >= _WITH_VOLUME:
                 reader.int64()  # bytes of the volume
-                reader.int64()  # of these, usable
+                reader.int64()  # usable bytes of the volume
             reader.skip_tags()
         return DescribeLogDirsResponse(throttle_ms, error, tuple(replicas))

@@ -1,4 +1,4 @@
-"""Groups of a broker, and the offsets of many at once: ListGroups v0 to v5 and OffsetFetch v6 to v9."""
+"""This module encodes requests for many groups: ListGroups v0 to v5 and OffsetFetch v6 to v9."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Offsets = Mapping[TopicPartition, CommittedOffset | ErrorCode]
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """`kind` is `classic`, `consumer`, `share` or `streams`; empty in older versions, as `state`."""
+    """A ListedGroup is a group as its coordinator lists it.
+
+    `kind` is `classic`, `consumer`, `share` or `streams`; older versions leave it and `state` empty.
+    """
 
     name: str
     protocol_type: str
@@ -34,7 +37,7 @@ class ListGroupsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest:
-    """Those that the broker coordinates, of every state and kind."""
+    """This request lists the groups that the broker coordinates, of every state and kind."""
 
     API: ClassVar[Api] = Api.LIST_GROUPS
     VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
@@ -76,7 +79,7 @@ class FetchManyResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchManyRequest:
-    """All that each of these groups ever committed, from the broker that coordinates them.
+    """This request reads every committed offset of these groups from the broker that coordinates them.
 
     Many groups in one request need version 8 (Kafka 3.0).
     """

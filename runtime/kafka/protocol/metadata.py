@@ -1,4 +1,7 @@
-"""Metadata v9 to v12, for the planner from v1: brokers, topics, leaders with epochs. And DescribeQuorum."""
+"""This module encodes Metadata v9 to v12, for the planner from v1, and DescribeQuorum.
+
+The responses hold brokers, topics, and leaders with epochs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ NO_LEADER = -1
 NO_EPOCH = -1
 _METADATA_TOPIC = "__cluster_metadata"
 
-# The versions that brought, or have, some of the fields.
+# These versions introduced some of the fields, or are the only ones with them.
 _TOPIC_IDS = 10
 _TOPIC_RIGHTS = 8
 _CLUSTER_RIGHTS = range(8, 11)
@@ -32,7 +35,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`leader` is -1 while there is none."""
+    """The `leader` of a Partition is -1 while there is none."""
 
     index: int
     leader: int
@@ -44,7 +47,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """`name` is empty where a topic was asked for by an id that the cluster does not know."""
+    """The `name` of a TopicMetadata is empty for an id that the cluster does not know."""
 
     name: str
     id: bytes
@@ -64,9 +67,9 @@ class MetadataResponse:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """`names` of None with no ids asks for every topic.
+    """With `names` of None and no ids this request reads every topic.
 
-    A topic gets its name id where the broker tells none.
+    A topic without an id from the broker gets an id made of its name.
     """
 
     API: ClassVar[Api] = Api.METADATA
@@ -79,7 +82,7 @@ class MetadataRequest:
 
     @property
     def brokers_only(self) -> bool:
-        """Whether the answer lists brokers and no topic."""
+        """Returns whether the response lists brokers and no topic."""
         return self.names is not None and not self.names and not self.ids
 
     def body(self, version: int) -> list[Buffer]:
@@ -98,7 +101,7 @@ class MetadataRequest:
                 writer.compact_string(None)
                 writer.no_tags()
         if version >= 4:
-            writer.boolean(False)  # never create a topic by asking for it
+            writer.boolean(False)  # the request must never create a topic
         if version in _CLUSTER_RIGHTS:
             writer.boolean(False)
         if version >= _TOPIC_RIGHTS:
@@ -121,7 +124,7 @@ class MetadataRequest:
 
 @dataclass(frozen=True, slots=True)
 class AnyMetadataRequest(MetadataRequest):
-    """The same question to a broker of any age; topics are asked for by name alone, and may have no id."""
+    """This request reads metadata from a broker of any age, by name only; topics may have no id."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (1, 12)
     NAME_IDS: ClassVar[bool] = False
@@ -129,7 +132,7 @@ class AnyMetadataRequest(MetadataRequest):
 
 @dataclass(frozen=True, slots=True)
 class MetadataByIdRequest(MetadataRequest):
-    """The same question by topic ids, which brokers from Kafka 3.0 on answer."""
+    """This request reads the same by topic id, which brokers from Kafka 3.0 on support."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (12, 12)
 
@@ -148,7 +151,7 @@ def _topic(reader: Reader, version: int, name_ids: bool) -> TopicMetadata:
     internal = reader.boolean()
     partitions = reader.array(lambda: _partition(reader, version))
     if version >= _TOPIC_RIGHTS:
-        reader.int32()  # authorized operations, never asked for
+        reader.int32()  # authorized operations, never requested
     reader.skip_tags()
     if name_ids and topic_id == NO_TOPIC_ID and not error:
         topic_id = name_id(name)
@@ -171,7 +174,10 @@ def _partition(reader: Reader, version: int) -> Partition:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A replica of the metadata log; of the leader itself, `caught_up_ms` is its present time."""
+    """A QuorumReplica is a replica of the metadata log.
+
+    For the leader itself, `caught_up_ms` is its present time.
+    """
 
     node: int
     caught_up_ms: int
@@ -188,7 +194,10 @@ class DescribeQuorumResponse:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumRequest:
-    """Any broker passes it on to the active controller. Kafka 3.3 and newer, in KRaft mode."""
+    """Any broker forwards this request to the active controller.
+
+    It needs Kafka 3.3 or newer, in KRaft mode.
+    """
 
     API: ClassVar[Api] = Api.DESCRIBE_QUORUM
     VERSIONS: ClassVar[tuple[int, int]] = (1, 1)

@@ -1,4 +1,4 @@
-"""Where partitions begin, end, and stood at a time or an epoch: ListOffsets and OffsetForLeaderEpoch."""
+"""This module encodes ListOffsets and OffsetForLeaderEpoch: offsets of partitions by time or by epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetQuestion:
-    """`at` is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP. A current epoch of -1 is not checked."""
+    """An OffsetQuestion requests the offset of a time.
+
+    `at` is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP. A current epoch of -1 is not checked.
+    """
 
     at: int
     current_epoch: int = -1
@@ -34,7 +37,7 @@ class OffsetQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """`offset` is -1 where no record is as late as the timestamp asked for."""
+    """The `offset` of a ListedOffset is -1 where no record is as late as the requested timestamp."""
 
     offset: int
     timestamp: int
@@ -49,7 +52,7 @@ class ListOffsetsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsRequest:
-    """With READ_COMMITTED, the latest offset is the last stable one."""
+    """With READ_COMMITTED, the latest offset of this request is the last stable one."""
 
     API: ClassVar[Api] = Api.LIST_OFFSETS
     VERSIONS: ClassVar[tuple[int, int]] = (5, 8)
@@ -89,7 +92,7 @@ class ListOffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class EpochQuestion:
-    """Where did `leader_epoch` end? A current epoch of -1 is not checked."""
+    """An EpochQuestion requests the end offset of `leader_epoch`. A current epoch of -1 is not checked."""
 
     leader_epoch: int
     current_epoch: int = -1
@@ -103,7 +106,10 @@ class EpochEndsResponse:
 
 @dataclass(frozen=True, slots=True)
 class EpochEndsRequest:
-    """OffsetForLeaderEpoch. An end offset of -1 says that the broker knows no such epoch."""
+    """This request is OffsetForLeaderEpoch.
+
+    An end offset of -1 means that the broker does not know the epoch.
+    """
 
     API: ClassVar[Api] = Api.OFFSET_FOR_LEADER_EPOCH
     VERSIONS: ClassVar[tuple[int, int]] = (3, 4)
@@ -141,7 +147,7 @@ class EpochEndsRequest:
 def write_by_topic(
     writer: Writer, questions: Mapping[TopicPartition, Q], question: Callable[[Q], None]
 ) -> None:
-    """Topics with their partitions, each partition with its question after its index."""
+    """Writes topics with their partitions; each partition's index is followed by its question."""
     ordered = sorted(questions, key=lambda key: key.topic)
     topics = [(topic, list(keys)) for topic, keys in itertools.groupby(ordered, key=lambda key: key.topic)]
     writer.count(len(topics))

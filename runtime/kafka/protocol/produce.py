@@ -1,4 +1,4 @@
-"""Produce v8 to v11: record batches go out as the caller's own memory. Hot.
+"""This module encodes Produce v8 to v11; record batches are sent from the caller's memory, without a copy.
 
 Version 12 would add partitions to the transaction by itself and needs transaction.version=2, version 13 names
 topics by id; docs/internals/kafka-client.md says why the classic protocol is spoken.
@@ -34,7 +34,10 @@ ALL_IN_SYNC = -1
 
 @dataclass(frozen=True, slots=True)
 class ProducePartition:
-    """One record batch for one partition, in as many pieces as it lies in (a broker takes one batch only)."""
+    """A ProducePartition is one record batch for one partition, in any number of pieces.
+
+    A broker accepts only one batch per partition and request.
+    """
 
     topic: str
     partition: int
@@ -43,7 +46,7 @@ class ProducePartition:
 
 @dataclass(frozen=True, slots=True)
 class ProducedPartition:
-    """`record_errors` are (index of the record in its batch, message)."""
+    """The `record_errors` of a ProducedPartition are pairs of a record's index in its batch and a message."""
 
     topic: str
     partition: int
@@ -64,7 +67,7 @@ class ProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """The partitions of a topic stand together."""
+    """A ProduceRequest lists the partitions of a topic together."""
 
     API: ClassVar[Api] = Api.PRODUCE
     VERSIONS: ClassVar[tuple[int, int]] = (8, 11)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments v0: the replicas that partitions are moved to."""
+"""This module encodes AlterPartitionReassignments v0, which moves partitions to other replicas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.kafka.protocol.request import Api, Buffer
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the brokers do not do what was asked; `message` has their own words, if there are any."""
+    """A Refusal is the reason why the brokers rejected a change; `message` is their text, if there is one."""
 
     error: ErrorCode
     message: str | None
@@ -22,7 +22,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class AlterReassignmentsResponse:
-    """`refusal` is of the request as a whole, `refused` of single partitions. The others are being moved."""
+    """In this response, `refusal` concerns the whole request and `refused` single partitions.
+
+    The others are being moved.
+    """
 
     throttle_ms: int
     refusal: Refusal | None
@@ -31,7 +34,7 @@ class AlterReassignmentsResponse:
 
 @dataclass(frozen=True, slots=True)
 class AlterReassignmentsRequest:
-    """Moves each partition to its replicas, the preferred leader first. It may be sent again."""
+    """This request moves each partition to its replicas, the preferred leader first. It may be sent again."""
 
     API: ClassVar[Api] = Api.ALTER_PARTITION_REASSIGNMENTS
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)

@@ -1,4 +1,4 @@
-"""What every request is: an API, the versions spoken of it, a body, and how its answer is read."""
+"""This module defines a request: an API, its supported versions, a body, and the reader of its response."""
 
 from __future__ import annotations
 
@@ -52,14 +52,18 @@ SHORT_ANSWERS = frozenset(
 
 
 class Request(Protocol[Response_co]):
-    """`VERSIONS` is the closed range spoken here, `FLEXIBLE` the first version with the flexible header."""
+    """A Request is one request of the Kafka protocol.
+
+    `VERSIONS` is the closed range of supported versions; `FLEXIBLE` is the first one with the flexible
+    header.
+    """
 
     API: ClassVar[Api]
     VERSIONS: ClassVar[tuple[int, int]]
     FLEXIBLE: ClassVar[int]
 
     def body(self, version: int) -> Sequence[Buffer]:
-        """The request without its header. Record batches stay the caller's own memory."""
+        """Returns the request without its header. Record batches stay in the caller's memory."""
         ...
 
     def answer(self, version: int, reader: Reader) -> Response_co:
@@ -70,7 +74,7 @@ class Request(Protocol[Response_co]):
 def frame(
     api: Api, version: int, correlation_id: int, client_id: str, flexible: bool, body: Sequence[Buffer]
 ) -> list[Buffer]:
-    """Size and header in front of a body; nothing is joined but the first two small pieces."""
+    """Returns the size, the header and the body; only the first two small pieces are joined."""
     header = Writer()
     header.int16(api)
     header.int16(version)

@@ -1,4 +1,7 @@
-"""The transaction coordinator's requests, in the classic protocol (docs/internals/kafka-client.md)."""
+"""This module encodes the transaction coordinator's requests in the classic protocol.
+
+See docs/internals/kafka-client.md.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class FindCoordinatorResponse:
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorRequest:
-    """The coordinator of one key."""
+    """This request finds the coordinator of one key."""
 
     API: ClassVar[Api] = Api.FIND_COORDINATOR
     VERSIONS: ClassVar[tuple[int, int]] = (2, 5)
@@ -74,7 +77,7 @@ class FindCoordinatorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorsRequest(FindCoordinatorRequest):
-    """The coordinators of many keys, which brokers from Kafka 3.0 on answer."""
+    """This request finds the coordinators of many keys; brokers from Kafka 3.0 on support it."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
 
@@ -100,7 +103,7 @@ def _checked(found: FoundCoordinator) -> FoundCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What the coordinator gives a transactional id: everything written under an older epoch is fenced."""
+    """A ProducerIdentity is the id and epoch from the coordinator; writes under an older epoch are fenced."""
 
     producer_id: int
     epoch: int
@@ -115,7 +118,7 @@ class InitProducerIdResponse:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
-    """The classic request, without the id and epoch that version 3 may carry: the epoch always moves on."""
+    """This request leaves out the id and epoch that version 3 may carry, so the epoch always rises."""
 
     API: ClassVar[Api] = Api.INIT_PRODUCER_ID
     VERSIONS: ClassVar[tuple[int, int]] = (2, 5)
@@ -148,7 +151,7 @@ class AddPartitionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsRequest:
-    """Versions up to 3: those after it are for brokers among themselves."""
+    """This request has versions up to 3: later versions are for brokers among themselves."""
 
     API: ClassVar[Api] = Api.ADD_PARTITIONS_TO_TXN
     VERSIONS: ClassVar[tuple[int, int]] = (0, 3)

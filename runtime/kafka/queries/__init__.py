@@ -1,1 +1,1 @@
-"""Questions about many partitions or groups: each part goes to the broker that knows the answer."""
+"""This package reads many partitions or groups, each part from the broker that has it."""

@@ -1,4 +1,4 @@
-"""Groups of a cluster, and what many of them committed, in few requests: a thousand are seconds."""
+"""This module lists groups, and reads and commits the offsets of many groups in few requests."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PER_LANE = 16
 _WITHIN_S = 10.0
 _ATTEMPTS = 4
 _PAUSE_S = 0.1
-_SHARE = "share"  # such groups have no committed offsets
+_SHARE = "share"  # groups of this kind have no committed offsets
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """`failed` says why, by group."""
+    """A Read holds the committed offsets by group, and in `failed` the reasons by group."""
 
     offsets: dict[str, Committed] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -40,14 +40,14 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """`missing` says why, by broker: its groups are not among these."""
+    """A Listed holds the groups; `missing` has the reason of each broker whose groups are not included."""
 
     groups: dict[str, ListedGroup] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
 
 
 async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Listed:
-    """Asks every broker for those it coordinates. Raises WireError where none of them answers."""
+    """Lists the groups of every broker. Raises WireError if no broker answers."""
     found = Listed()
     nodes = list(cluster.brokers)
     asked = (cluster.call(node, ListGroupsRequest(), PURPOSE, within) for node in nodes)
@@ -72,8 +72,10 @@ async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Liste
 async def committed_by(
     cluster: KafkaCluster, groups: Iterable[str], within: float = _WITHIN_S, read: Read | None = None
 ) -> Read:
-    """All that these groups ever committed. What is normal for a moment is asked again. `read` is filled as
-    answers come, for who may lose patience; `within` is what one broker gets for one answer.
+    """Returns every committed offset of these groups. Temporary errors are retried.
+
+    `read` is filled as responses arrive, for callers with a deadline; `within` bounds one response of one
+    broker.
     """
     read = read if read is not None else Read()
     left = list(groups)
@@ -90,7 +92,10 @@ async def committed_by(
 
 
 async def _fetch(cluster: KafkaCluster, groups: Sequence[str], read: Read, within: float) -> list[str]:
-    """Into `read`; those that are worth another attempt come back. No broker waits for another's answer."""
+    """Stores the offsets in `read` and returns the groups to retry.
+
+    No broker waits for another's response.
+    """
     by_node, again = await _placed(cluster, groups, read)
     asked = (_fetch_at(cluster, node, some, read, within) for node, some in by_node.items())
     for more in await asyncio.gather(*asked):
@@ -126,7 +131,7 @@ async def _fetch_at(
 async def _ask_for_groups(
     cluster: KafkaCluster, node: int, groups: list[str], within: float
 ) -> Mapping[str, Offsets | ErrorCode]:
-    """Asks for all groups in one request, or in one request each where the broker is older than Kafka 3.0."""
+    """Reads all groups in one request, or in one request each where the broker is older than Kafka 3.0."""
     connection = await cluster.connection(node, PURPOSE, within)
     if connection.version_of(FetchManyRequest(groups)) >= MANY_GROUPS:
         return (await connection.call(FetchManyRequest(groups), within)).groups
@@ -157,10 +162,10 @@ Outcome = Mapping[TopicPartition, ErrorCode] | WireError
 
 
 async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -> dict[str, Outcome]:
-    """As no member of any of these groups: a broker refuses it where a member is connected.
+    """Commits without being a member of any of these groups: a broker refuses it while a member is connected.
 
-    A broker takes the requests of one connection one by one, and each commit waits some ms until it is
-    appended together with others: so many groups go over several connections.
+    A broker handles the requests of one connection one by one, and each commit waits some ms until it is
+    appended together with others. So many groups are committed over several connections.
     """
     names = list(offsets)
     for some in _parts(names):
@@ -180,7 +185,7 @@ async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -
 
 
 async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose: str) -> Outcome:
-    """The source's leader epochs mean nothing here and are never written."""
+    """Commits without leader epochs, because the source's epochs have no meaning here."""
     written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
     response = await coordinated(
         cluster,

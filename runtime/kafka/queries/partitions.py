@@ -1,4 +1,4 @@
-"""Questions for many partitions or for a coordinator, asked again while that is normal and there is time."""
+"""This module sends requests for many partitions or to a coordinator, and retries temporary errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class Coordinated(Protocol):
-    """What asking a coordinator needs of a `KafkaCluster`."""
+    """This protocol is what a request to a coordinator needs of a `KafkaCluster`."""
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int: ...
 
@@ -61,7 +61,7 @@ async def list_offsets(
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     within: float = DEFAULT_S,
 ) -> dict[TopicPartition, ListedOffset | ErrorCode]:
-    """Each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
+    """Lists offsets; each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
     asked = {key: OffsetQuestion(at) for key, at in questions.items()}
     return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), within)
 
@@ -72,7 +72,7 @@ async def offsets_of(
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     within: float = DEFAULT_S,
 ) -> dict[TopicPartition, int]:
-    """The same where every answer is needed: raises a BrokerError for the first partition without one."""
+    """Lists offsets where every one is needed: raises a BrokerError for the first partition without one."""
     if not questions:
         return {}
     found: dict[TopicPartition, int] = {}
@@ -101,7 +101,7 @@ async def epoch_ends(
 async def active_producers(
     cluster: KafkaCluster, partitions: list[TopicPartition], within: float = DEFAULT_S
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]:
-    """Who has written lately, and since when whose transaction is open: it names a hung one."""
+    """Returns each partition's producers and when their open transactions started, to find hung ones."""
     asked = dict.fromkeys(partitions, None)
     return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), within)
 
@@ -112,8 +112,10 @@ async def by_leader(
     request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
     within: float = DEFAULT_S,
 ) -> dict[TopicPartition, A | ErrorCode]:
-    """Each partition's leader is asked, all at once; one that fails keeps its neighbours waiting no longer
-    than the time given. A broker that can't be reached is NETWORK_EXCEPTION for its partitions.
+    """Sends the request to each partition's leader, to all at once, within the given time.
+
+    A leader that fails delays the other partitions no longer than that. A broker that can't be reached is
+    NETWORK_EXCEPTION for its partitions.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
@@ -128,7 +130,7 @@ async def by_leader(
         except ConnectionFailure:
             if not answers:
                 raise
-            break  # the last answers of those that are left stand
+            break  # the partitions that are left keep their last error
         groups: dict[int, dict[TopicPartition, Q]] = {}
         for key, question in left.items():
             topic = topics.get(key.topic)
@@ -152,7 +154,10 @@ async def by_leader(
 
 
 def _again(answer: object) -> bool:
-    """A topic that is not there is an answer: whether to wait for it is the caller's to say."""
+    """Returns whether to retry.
+
+    A missing topic is final, because only the caller knows whether it will be created.
+    """
     gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return isinstance(answer, ErrorCode) and answer.retriable and answer not in gone
 
@@ -185,9 +190,11 @@ async def coordinated(
     resend: bool,
     purpose: str = CONTROL,
 ) -> R:
-    """Asks the coordinator. What is normal (it moves, it loads, it still writes the last markers) is tried
-    again until the time is up, and then that answer stands. Without `resend`, a request that may have reached
-    the coordinator is never sent a second time.
+    """Sends a request to the coordinator and returns its response.
+
+    Temporary errors (the coordinator moves, loads, or still writes the last markers) are retried until the
+    time is over; then the last response is returned. Without `resend`, a request that may have reached the
+    coordinator is never sent a second time.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
@@ -221,7 +228,7 @@ async def coordinated(
 async def offset_commit(
     cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], within: float = DEFAULT_S
 ) -> dict[TopicPartition, ErrorCode]:
-    """Commits as no member of the group, without leader epochs."""
+    """Commits without being a member of the group, and without leader epochs."""
     request = OffsetCommitRequest(group, {key: CommittedOffset(offset) for key, offset in offsets.items()})
     response = await coordinated(
         cluster,
