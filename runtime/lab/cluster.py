@@ -45,9 +45,7 @@ class LabKafkaCluster:
 
     @property
     def client(self) -> dict[str, Any]:
-        """The administrator's librdkafka settings, with bootstrap.servers and with secrets read from their
-        files.
-        """
+        """Returns the administrator's librdkafka settings, with the secrets that their files hold."""
         return self.client_of(ADMIN)
 
     def client_of(self, user: str) -> dict[str, Any]:

@@ -62,9 +62,7 @@ def _load(path: Path) -> LabKafkaCluster:
 
 
 def require_same(cluster: LabKafkaCluster, spec: LabClusterSpec) -> None:
-    """Raises LabError if the spec differs from the existing cluster's, because that would change a cluster
-    with data.
-    """
+    """Raises LabError if the spec differs from that of the existing cluster, which may hold data."""
     asked = replace(spec, port=spec.port or cluster.spec.port)
     differing = [
         f"{field.name} {getattr(cluster.spec, field.name)!s}, not {getattr(asked, field.name)!s}"

@@ -1,5 +1,6 @@
-"""This module writes files of the lab atomically, secrets readable by their owner only, with one writer at
-a time.
+"""This module writes files of the lab atomically, with one writer at a time.
+
+Only their owner can read secrets.
 """
 
 import errno

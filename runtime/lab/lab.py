@@ -44,11 +44,10 @@ class Lab:
         self.clusters: dict[str, LabKafkaCluster] = create.load_all(self.home)
 
     def up(self, specs: Sequence[LabClusterSpec], *, timeout: float = TIMEOUT) -> None:
-        """Brings these clusters up: creates missing ones, starts those that do not run, and leaves running
-        ones unchanged.
+        """Brings these clusters up: creates missing ones and starts stopped ones.
 
-        Once it returns, every broker has answered. If it fails or is interrupted, no broker that it started
-        is left running.
+        Running clusters stay unchanged. Once it returns, every broker has answered. If it fails or is
+        interrupted, no broker that it started is left running.
         """
         with self._exclusive("repl lab up"):
             self.clusters = create.load_all(self.home)
@@ -203,9 +202,7 @@ class Lab:
             self.report(what, len(missing), len(missing))
 
     def _train(self, kit: Kit, scratch: Path, archive: Path) -> None:
-        """Runs a broker briefly to archive its loaded classes, so that later starts need not load them
-        again.
-        """
+        """Runs a broker briefly to archive its loaded classes, so that later starts are faster."""
         version = str(kit.version)
         what = f"preparing Kafka {version}, once"
         self.report(what, 0, 1)

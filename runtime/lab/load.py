@@ -21,9 +21,7 @@ _SILENT.addHandler(logging.NullHandler())
 
 @dataclass
 class LoadTarget:
-    """A LoadTarget is one topic of one cluster, with its counts of acknowledged and failed records and the
-    last failure.
-    """
+    """A LoadTarget is one topic of one cluster, with its counts of records and its last failure."""
 
     cluster: str
     topic: str

@@ -28,9 +28,7 @@ class Security(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A Listener is a further listener that advertises other addresses than its own, for example those of
-    a proxy.
-    """
+    """A Listener is a further listener that advertises other addresses than its own, such as a proxy's."""
 
     name: str
     advertised: Mapping[int, str]  # node → host:port

@@ -17,9 +17,7 @@ _VALID = timedelta(days=3650)
 
 
 def make(cluster: LabKafkaCluster, users: Sequence[str]) -> None:
-    """Writes all keys and certificates to the cluster's secrets, as PEM, which librdkafka, aiokafka and
-    Java read.
-    """
+    """Writes all keys and certificates to the cluster's secrets as PEM, which all clients read."""
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _certificate(f"{cluster.name} lab authority", key, key, None, [])
     write(cluster.secret_file("ca.pem"), _pem(authority), secret=True)

@@ -1,5 +1,6 @@
-"""This module starts brokers as processes, and waits until they answer or die; their last log lines
-explain a death.
+"""This module starts brokers as processes, and waits until they answer or die.
+
+The error for a dead broker holds its last log lines.
 """
 
 import signal
@@ -96,8 +97,9 @@ def kill(brokers: Iterable[LabBroker]) -> None:
 
 
 def stop(brokers: Sequence[LabBroker], grace: float) -> None:
-    """Stops the brokers with SIGTERM, so that they hand over what they lead, and kills what is left after
-    `grace` seconds.
+    """Stops the brokers with SIGTERM, and kills those that are left after `grace` seconds.
+
+    SIGTERM lets them hand over the partitions that they lead.
     """
     clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
     processes.stop_some(clusters, {one.key for one in brokers if not one.is_zookeeper}, grace=grace)

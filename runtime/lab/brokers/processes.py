@@ -35,8 +35,9 @@ def mark(cluster: LabKafkaCluster, node: BrokerPorts) -> str:
 
 
 def spawn(carried: str, command: list[str], log: Path) -> None:
-    """Starts a process in a session of its own, so that it outlives the terminal; its output goes to the
-    log.
+    """Starts a process in its own session, so that it outlives the terminal.
+
+    Its output goes to the log.
     """
     # Signals are blocked until the pid is noted: an interrupt would leave a broker that is never stopped.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
@@ -130,8 +131,9 @@ def _all_stopped(process: BrokerProcess) -> bool:
 
 
 def stop(clusters: Sequence[LabKafkaCluster], *, grace: float) -> None:
-    """Sends SIGTERM to all brokers, and SIGKILL to those that are left after `grace` seconds; returns when
-    none is left.
+    """Sends SIGTERM to all brokers, and SIGKILL to those that are left after `grace` seconds.
+
+    Returns when none is left.
 
     ZooKeeper is stopped after the brokers, because a broker needs it for a clean end.
     """

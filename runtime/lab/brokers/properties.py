@@ -93,9 +93,7 @@ def _listeners(cluster: LabKafkaCluster, node: BrokerPorts, controller: Mapping[
 
 
 def _replication(brokers: int) -> dict[str, str]:
-    """Returns the replication settings that are usual for this number of brokers: from three on, three
-    replicas, two in sync.
-    """
+    """Returns the usual replication settings: from three brokers on, three replicas, two in sync."""
     copies, in_sync = str(min(3, brokers)), "2" if brokers >= 3 else "1"
     return {
         "default.replication.factor": copies,

@@ -14,8 +14,7 @@ from runtime.lab.spec import BrokerPorts
 def wait(
     brokers: Iterable[tuple[LabKafkaCluster, BrokerPorts]], *, timeout: float, check: Callable[[], None]
 ) -> list[tuple[LabKafkaCluster, BrokerPorts]]:
-    """Waits until each broker answers and lists all of its cluster's brokers in `brokers`; returns those that
-    do not.
+    """Waits until each broker lists all of its cluster's brokers in `brokers`; returns those that do not.
 
     `check` is called between requests and may raise, because waiting for a broker that died is pointless.
     """

@@ -1,6 +1,4 @@
-"""This module runs Ivy once to fetch jars into a folder, reports progress, and turns its failures into one
-sentence.
-"""
+"""This module runs Ivy to fetch jars, reports progress, and turns failures into one sentence."""
 
 import os
 import subprocess
@@ -74,8 +72,9 @@ def _settings() -> tuple[str, ...]:
 
 
 def _counted(lines: Iterable[str], request: IvyRequest, report: Report) -> Iterator[str]:
-    """Yields Ivy's lines and reports progress: each module is found first, which is slower, and then
-    fetched.
+    """Yields Ivy's lines and reports progress.
+
+    Each module is found first, which is slower, and then fetched.
     """
     found = fetched = 0
     for raw in lines:

@@ -1,5 +1,4 @@
-"""This module fetches Kafka's jars once with the Ivy inside pyspark and keeps them in the user's cache
-folder.
+"""This module fetches Kafka's jars with the Ivy inside pyspark and caches them for the user.
 
 A set of jars is complete or absent: it is made in a folder of its own, listed with sizes and checksums, and
 only then renamed to its name. A set that does not match its list is fetched again.

@@ -1,6 +1,4 @@
-"""This module finds Java, which the user must install, and checks its version before anything else is
-tried.
-"""
+"""This module finds Java, which the user must install, and checks its version."""
 
 import os
 import re

@@ -1,5 +1,4 @@
-"""This module provides what runs Kafka: a Java, the jars, and an archive of loaded classes that halves the
-start's work.
+"""This module provides a Java, Kafka's jars, and an archive of loaded classes that halves a start's work.
 
 Java ignores an archive that does not fit. Where none can be made, everything works without it, only slower.
 """
@@ -34,9 +33,7 @@ class Kit:
 
     @property
     def archive(self) -> Path:
-        """The archive of one Java: another Java, or a newer one at the same path, gets an archive of its
-        own.
-        """
+        """Returns the archive of this Java; a Java of another path or version has its own archive."""
         java = Path(shutil.which(self.java) or self.java).resolve()
         known = f"{java} {java.stat().st_mtime_ns}"
         return self.jars / f"classes-{hashlib.sha256(known.encode()).hexdigest()[:12]}.jsa"

@@ -1,6 +1,4 @@
-"""This module finds Kafka's own tools by their short names: TopicCommand, ConsoleProducer,
-ConsoleConsumer, …
-"""
+"""This module finds Kafka's own tools by short names such as TopicCommand and ConsoleProducer."""
 
 import zipfile
 from pathlib import Path
