@@ -230,7 +230,7 @@ class _Mirror:
     def __init__(self, flow: Flow, edges: Sequence[CopyEdge], graph: ReplicationGraph) -> None:
         self.flow = flow
         self._names = {edge.source.topic: edge.destination.topic for edge in edges}
-        self._way = graph.router.ways[flow.name]
+        self._route = graph.router.routes[flow.name]
         self._all = sorted(node.topic for node in graph.live.nodes if node.cluster == flow.source_cluster)
         self._left = {one for one in self._all if self._promoted(one, graph)}
         self._everywhere: set[str] = set()
@@ -239,7 +239,9 @@ class _Mirror:
     def _promoted(self, topic: str, graph: ReplicationGraph) -> bool:
         """Returns whether the topic was promoted on its own: its readers keep their mirrored rules."""
         name = self.flow.name
-        return graph.copied.is_promoted(name, topic) and graph.router.name_there(name, topic) is not None
+        return (
+            graph.copied.is_promoted(name, topic) and graph.router.destination_topic(name, topic) is not None
+        )
 
     def of(self, rule: AclRule) -> Iterator[DesiredAcl]:
         """Yields the destination's rules that follow from one rule at the source."""
@@ -267,7 +269,7 @@ class _Mirror:
         if not taken:
             return []
         whole = all(topic in self._names or topic in self._left for topic in under)
-        prefix = destination_prefix(self._way, rule.resource) if whole else None
+        prefix = destination_prefix(self._route, rule.resource) if whole else None
         if prefix is not None:
             return [(rule.resource, prefix, "PREFIXED")]
         self._split.add(rule.resource)
@@ -296,14 +298,14 @@ class _Mirror:
             )
 
 
-def destination_prefix(way: CompiledRoute, prefix: str) -> str | None:
+def destination_prefix(compiled: CompiledRoute, prefix: str) -> str | None:
     """Returns the prefix that covers exactly the renamed topics; None if there is none or it is unknown."""
-    rename = way.route.rename
-    if way.route.undoes is not None:
+    rename = compiled.route.rename
+    if compiled.route.undoes is not None:
         return prefix if rename == SAME_NAME else None
     match rename:
         case Template(text):
-            before, _, after = text.replace("{source}", way.route.source).partition("{topic}")
+            before, _, after = text.replace("{source}", compiled.route.source).partition("{topic}")
             return before + prefix if not after else None
         case Table(names):
             spoken_of = any(old.startswith(prefix) or new.startswith(prefix) for old, new in names)

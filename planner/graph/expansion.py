@@ -176,7 +176,7 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
                     unknown[address] = f"the ACLs of {cluster} could not be read: {live.unreadable['acls']}"
     for node in graph.live.nodes:
         if graph.is_undescribable(node) and any(
-            flow.source_cluster == node.cluster and graph.router.ways[flow.name].answer(node.topic).taken
+            flow.source_cluster == node.cluster and graph.router.routes[flow.name].answer(node.topic).taken
             for flow in graph.flows
             if graph.copied.copies(flow.name, node.topic)
         ):

@@ -69,17 +69,21 @@ def without_covered(
     are excluded too.
     """
     router = router_of(topology)
-    way = router.ways[one.flow.name]
+    route = router.routes[one.flow.name]
     others = list(_others(one.flow, topology))
     topics = {
         *source_topics,
-        *(topic for name in destination_topics if (topic := way.topic_here(name)) is not None),
+        *(topic for name in destination_topics if (topic := route.source_topic(name)) is not None),
     }
-    named = {name: topic for topic in topics if (name := router.name_there(one.flow.name, topic)) is not None}
+    named = {
+        name: topic
+        for topic in topics
+        if (name := router.destination_topic(one.flow.name, topic)) is not None
+    }
     covered = {
         name
         for name, topic in named.items()
-        if any(router.name_there(other.name, name) == topic for other in others)
+        if any(router.destination_topic(other.name, name) == topic for other in others)
     }
     if not covered:
         return one

@@ -95,7 +95,7 @@ def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> 
     if flow.source_cluster in graph.names:
         router = graph.router
         topics_at_source = [
-            one for one in graph.names[flow.source_cluster] if router.name_there(flow.name, one)
+            one for one in graph.names[flow.source_cluster] if router.destination_topic(flow.name, one)
         ]
     else:
         topics_at_source = [topic for topic, _ in existing_mirrors(graph, observed, flow)]

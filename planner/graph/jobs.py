@@ -255,7 +255,7 @@ def _declared(
 
 def _may_fill(topic: str, flows: Iterable[Flow], router: Router) -> bool:
     for flow in flows:
-        source_topic = router.ways[flow.name].topic_here(topic)
-        if source_topic is not None and router.ways[flow.name].answer(source_topic).taken:
+        source_topic = router.routes[flow.name].source_topic(topic)
+        if source_topic is not None and router.routes[flow.name].answer(source_topic).taken:
             return True
     return False

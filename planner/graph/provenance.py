@@ -99,7 +99,7 @@ def possible_edges(graph: ReplicationGraph) -> list[CopyEdge]:
     return edges + [
         CopyEdge(flow.name, TopicNode(flow.source_cluster, ANY), TopicNode(flow.destination_cluster, ANY))
         for flow in flows
-        if graph.router.ways[flow.name].open_ended and keeps_some_names(flow, graph)
+        if graph.router.routes[flow.name].open_ended and keeps_some_names(flow, graph)
     ]
 
 
@@ -110,14 +110,14 @@ def _reached_by_all(graph: ReplicationGraph) -> list[CopyEdge]:
     starts |= {
         TopicNode(flow.source_cluster, topic)
         for flow in flows
-        for topic in graph.router.ways[flow.name].written_out
+        for topic in graph.router.routes[flow.name].written_out
     }
     return build_copy_graph(graph.router, flows, starts, lambda _flow, _topic: True).edges
 
 
 def keeps_some_names(flow: Flow, graph: ReplicationGraph) -> bool:
     """Returns whether a topic that no pattern writes out may keep its name."""
-    match graph.router.ways[flow.name].route.rename:
+    match graph.router.routes[flow.name].route.rename:
         case Template(text):
             return text == "{topic}"
         case Match() | Table():

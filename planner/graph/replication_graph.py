@@ -75,11 +75,11 @@ def replication_graph_of(
     def copies(flow: str, topic: str) -> bool:
         if not copied.copies(flow, topic):
             return False
-        route = router.ways[flow].route
+        route = router.routes[flow].route
         if topic not in undescribable.get(route.source, ()):
             return True
         # No mirror is created for a topic that can't be described; an existing mirror stays one.
-        return router.ways[flow].name_there(topic) in names.get(route.destination, ())
+        return router.routes[flow].destination_topic(topic) in names.get(route.destination, ())
 
     observed_nodes = (
         TopicNode(cluster, name) for cluster in names for name in names[cluster] if not is_reserved(name)
@@ -95,7 +95,7 @@ def replication_graph_of(
 
 def _written_out(router: Router, flows: Iterable[Flow]) -> Iterator[TopicNode]:
     for flow in flows:
-        for name in router.ways[flow.name].written_out:
+        for name in router.routes[flow.name].written_out:
             yield TopicNode(flow.source_cluster, name)
 
 

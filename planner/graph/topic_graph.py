@@ -84,7 +84,7 @@ def build_copy_graph(
                 continue
             verdict = router.verdict(name, node.topic)
             if verdict is RouteDecision.TAKEN:
-                named = router.ways[name].name_there(node.topic)
+                named = router.routes[name].destination_topic(node.topic)
                 assert named is not None
                 destination_node = TopicNode(destination[name], named)
                 found.edges.append(CopyEdge(name, node, destination_node))

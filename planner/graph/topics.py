@@ -196,8 +196,8 @@ class _TopicBuilder:
 
     def _flow_ended(self, flow: Flow, node: TopicNode) -> bool:
         """Returns whether the flow filled this topic before and copies it no longer."""
-        route = self.graph.router.ways[flow.name]
-        source_topic = route.topic_here(node.topic) if flow.destination_cluster == node.cluster else None
+        route = self.graph.router.routes[flow.name]
+        source_topic = route.source_topic(node.topic) if flow.destination_cluster == node.cluster else None
         return (
             source_topic is not None
             and route.answer(source_topic).taken
@@ -279,7 +279,7 @@ def existing_mirrors(
         ours = entry.topology == graph.topology.name and entry.address.cluster == flow.destination_cluster
         if not ours or entry.address.kind is not Kind.TOPIC or entry.origin not in origins:
             continue
-        source_topic = graph.router.ways[flow.name].topic_here(name)
+        source_topic = graph.router.routes[flow.name].source_topic(name)
         if source_topic is not None and cluster is not None and name in cluster.topics:
             yield source_topic, name
 

@@ -158,11 +158,11 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
     """
     flows = {one.name: one for one in plan.flows}
     own = {one.name: one for one in spec.flows}
-    ways = {route.name: route for route in spec.routes}
-    if len(ways) != len(spec.routes) or ways.keys() != flows.keys():
+    routes = {route.name: route for route in spec.routes}
+    if len(routes) != len(spec.routes) or routes.keys() != flows.keys():
         yield "its routes are not the flows of the plan"
         return
-    for name, route in ways.items():
+    for name, route in routes.items():
         ends = (flows[name].source_cluster, flows[name].destination_cluster)
         known = own.get(name)
         shown = flow_values(known) if known is not None else (_after(changes.get(flow_address(name))))
@@ -180,7 +180,7 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
             key in shown and not is_shown(key, shown[key], stated[key]) for key in keys
         ):
             yield f"its route of flow.{name} is not the one that is shown"
-        original = ways.get(route.reverse_of or "")
+        original = routes.get(route.reverse_of or "")
         if original is not None and original.undoes is None and route.undoes != original.topics:
             yield f"its route of flow.{name} does not undo flow.{route.reverse_of}"
 

@@ -36,11 +36,11 @@ class AuditFailure(Exception):
     The texts are for people.
     """
 
-    def __init__(self, cluster: str, why: str, way_out: str) -> None:
+    def __init__(self, cluster: str, why: str, hint: str) -> None:
         super().__init__(f"{cluster}: {why}")
         self.cluster = cluster
         self.why = why
-        self.way_out = way_out
+        self.hint = hint
 
 
 class UnexpectedClusterId(AuditFailure):
@@ -48,8 +48,8 @@ class UnexpectedClusterId(AuditFailure):
 
     def __init__(self, cluster: str, found: str, meant: str) -> None:
         why = f"this is cluster {found}, the topology means {meant}"
-        way_out = f"correct the bootstrap of {cluster}, or its id if the cluster was replaced on purpose"
-        super().__init__(cluster, why, way_out)
+        hint = f"correct the bootstrap of {cluster}, or its id if the cluster was replaced on purpose"
+        super().__init__(cluster, why, hint)
 
 
 class LedgerNotFound(AuditFailure):
@@ -113,14 +113,14 @@ def as_audit_failure(cluster: str) -> Iterator[None]:
     try:
         yield
     except (WireError, ClientSettingsError, TopicReplaced) as error:
-        raise AuditFailure(cluster, str(error), _way_out(cluster, error)) from error
+        raise AuditFailure(cluster, str(error), _hint(cluster, error)) from error
 
 
 def unanswered(cluster: str) -> str:
     return f"is {cluster} up, and is its bootstrap right? repl status shows what answers"
 
 
-def _way_out(cluster: str, error: WireError | ClientSettingsError | TopicReplaced) -> str:
+def _hint(cluster: str, error: WireError | ClientSettingsError | TopicReplaced) -> str:
     match error:
         case ClientSettingsError() | AuthenticationFailed():
             return f"mend clusters.{cluster}.client"

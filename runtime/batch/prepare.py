@@ -45,17 +45,17 @@ def prepare(
     spec: RewriteSpec,
     now_ms: int,
     aborted: AbortedTransactions | None = None,
-    going_home: Container[int] = frozenset(),
+    returning_producer_ids: Container[int] = frozenset(),
 ) -> PreparedBatches:
     """Returns the outgoing batches of one partition's fetched sets, in order.
 
-    `aborted` is the response's list; `going_home` are the producer ids of flows from the destination to this
+    `aborted` is the response's list; `returning_producer_ids` are those of flows from the destination to this
     source (batch provenance).
     """
     rule = OriginRule(spec, now_ms)
     out: list[OutgoingBatch] = []
     try:
-        for group in _groups(sets, spec, aborted or AbortedTransactions(), going_home, rule):
+        for group in _groups(sets, spec, aborted or AbortedTransactions(), returning_producer_ids, rule):
             _send(group, spec, rule, out)
     except BatchFailure as failure:
         good = _good_up_to(sets, failure.offset)
@@ -79,7 +79,7 @@ def _groups(
     sets: Sequence[RecordSet],
     spec: RewriteSpec,
     aborted: AbortedTransactions,
-    going_home: Container[int],
+    returning_producer_ids: Container[int],
     rule: OriginRule,
 ) -> Iterator[list[RecordSet]]:
     """Yields the sets that a read_committed reader sees and that may be copied; groups small neighbours."""
@@ -93,7 +93,7 @@ def _groups(
                 continue
             if member.last_offset < spec.start or member.base_offset >= spec.end:
                 continue
-            if member.producer_id in going_home:
+            if member.producer_id in returning_producer_ids:
                 rule.dropped += member.records
                 continue
             if member.records <= merge.records and member.size <= merge.size:

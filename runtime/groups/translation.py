@@ -48,7 +48,7 @@ class Translator:
     def __init__(
         self, flow: str, router: Router, destination_maps: OffsetMaps, source_maps: OffsetMaps | None
     ) -> None:
-        self._way = router.ways[flow]
+        self._route = router.routes[flow]
         self._router = router
         self._destination_maps = destination_maps
         self._source_maps = source_maps
@@ -57,7 +57,7 @@ class Translator:
     async def refresh(self, topics: Iterable[str]) -> None:
         """Reads the maps that the translation of these topics needs. Raises WireError."""
         origins = {origin for topic in topics for origin in self.origins(topic)}
-        own = self._way.route.flow
+        own = self._route.route.flow
         await self._destination_maps.refresh(
             dict.fromkeys([own, *(one.destination_flow for one in origins if one.destination_flow)])
         )
@@ -95,11 +95,11 @@ class Translator:
     def origins(self, topic: str) -> tuple[SourceTopicWriter, ...]:
         """Returns the other clusters from which records of the topic come."""
         if topic not in self._origins:
-            self._origins[topic] = origins_of(self._router, self._way.route.flow, topic)
+            self._origins[topic] = origins_of(self._router, self._route.route.flow, topic)
         return self._origins[topic]
 
     def _key(self, topic: str, partition: int) -> PartitionKey:
-        return PartitionKey(self._way.route.flow, topic, partition)
+        return PartitionKey(self._route.route.flow, topic, partition)
 
     def _sealing(self, origin: SourceTopicWriter, partition: int) -> bool:
         """Returns whether a map of the origin is being written."""

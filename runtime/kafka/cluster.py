@@ -131,7 +131,7 @@ class KafkaCluster:
                 stale = [
                     name
                     for name in (wanted if fresh else self._topics.stale(wanted, began))
-                    if self._topics.heard_at(name) <= began
+                    if self._topics.refreshed_at(name) <= began
                 ]
                 if stale:
                     await self.ask_any(MetadataRequest(stale))
@@ -159,9 +159,9 @@ class KafkaCluster:
         found = known.partitions.get(partition) if known else None
         return found if found is not None and found.leader != NO_LEADER else None
 
-    def heard_at(self, topic: str) -> float:
+    def refreshed_at(self, topic: str) -> float:
         """Returns when the topic's metadata were last received, by the event loop's time."""
-        return self._topics.heard_at(topic)
+        return self._topics.refreshed_at(topic)
 
     def doubt(self, topic: str) -> None:
         """Marks the topic's metadata as stale after its leader failed; the next use refreshes them."""
@@ -257,7 +257,7 @@ class KafkaCluster:
             if loop.time() - began >= SILENCE_S:
                 self._silent_until[node] = loop.time() + ATTEMPT_S
             raise
-        self._hear(response, connection.where)
+        self._learn(response, connection.where)
         return response
 
     def _candidates(self) -> list[int]:
@@ -292,11 +292,11 @@ class KafkaCluster:
         dialled = self._dialer.dial(host, port, "bootstrap")
         connection = await in_time(dialled, ATTEMPT_S, f"connecting to {host}:{port}")
         try:
-            self._hear(await self._first_answer(connection), connection.where)
+            self._learn(await self._first_answer(connection), connection.where)
             response = await connection.call(request, ATTEMPT_S)
         finally:
             await connection.close()
-        self._hear(response, connection.where)
+        self._learn(response, connection.where)
         return response
 
     async def _first_answer(self, connection: Connection) -> MetadataResponse:
@@ -308,7 +308,7 @@ class KafkaCluster:
             why = f"{error.why}; does this listener want SASL, and security.protocol not?"
             raise Disconnected(error.where, why, sent=False) from None
 
-    def _hear(self, response: object, where: str) -> None:
+    def _learn(self, response: object, where: str) -> None:
         if not isinstance(response, MetadataResponse):
             return
         if self.cluster_id and response.cluster_id != self.cluster_id:

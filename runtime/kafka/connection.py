@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self.retire_at = float("inf")
         self.last_used = 0.0
         self.throttled_until = 0.0
-        self.heard_at = 0.0
+        self.last_received_at = 0.0
         """When the last bytes came, by the event loop's time; 0 before the first."""
         self.versions: Mapping[int, tuple[int, int]] = {Api.API_VERSIONS: (0, 3)}
         self.features: Mapping[str, int] = {}
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._why is not None:
             return
         self._filled += nbytes
-        self.heard_at = self._loop.time()
+        self.last_received_at = self._loop.time()
         if self._body is None:
             if self._filled == _SIZE:
                 self._begin_body()

@@ -210,7 +210,7 @@ class Dialer:
 def _reached(connection: Connection | None) -> Reached:
     if connection is None:
         return Reached.NOTHING
-    return Reached.ANSWERED if connection.heard_at else Reached.CONNECTED
+    return Reached.ANSWERED if connection.last_received_at else Reached.CONNECTED
 
 
 def _tls_of(settings: WireSettings) -> ssl.SSLContext | None:

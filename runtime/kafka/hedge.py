@@ -16,7 +16,7 @@ AT_ONCE = 2  # many concurrent callers must not multiply the load
 
 
 async def first_answer(
-    ways: Iterable[Callable[[], Coroutine[Any, Any, T]]], silence_s: float = SILENCE_S
+    attempts: Iterable[Callable[[], Coroutine[Any, Any, T]]], silence_s: float = SILENCE_S
 ) -> T:
     """Returns the first answer and cancels the attempts that are still running.
 
@@ -24,27 +24,27 @@ async def first_answer(
     is started. If all fail, raises the first failure that is not a ConnectionFailure, or else the first one.
     """
     loop = asyncio.get_running_loop()
-    left = deque(ways)
-    asked: dict[asyncio.Task[T], float] = {}
+    left = deque(attempts)
+    running: dict[asyncio.Task[T], float] = {}
     failures: list[BaseException] = []
     try:
-        while left or asked:
-            silence = loop.time() - min(asked.values(), default=float("-inf"))
-            if left and len(asked) < AT_ONCE and silence >= silence_s:
-                asked[asyncio.ensure_future(left.popleft()())] = loop.time()
+        while left or running:
+            silence = loop.time() - min(running.values(), default=float("-inf"))
+            if left and len(running) < AT_ONCE and silence >= silence_s:
+                running[asyncio.ensure_future(left.popleft()())] = loop.time()
                 continue
-            patience = silence_s - silence if left and len(asked) < AT_ONCE else None
-            done, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            timeout_s = silence_s - silence if left and len(running) < AT_ONCE else None
+            done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
-                del asked[one]
+                del running[one]
                 if (error := one.exception()) is None:
                     return one.result()
                 failures.append(error)
                 if not isinstance(error, ConnectionFailure):
                     left.clear()
     finally:
-        for one in asked:
+        for one in running:
             one.cancel()
-        if asked:
-            await asyncio.wait(asked)
+        if running:
+            await asyncio.wait(running)
     raise min(failures, key=lambda error: isinstance(error, ConnectionFailure))

@@ -22,7 +22,7 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float, where: str) -> T
         raise TimedOut(where, f"not done in {seconds:g} s", sent=False) from None
 
 
-class Patience:
+class RetryDeadline:
     """The deadline is `seconds` after the first failure, because a quota may delay any request before."""
 
     def __init__(self, seconds: float) -> None:

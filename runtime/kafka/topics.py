@@ -15,7 +15,7 @@ _LONG_AGO = float("-inf")
 @dataclass(frozen=True, slots=True)
 class _Entry:
     topic: TopicMetadata
-    heard_at: float
+    refreshed_at: float
 
 
 class TopicCache:
@@ -53,13 +53,13 @@ class TopicCache:
         return [name for name in names if not self._fresh(self._by_name.get(name), now)]
 
     def _fresh(self, entry: _Entry | None, now: float) -> bool:
-        if entry is None or entry.topic.error or now - entry.heard_at > self._max_age_s:
+        if entry is None or entry.topic.error or now - entry.refreshed_at > self._max_age_s:
             return False
         return all(partition.leader != NO_LEADER for partition in entry.topic.partitions.values())
 
-    def heard_at(self, name: str) -> float:
+    def refreshed_at(self, name: str) -> float:
         entry = self._by_name.get(name)
-        return entry.heard_at if entry else _LONG_AGO
+        return entry.refreshed_at if entry else _LONG_AGO
 
     def learn(self, topic_id: bytes, index: int, hint: LeaderHint) -> None:
         """Stores a leader that a broker named in a response, if its epoch is newer than the known one."""
@@ -70,13 +70,15 @@ class TopicCache:
             return
         changed = replace(known, leader=hint.leader, leader_epoch=hint.epoch)
         partitions = {**entry.topic.partitions, index: changed}
-        self._by_name[entry.topic.name] = _Entry(replace(entry.topic, partitions=partitions), entry.heard_at)
+        self._by_name[entry.topic.name] = _Entry(
+            replace(entry.topic, partitions=partitions), entry.refreshed_at
+        )
 
     def doubt(self, name: str) -> None:
         """Marks the topic as stale: its metadata are refreshed before the next use."""
         entry = self._by_name.get(name)
         if entry is not None:
-            self._by_name[name] = replace(entry, heard_at=_LONG_AGO)
+            self._by_name[name] = replace(entry, refreshed_at=_LONG_AGO)
 
     def _forget_id(self, topic_id: bytes) -> None:
         name = self._names.pop(topic_id, None)

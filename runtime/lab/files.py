@@ -30,14 +30,14 @@ def write(path: Path, text: str, *, secret: bool = False) -> None:
 
 
 @contextmanager
-def exclusive(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
+def exclusive(path: Path, what: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Holds the lock of a folder; the kernel releases it when the process ends.
 
-    Raises LabBusy after `patience` seconds.
+    Raises LabBusy after `wait_s` seconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        _acquire(file.fileno(), path, what, patience)
+        _acquire(file.fileno(), path, what, wait_s)
         file.truncate(0)
         file.write(json.dumps({"pid": os.getpid(), "what": what}))
         file.flush()
@@ -48,8 +48,8 @@ def exclusive(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _acquire(fd: int, path: Path, what: str, patience: float) -> None:
-    deadline = time.monotonic() + patience
+def _acquire(fd: int, path: Path, what: str, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

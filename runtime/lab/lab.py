@@ -32,7 +32,7 @@ from runtime.lab.status import LabStatus, probe_clusters
 
 TIMEOUT = 180.0  # a broker that died is reported at once; the timeout is for busy machines
 STOP_GRACE = 8.0
-PATIENCE = 60.0  # start and down wait so long for another command on the lab; a second `up` fails at once
+WAIT_S = 60.0  # start and down wait so long for another command on the lab; a second `up` fails at once
 
 
 class Lab:
@@ -75,7 +75,7 @@ class Lab:
 
         With a version, stopped brokers start with that version of Kafka from then on.
         """
-        with self._exclusive("repl lab start", PATIENCE):
+        with self._exclusive("repl lab start", WAIT_S):
             if version is not None:
                 self._change_version(self._find(address), version)
             brokers = self._find(address)
@@ -106,7 +106,7 @@ class Lab:
         """Stops every broker; with `purge` their data is deleted, too."""
         if not self.home.exists():
             return
-        with self._exclusive("repl lab down", PATIENCE):
+        with self._exclusive("repl lab down", WAIT_S):
             processes.stop(list(self.clusters.values()), grace=0 if purge else STOP_GRACE)
             if purge:
                 self._purge()
@@ -147,11 +147,11 @@ class Lab:
         return done.stdout
 
     @contextmanager
-    def _exclusive(self, what: str, patience: float = 0.0) -> Iterator[None]:
+    def _exclusive(self, what: str, wait_s: float = 0.0) -> Iterator[None]:
         """Holds the lock of the lab, so that only one command at a time changes it."""
         with (
             explained(self.home, "choose another --home (or REPL_LAB_HOME)"),
-            exclusive(self.home / "lock", what, patience=patience),
+            exclusive(self.home / "lock", what, wait_s=wait_s),
         ):
             yield
 

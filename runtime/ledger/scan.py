@@ -18,7 +18,7 @@ from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of
-from runtime.kafka.timing import Patience
+from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.records import StoredRecord, read
 
 _COMMIT = 1
@@ -200,7 +200,7 @@ class InternalTopicScan:
 
     async def _fetch(self, within: float) -> FetchedPartition | None:
         """Fetches with retries; returns None where the log start and the position have moved."""
-        timeout = Patience(within)
+        timeout = RetryDeadline(within)
         while True:
             try:
                 return await self._fetch_once()

@@ -30,7 +30,7 @@ from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
-from runtime.kafka.timing import Patience
+from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.producer_directory import register
@@ -136,7 +136,7 @@ class PartitionReplay:
             self._key.topic,
             self._part.mirror,
         )
-        timeout, before = Patience(self._asked.within_s), self.records
+        timeout, before = RetryDeadline(self._asked.within_s), self.records
         while True:
             try:
                 self._producers = await producers_at(self._source)
@@ -212,11 +212,11 @@ class PartitionReplay:
             if answer.last_stable_offset < end:
                 raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._spec.where))
             return FilteredBatches([], Cursor(end, -1), 0, None)  # compaction removed all remaining records
-        home = self._going_home(walked)
+        returning = self._returning_producer_ids(walked)
         spec = replace(self._spec, end=end)
-        return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, home, now_ms())
+        return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, returning, now_ms())
 
-    def _going_home(self, walked: WalkedBatches) -> set[int]:
+    def _returning_producer_ids(self, walked: WalkedBatches) -> set[int]:
         flow, home = self._asked.flow, self._spec.home
         mine = flow.provenance == "batch" and flow.native_only
         ids = {one.producer_id for one in walked.sets if isinstance(one, Batch)}

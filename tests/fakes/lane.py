@@ -74,7 +74,7 @@ class Destination:
     def __init__(self) -> None:
         self.leader_of: dict[int, int] = {}
         self.leader_epoch = 5
-        self.refreshed_at = 0.0
+        self.last_refresh = 0.0
         self.refreshes = 0
         self.connecting: dict[int, asyncio.Future[None]] = {}
         self.links: dict[int, Link] = {}
@@ -94,12 +94,12 @@ class Destination:
     def topic(self, name: str) -> SimpleNamespace | None:
         return None
 
-    def heard_at(self, topic: str) -> float:
-        return self.refreshed_at
+    def refreshed_at(self, topic: str) -> float:
+        return self.last_refresh
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
         self.refreshes += 1
-        self.refreshed_at = asyncio.get_running_loop().time()
+        self.last_refresh = asyncio.get_running_loop().time()
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         return 1

@@ -151,8 +151,8 @@ def _syncing(
 def flows_without_topics(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields an error for a flow that syncs groups and can never take a topic."""
     for flow in graph.topology.flows.values():
-        way = graph.router.ways[flow.name]
-        if flow.groups.sync and not way.open_ended and not way.written_out:
+        route = graph.router.routes[flow.name]
+        if flow.groups.sync and not route.open_ended and not route.written_out:
             yield flow_diagnostic(
                 error,
                 flow,

@@ -172,7 +172,7 @@ class BlockingConnection:
         began = loop.time()
         answer = connection.start(request, _LONGEST_ANSWER * self._timeout_s)
         while not answer.done():
-            last_byte_at = max(began, connection.heard_at, connection.throttled_until)
+            last_byte_at = max(began, connection.last_received_at, connection.throttled_until)
             left = last_byte_at + self._timeout_s - loop.time()
             if left <= 0:
                 connection.drop()

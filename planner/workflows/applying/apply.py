@@ -140,7 +140,7 @@ def execute(
     if trusted is not None:
         check_jobs(plan, trusted)
     home = home_of(plan, request.path)
-    patience_s = REPORTED_S if request.wait else 0.0
+    wait_s = REPORTED_S if request.wait else 0.0
     session = ApplySession(
         endpoints=endpoints,
         recheck=PlanRecheck(endpoints, request.timeout_ms),
@@ -152,7 +152,7 @@ def execute(
         wait=request.wait,
         errors=home.parent / "errors",
         write=write,
-        waiting=lambda done: waiting(done, request.timeout_ms, patience_s, wait_for, found),
+        waiting=lambda done: waiting(done, request.timeout_ms, wait_s, wait_for, found),
     )
     return _ended(carry_out(plan, session), found)
 

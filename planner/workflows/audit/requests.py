@@ -21,7 +21,7 @@ def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run(question)
     except AuditFailure as failure:
         code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
-        raise Failure(error(str(failure), failure.way_out, exit=code)) from None
+        raise Failure(error(str(failure), failure.hint, exit=code)) from None
 
 
 def cluster_access(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, ClusterAccess]:

@@ -31,11 +31,11 @@ _WAITS = frozenset(one for one in PartitionState if one.needs_someone) - {Partit
 def waiting(
     plan: Plan,
     timeout_ms: int,
-    patience_s: float = 0.0,
+    wait_s: float = 0.0,
     only: Collection[str] | None = None,
     progress: ProgressHandler = silent,
 ) -> tuple[PartitionWaits, ...]:
-    """Returns the partitions that wait, without those that continue within `patience_s`.
+    """Returns the partitions that wait, without those that continue within `wait_s`.
 
     `only` names the flows to read; None is every flow of the plan.
     """
@@ -46,7 +46,7 @@ def waiting(
     endpoints = endpoints_of(plan.connections[name] for name in destinations)
     specs = {name: _specs(endpoints[name], progress) for name in destinations}
     asked = _asked(plan, [one for one in flows if _has(specs[one.destination_cluster], one)], specs)
-    return asyncio.run(_found(asked, timeout_ms / 1000, patience_s)) if asked.flows else ()
+    return asyncio.run(_found(asked, timeout_ms / 1000, wait_s)) if asked.flows else ()
 
 
 def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[str, JobSpec]:
@@ -95,12 +95,12 @@ def _asked(
     )
 
 
-async def _found(asked: "StatusRequest", within_s: float, patience_s: float) -> tuple[PartitionWaits, ...]:
+async def _found(asked: "StatusRequest", within_s: float, wait_s: float) -> tuple[PartitionWaits, ...]:
     from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
 
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
+    deadline = loop.time() + wait_s
     async with StatusReader(asked, within_s, times=False) as looker:
         while True:
             found = tuple(waits_of(join(asked, await looker.read())))

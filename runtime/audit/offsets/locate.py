@@ -217,8 +217,8 @@ async def _as_late(asked: LocateRequest, timestamp_ms: int) -> int | None:
     async with open_cluster(side, asked.within_s) as cluster:
         answer = (await list_offsets(cluster, {at: timestamp_ms}, within=asked.within_s))[at]
         if answer is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            why, way_out = f"there is no {at.topic}-{at.partition}", f"repl read {side.name} lists its topics"
-            raise AuditFailure(side.name, why, way_out)
+            why, hint = f"there is no {at.topic}-{at.partition}", f"repl read {side.name} lists its topics"
+            raise AuditFailure(side.name, why, hint)
         if not isinstance(answer, ListedOffset):
             raise BrokerError(answer, f"{at.topic}-{at.partition}")
     return answer.offset if answer.offset >= 0 else None

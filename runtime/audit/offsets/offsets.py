@@ -129,7 +129,7 @@ async def _translated(
     offsets = {
         GroupPartition(asked.group, *at): offset
         for at, offset in at_source.offsets.items()
-        if asked.router.name_there(asked.flow, at.topic) is not None
+        if asked.router.destination_topic(asked.flow, at.topic) is not None
     }
     await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
     placed = await sides.place(offsets)
@@ -236,8 +236,8 @@ def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offset
 
 
 def _source_topic(asked: GroupOffsetsRequest, name: str) -> str | None:
-    topic = asked.router.ways[asked.flow].topic_here(name)
-    if topic is None or is_internal(topic) or asked.router.name_there(asked.flow, topic) != name:
+    topic = asked.router.routes[asked.flow].source_topic(name)
+    if topic is None or is_internal(topic) or asked.router.destination_topic(asked.flow, topic) != name:
         return None
     return topic
 

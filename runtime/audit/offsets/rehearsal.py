@@ -136,7 +136,7 @@ async def _committed_at_source(
 
 
 def _is_synced(asked: RehearsalRequest, group: str, topic: str) -> bool:
-    return asked.selects(group) and asked.router.name_there(asked.flow, topic) is not None
+    return asked.selects(group) and asked.router.destination_topic(asked.flow, topic) is not None
 
 
 async def _losses(
@@ -180,7 +180,7 @@ def _topics(asked: RehearsalRequest, offsets: Offsets) -> dict[str, list[str]]:
     """Returns the topics that each group subscribes to at the destination."""
     found: dict[str, set[str]] = {}
     for item in offsets:
-        destination_topic = asked.router.name_there(asked.flow, item.topic)
+        destination_topic = asked.router.destination_topic(asked.flow, item.topic)
         if destination_topic is not None:
             found.setdefault(item.group, set()).add(destination_topic)
     return {group: sorted(names) for group, names in found.items()}

@@ -181,7 +181,7 @@ def _places(
     name = asked.flow.name
     places = {key: one.destination_topic for key, one in ledger.progress.items()}
     for topic in known.values():
-        destination_topic = asked.router.name_there(name, topic.name)
+        destination_topic = asked.router.destination_topic(name, topic.name)
         if destination_topic is not None:
             for partition in topic.partitions:
                 places.setdefault(PartitionKey(name, topic.name, partition), destination_topic)

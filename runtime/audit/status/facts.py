@@ -54,7 +54,7 @@ class StatusRequest:
 
     def selected(self, flow: FlowStatusRequest, topics: Mapping[str, TopicFacts]) -> dict[str, str]:
         """Returns those of the given topics that the flow takes, with their names at the destination."""
-        names = ((topic, self.router.name_there(flow.name, topic)) for topic in topics)
+        names = ((topic, self.router.destination_topic(flow.name, topic)) for topic in topics)
         return {
             topic: destination_topic for topic, destination_topic in names if destination_topic is not None
         }

@@ -123,6 +123,6 @@ def _names(
     """Returns the topics that the flow takes or has copied, with their names at the destination."""
     names: dict[str, str | None] = dict(asked.selected(flow, source.topics or {}))
     for key, state in progress.items():
-        if asked.router.name_there(flow.name, key.topic) is not None:
+        if asked.router.destination_topic(flow.name, key.topic) is not None:
             names[key.topic] = state.destination_topic
     return names

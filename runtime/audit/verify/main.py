@@ -73,7 +73,7 @@ def _outcome(
         begun = kept or _begun(asked, book)
         pieces = _compared(asked, begun, book)
     except AuditFailure as failure:
-        return VerificationOutcome(cluster=failure.cluster, why=failure.why, way_out=failure.way_out)
+        return VerificationOutcome(cluster=failure.cluster, why=failure.why, way_out=failure.hint)
     except (Py4JError, PySparkException) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         why = (lines or [type(error).__name__])[0][:500]

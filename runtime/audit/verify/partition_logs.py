@@ -27,7 +27,7 @@ from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets, log_start
-from runtime.kafka.timing import Patience
+from runtime.kafka.timing import RetryDeadline
 from runtime.slot.budget import TokenBucket
 
 _CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
@@ -179,7 +179,7 @@ class CommittedRecordReader:
 
     async def _answer(self) -> FetchedPartition:
         """Returns a response that holds records, or one that shows that no more records follow."""
-        settling, timeout = Patience(_SETTLE_S), Patience(self._within_s)
+        settling, timeout = RetryDeadline(_SETTLE_S), RetryDeadline(self._within_s)
         while True:
             while (wait := self._bucket.wait_s()) > 0:
                 await asyncio.sleep(wait)

@@ -45,14 +45,14 @@ def origins_of(router: Router, flow: str, topic: str) -> tuple[SourceTopicWriter
     A flow counts only if its records also end in the topic in which ours end; records that our flow passes on
     are in its own map.
     """
-    return tuple(_origins(router, router.ways[flow], topic))
+    return tuple(_origins(router, router.routes[flow], topic))
 
 
 def _origins(router: Router, mine: CompiledRoute, topic: str) -> Iterator[SourceTopicWriter]:
     source, destination = mine.route.source, mine.route.destination
-    name = mine.name_there(topic) or ""
+    name = mine.destination_topic(topic) or ""
     for writer in _into(router, source, topic):
-        older = writer.topic_here(topic)
+        older = writer.source_topic(topic)
         if older is None:
             continue
         if writer.route.source == destination:
@@ -61,16 +61,16 @@ def _origins(router: Router, mine: CompiledRoute, topic: str) -> Iterator[Source
                 yield SourceTopicWriter(writer.route.flow, older, None)
             continue
         for other in _into(router, destination, name):
-            if other.route.source == writer.route.source and other.topic_here(name) == older:
+            if other.route.source == writer.route.source and other.source_topic(name) == older:
                 yield SourceTopicWriter(writer.route.flow, older, other.route.flow)
 
 
 def _into(router: Router, cluster: str, topic: str) -> Iterator[CompiledRoute]:
     """Yields the flows that write a topic of a cluster."""
-    for name, way in router.ways.items():
-        older = way.topic_here(topic) if way.route.destination == cluster else None
+    for name, compiled in router.routes.items():
+        older = compiled.source_topic(topic) if compiled.route.destination == cluster else None
         if older is not None and router.verdict(name, older) is RouteDecision.TAKEN:
-            yield way
+            yield compiled
 
 
 @dataclass(frozen=True, slots=True)

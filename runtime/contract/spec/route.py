@@ -64,13 +64,13 @@ class CompiledRoute:
         self._rules = Selector(route.rules)
         self._home = Selector(route.undoes) if route.undoes is not None else None
 
-    def name_there(self, topic: str) -> str | None:
+    def destination_topic(self, topic: str) -> str | None:
         """Returns the name of a source topic at the destination; None where it has no name there."""
         if self._home is None:
             return forward(self.route.rename, topic, self.route.source)
         return backward(self.route.rename, topic, self.route.destination)
 
-    def topic_here(self, name: str) -> str | None:
+    def source_topic(self, name: str) -> str | None:
         """Returns the source topic that would have this name at the destination."""
         if self._home is None:
             return backward(self.route.rename, name, self.route.source)
@@ -82,7 +82,7 @@ class CompiledRoute:
             return SelectionResult.OUTSIDE
         if self._home is None:
             return self._rules.answer(topic)
-        name = self.name_there(topic)
+        name = self.destination_topic(topic)
         if name is None or not self._home.answer(name).taken:
             return SelectionResult.OUTSIDE
         if not self.route.rules.include:
@@ -97,7 +97,7 @@ class CompiledRoute:
         """Returns the source topics that the flow names literally, whether they exist or not."""
         if self._home is None:
             return frozenset(name for name in self._rules.written_out if not is_reserved(name))
-        topics = (self.topic_here(name) for name in self._home.written_out)
+        topics = (self.source_topic(name) for name in self._home.written_out)
         return frozenset(
             topic
             for topic in topics
@@ -116,25 +116,26 @@ class Router:
     The topics that one flow takes may depend on the other flows, never on the topics that exist.
     """
 
-    __slots__ = ("_into", "_may_return", "ways")
+    __slots__ = ("_into", "_may_return", "routes")
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self.ways = {
+        self.routes = {
             route.flow: CompiledRoute(route) for route in sorted(routes, key=lambda route: route.flow)
         }
         self._into: dict[str, list[CompiledRoute]] = {}
-        for way in self.ways.values():
-            if way.route.undoes is None:  # a flow and its reverse count once: only one of them runs at a time
-                self._into.setdefault(way.route.destination, []).append(way)
-        self._may_return = {name for name, way in self.ways.items() if self._has_cycle(way.route)}
+        for compiled in self.routes.values():
+            # A flow and its reverse count once: only one of them runs at a time.
+            if compiled.route.undoes is None:
+                self._into.setdefault(compiled.route.destination, []).append(compiled)
+        self._may_return = {name for name, compiled in self.routes.items() if self._has_cycle(compiled.route)}
 
     def verdict(self, flow: str, topic: str) -> RouteDecision:
         """Returns whether a flow takes a topic, and why not."""
-        way = self.ways[flow]
-        match way.answer(topic):
+        compiled = self.routes[flow]
+        match compiled.answer(topic):
             case SelectionResult.NAMED:
                 return RouteDecision.TAKEN
-            case SelectionResult.MATCHED if way.route.undoes is None and self._returns(way, topic):
+            case SelectionResult.MATCHED if compiled.route.undoes is None and self._returns(compiled, topic):
                 return RouteDecision.RETURNS
             case SelectionResult.MATCHED:
                 return RouteDecision.TAKEN
@@ -145,19 +146,19 @@ class Router:
             case _:
                 return RouteDecision.OUTSIDE
 
-    def name_there(self, flow: str, topic: str) -> str | None:
+    def destination_topic(self, flow: str, topic: str) -> str | None:
         """Returns the topic's name at the destination if the flow takes it, else None."""
         if self.verdict(flow, topic) is not RouteDecision.TAKEN:
             return None
-        return self.ways[flow].name_there(topic)
+        return self.routes[flow].destination_topic(topic)
 
     def is_one(self, flow: str, topic: str) -> bool:
         """Returns whether the topic at the destination is an origin of the same topic at the source.
 
         Then neither of the two is a mirror, and the settings of neither may follow the other's.
         """
-        route = self.ways[flow].route
-        mirror = (route.destination, self.ways[flow].name_there(topic))
+        route = self.routes[flow].route
+        mirror = (route.destination, self.routes[flow].destination_topic(topic))
         return any(origin == mirror for origin in self._origins(route.source, topic))
 
     def _has_cycle(self, route: Route) -> bool:
@@ -168,21 +169,21 @@ class Router:
         waiting = [route.source]
         renamed = route.rename != SAME_NAME
         while waiting:
-            for way in self._into.get(waiting.pop(), ()):
-                renamed = renamed or way.route.rename != SAME_NAME
-                if way.route.source not in seen:
-                    seen.add(way.route.source)
-                    waiting.append(way.route.source)
+            for compiled in self._into.get(waiting.pop(), ()):
+                renamed = renamed or compiled.route.rename != SAME_NAME
+                if compiled.route.source not in seen:
+                    seen.add(compiled.route.source)
+                    waiting.append(compiled.route.source)
         return renamed and route.destination in seen
 
-    def _returns(self, way: CompiledRoute, topic: str) -> bool:
+    def _returns(self, compiled: CompiledRoute, topic: str) -> bool:
         """Returns whether a topic of the destination is an origin of this topic, under another name."""
-        if way.route.flow not in self._may_return:
+        if compiled.route.flow not in self._may_return:
             return False
-        name = way.name_there(topic)
+        name = compiled.destination_topic(topic)
         return any(
-            cluster == way.route.destination and older != name
-            for cluster, older in self._origins(way.route.source, topic, way.route.destination)
+            cluster == compiled.route.destination and older != name
+            for cluster, older in self._origins(compiled.route.source, topic, compiled.route.destination)
         )
 
     def _origins(self, cluster: str, topic: str, end: str | None = None) -> Iterator[tuple[str, str]]:
@@ -203,7 +204,7 @@ class Router:
 
     def _direct_origins(self, cluster: str, topic: str) -> Iterator[tuple[str, str]]:
         """Yields the topics from which flows copy directly into this topic."""
-        for way in self._into.get(cluster, ()):
-            older = way.topic_here(topic)
-            if older is not None and way.answer(older).taken:
-                yield way.route.source, older
+        for compiled in self._into.get(cluster, ()):
+            older = compiled.source_topic(topic)
+            if older is not None and compiled.answer(older).taken:
+                yield compiled.route.source, older

@@ -102,7 +102,7 @@ def selected_topics(
     promoted = NamePatterns(flow.promoted)
     found = {}
     for topic in topics:
-        there = router.name_there(flow.name, topic)
+        there = router.destination_topic(flow.name, topic)
         if there is not None and (topic in draining or not promoted.match(topic)):
             found[topic] = there
     return found

@@ -55,7 +55,7 @@ class Caller(Protocol):
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None: ...
 
-    def heard_at(self, topic: str) -> float: ...
+    def refreshed_at(self, topic: str) -> float: ...
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> Mapping[str, TopicMetadata]: ...
 
@@ -231,7 +231,7 @@ class FetchSession:
         old = [
             topic.name
             for topic in topics
-            if topic and self._cluster.heard_at(topic.name) < now - _KNOWN_FOR_S
+            if topic and self._cluster.refreshed_at(topic.name) < now - _KNOWN_FOR_S
         ]
         if old:
             await self._cluster.topics(old, fresh=True)

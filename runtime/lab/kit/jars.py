@@ -73,7 +73,7 @@ def classpath(java: str, wanted: IvyRequest, report: Report = silent) -> str:
     with explained(cache, "set XDG_CACHE_HOME to a folder with room that you may write to"):
         folder = cache / wanted.name
         if not whole(folder):
-            with exclusive(cache / f"{wanted.name}.lock", f"fetching {wanted.name}", patience=900):
+            with exclusive(cache / f"{wanted.name}.lock", f"fetching {wanted.name}", wait_s=900):
                 # Another process may have fetched it meanwhile.
                 if not whole(folder):
                     _fetch(java, wanted, folder, report)

@@ -71,12 +71,12 @@ def filter_batches(
     spec: RewriteSpec,
     cursor: Cursor,
     aborted: Sequence[tuple[int, int]],
-    going_home: Container[int],
+    returning_producer_ids: Container[int],
     now_ms: int,
 ) -> FilteredBatches:
     """Returns which batches of a response are copied, from the cursor on."""
     from_cursor = replace(spec, start=cursor.offset)
-    prepared = prepare(walked.sets, from_cursor, now_ms, AbortedTransactions(aborted), going_home)
+    prepared = prepare(walked.sets, from_cursor, now_ms, AbortedTransactions(aborted), returning_producer_ids)
     epochs = _Epochs(walked.sets, cursor)
     outgoing = [(out, epochs.before(out.position)) for out in prepared.outgoing]
     behind = Cursor(prepared.position, epochs.before(prepared.position))

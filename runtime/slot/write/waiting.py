@@ -39,7 +39,7 @@ class LeaderConnections:
 
         A broker that was unavailable before may lead its partitions under a new epoch.
         """
-        connected, refreshed_at = self._sender.is_connected(leader), self._cluster.heard_at(copy.at.topic)
+        connected, refreshed_at = self._sender.is_connected(leader), self._cluster.refreshed_at(copy.at.topic)
         return connected and refreshed_at >= self._sender.connected_at(leader)
 
     def connect(self, leader: int, copy: PartitionCopy) -> None:

@@ -21,7 +21,7 @@ from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Side
 from tests.bench.offsets.count import Count, committed, counted
 from tests.bench.offsets.pattern import PARTITIONS, SHAPES, Source
-from tests.bench.offsets.sides import name_there, run_of, sides
+from tests.bench.offsets.sides import destination_topic, run_of, sides
 from tests.labs import WITH_PARENT
 from tests.records import read, wait_for
 
@@ -49,7 +49,9 @@ def measure(lab: Lab, folder: Path) -> list[Count]:
         for one in running:
             one.stop()
     return [
-        counted(side.name, shape, name_there(side, shape.topic), source, destination, application.written)
+        counted(
+            side.name, shape, destination_topic(side, shape.topic), source, destination, application.written
+        )
         for shape in SHAPES
         for side in both
     ]
@@ -63,7 +65,7 @@ def arrived(
         last = {one.partition: one.value for one in read(source, shape.topic, timeout=120)}
         for side in both:
 
-            def there(name: str = name_there(side, shape.topic), last: dict[int, Any] = last) -> bool:
+            def there(name: str = destination_topic(side, shape.topic), last: dict[int, Any] = last) -> bool:
                 for one in running:
                     one.require_alive()
                 found = _read(destination, name)

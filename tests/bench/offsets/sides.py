@@ -53,5 +53,5 @@ def run_of(side: Side, source: str, destination: str, folder: Path) -> Run:
     return Run(side.name, LATENCY, TOPICS, source, destination, folder)
 
 
-def name_there(side: Side, topic: str) -> str:
+def destination_topic(side: Side, topic: str) -> str:
     return f"{side.name}.{topic}"

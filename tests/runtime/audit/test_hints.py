@@ -27,7 +27,7 @@ def test_each_failure_has_its_own(error: Exception, way_out: str) -> None:
     with pytest.raises(AuditFailure) as failure, as_audit_failure("dc1"):
         raise error
     assert str(failure.value) == f"dc1: {error}"
-    assert failure.value.way_out.startswith(way_out)
+    assert failure.value.hint.startswith(way_out)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_record_of_what_was_never_copied(topic: str, partition: int, said: str
     asked = LocateRequest("one", topic, partition, 1, None, False, *sides)
     failure = not_copied(asked, {PartitionKey("one", "orders", 0): progress()})
     assert (failure.cluster, failure.why) == ("dc2", said)
-    assert failure.way_out.startswith(way_out)
+    assert failure.hint.startswith(way_out)
 
 
 def test_a_flow_that_copied_nothing_yet() -> None:
@@ -50,4 +50,4 @@ def test_a_flow_that_copied_nothing_yet() -> None:
         LocateRequest("one", "orders", 0, 1, None, False, ClusterAccess("dc1", ""), ClusterAccess("dc2", "")),
         {},
     )
-    assert (failure.why, failure.way_out) == ("one copied nothing yet", "repl status shows how far it is")
+    assert (failure.why, failure.hint) == ("one copied nothing yet", "repl status shows how far it is")

@@ -35,7 +35,7 @@ def test_a_wrong_name_gets_a_way_out(topic: str, partition: int, reverse: bool, 
     sides = ClusterAccess("dc1", "a:1"), ClusterAccess("dc2", "b:1")
     asked = LocateRequest("there", topic, partition, 5, None, reverse, *sides)
     failure = not_copied(asked, {PartitionKey("there", "orders", 0): PROGRESS})
-    assert hint in failure.way_out
+    assert hint in failure.hint
 
 
 def test_what_was_copied_before_an_offset_ends_at_the_destination() -> None:

@@ -127,9 +127,9 @@ def test_what_lies_behind_the_end_is_left_out(spec, end):
     assert prepared.position == min(max(end, 101), 105)
 
 
-def test_what_is_going_home_is_dropped_by_producer_id():
+def test_batches_of_returning_producer_ids_are_dropped():
     fetched = sets(batch_bytes(SOME, producer=(8, 0, 0)), batch_bytes([record(104)], producer=(9, 0, 0)))
-    prepared = prepare(fetched, SPEC, NOW, going_home={8})
+    prepared = prepare(fetched, SPEC, NOW, returning_producer_ids={8})
     assert (arrived(prepared), prepared.dropped) == ([record(104)], 4)
 
 

@@ -72,19 +72,19 @@ def test_topics_whose_copies_come_back_are_one(
 
 def test_a_name_written_out_goes_back_all_the_same() -> None:
     named = Router((route("dc1>dc2", PREFIX), route("dc2>dc1", PREFIX, SelectionRules(("dc1.orders",)))))
-    assert named.name_there("dc2>dc1", "dc1.orders") == "dc2.dc1.orders"
+    assert named.destination_topic("dc2>dc1", "dc1.orders") == "dc2.dc1.orders"
 
 
 def test_excluded_is_excluded() -> None:
     router = Router((route("dc1>dc2", PREFIX, SelectionRules((".*",), exclude=("tmp.*",))),))
     assert router.verdict("dc1>dc2", "tmp1") is RouteDecision.EXCLUDED
-    assert router.name_there("dc1>dc2", "tmp1") is None
-    assert router.name_there("dc1>dc2", "orders") == "dc1.orders"
+    assert router.destination_topic("dc1>dc2", "tmp1") is None
+    assert router.destination_topic("dc1>dc2", "orders") == "dc1.orders"
 
 
 def test_same_names_in_a_ring_of_three_are_taken() -> None:
     router = Router((route("dc1>dc2"), route("dc2>dc3"), route("dc3>dc1")))
-    assert router.name_there("dc3>dc1", "orders") == "orders"
+    assert router.destination_topic("dc3>dc1", "orders") == "orders"
 
 
 def test_nothing_is_reserved_that_belongs_to_users() -> None:
@@ -108,12 +108,12 @@ def test_nothing_is_reserved_that_belongs_to_users() -> None:
 def test_a_failback_brings_topics_home_under_their_old_names(rename: Rename, there: str, home: str) -> None:
     forth = route("dc1>dc2", rename, SelectionRules(("pay",)))
     router = Router((forth, route("dc2>dc1", rename, SelectionRules(()), undoes=forth.rules)))
-    assert router.name_there("dc2>dc1", there) == home
-    assert router.ways["dc2>dc1"].topic_here(home) == there
-    assert router.ways["dc2>dc1"].written_out == {there}
-    assert not router.ways["dc2>dc1"].open_ended
+    assert router.destination_topic("dc2>dc1", there) == home
+    assert router.routes["dc2>dc1"].source_topic(home) == there
+    assert router.routes["dc2>dc1"].written_out == {there}
+    assert not router.routes["dc2>dc1"].open_ended
     # The original flow, made active again, still takes what came home.
-    assert router.name_there("dc1>dc2", home) == there
+    assert router.destination_topic("dc1>dc2", home) == there
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_a_failback_takes_what_was_copied_and_may_be_narrowed(own: SelectionRule
     forth = route("dc1>dc2", PREFIX, SelectionRules(("[ps].*",)))
     router = Router((forth, route("dc2>dc1", PREFIX, own, undoes=forth.rules)))
     topics = ("dc1.pay", "dc1.ship", "dc1.orders", "dc1.pay.internal", "pay", "own")
-    assert {topic for topic in topics if router.name_there("dc2>dc1", topic) is not None} == taken
+    assert {topic for topic in topics if router.destination_topic("dc2>dc1", topic) is not None} == taken
 
 
 def test_topics_that_are_written_out() -> None:
-    ways = Router((route("dc1>dc2", rules=SelectionRules(("a", "b.*", "__repl.x"))),)).ways
-    assert ways["dc1>dc2"].written_out == {"a"}
-    assert ways["dc1>dc2"].open_ended
+    routes = Router((route("dc1>dc2", rules=SelectionRules(("a", "b.*", "__repl.x"))),)).routes
+    assert routes["dc1>dc2"].written_out == {"a"}
+    assert routes["dc1>dc2"].open_ended

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from runtime.kafka.errors import Disconnected, TimedOut
-from runtime.kafka.timing import Patience, Shared, in_time, jittered
+from runtime.kafka.timing import RetryDeadline, Shared, in_time, jittered
 
 
 def test_what_is_not_done_in_time_was_not_sent() -> None:
@@ -16,20 +16,20 @@ def test_what_is_not_done_in_time_was_not_sent() -> None:
     assert not failure.value.sent
 
 
-def test_patience_begins_with_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_deadline_counts_from_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        loop, patience, now = asyncio.get_running_loop(), Patience(10), [100.0]
+        loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
         monkeypatch.setattr(loop, "time", lambda: now[0])
 
         def over_at(seconds: float) -> bool:
             now[0] = seconds
-            return patience.over()
+            return deadline.over()
 
         assert [over_at(at) for at in (500, 510, 511)] == [False, False, True]
-        patience.extend(5)
+        deadline.extend(5)
         assert [over_at(at) for at in (515, 516)] == [False, True]
-        patience.renew()
-        patience.extend(5)
+        deadline.renew()
+        deadline.extend(5)
         assert [over_at(at) for at in (900, 910, 911)] == [False, False, True]
         monkeypatch.undo()
 

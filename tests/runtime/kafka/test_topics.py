@@ -39,7 +39,7 @@ def test_a_leader_that_was_deposed_is_not_believed() -> None:
     known = cache(ORDERS)
     known.store([replace(ORDERS, partitions={0: Partition(0, 2, 4, (1, 2), (2,))})], now=1001)
     assert known.by_name("orders") == ORDERS
-    assert known.heard_at("orders") == 1001
+    assert known.refreshed_at("orders") == 1001
 
     anew = replace(ORDERS, id=B, partitions={0: Partition(0, 2, 0, (1, 2), (2,))})
     known.store([anew], now=1002)

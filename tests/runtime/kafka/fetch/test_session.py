@@ -45,7 +45,7 @@ class Broker:
         name = self.names.get(topic_id)
         return None if name is None else TopicMetadata(name, topic_id, OK, False, {})
 
-    def heard_at(self, topic: str) -> float:
+    def refreshed_at(self, topic: str) -> float:
         return float("-inf")
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
