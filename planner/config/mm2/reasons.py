@@ -1,4 +1,4 @@
-"""Why a key of MirrorMaker 2 has no counterpart, by what it is about."""
+"""The reasons why keys of MirrorMaker 2 have no counterpart."""
 
 import re
 
@@ -53,7 +53,7 @@ _REASONS: tuple[tuple[str, str, bool], ...] = (
 
 
 def reason_for(key: str) -> tuple[str, bool]:
-    """`key` without the cluster or flow it stands under."""
+    """Returns the reason for a key, given without its cluster or flow, and whether an effect is lost."""
     for pattern, reason, loss in _REASONS:
         if re.fullmatch(pattern, key):
             return reason, loss
