@@ -7,14 +7,13 @@ response starves no partition; without one (its cache is full) this module keeps
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from runtime.contract.client.values import WireSettings
-from runtime.contract.topic_ids import is_from_kafka
+from runtime.contract.topic_ids import is_from_kafka, is_other_topic
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure
 from runtime.kafka.protocol.fetch import (
@@ -26,8 +25,9 @@ from runtime.kafka.protocol.fetch import (
     FetchRequest,
     FetchResponse,
     Isolation,
+    unknown_topic,
 )
-from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.protocol.metadata import MetadataRequest, TopicMetadata
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time
 
@@ -41,7 +41,6 @@ _LOST_SESSION = frozenset(
 _HIGHEST_EPOCH = 0x7FFFFFFF
 _NO_SESSION = 0
 _FAREWELL_S = 1.0
-_KNOWN_FOR_S = 1.0  # the age after which a topic that is fetched by name is looked up again
 
 Key = tuple[bytes, int]
 R = TypeVar("R")
@@ -54,10 +53,6 @@ class Caller(Protocol):
     def settings(self) -> WireSettings: ...
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None: ...
-
-    def refreshed_at(self, topic: str) -> float: ...
-
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> Mapping[str, TopicMetadata]: ...
 
     async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
 
@@ -81,7 +76,7 @@ class FetchSession:
     next position. A partition that was answered with an error (or a diverging epoch) is no longer wanted, so
     that the caller chooses the backoff: want it again here, or in the session of its new leader. A broker
     before Kafka 3.1 is fetched from by name. A recreated topic would continue under its name there, so the
-    topics are looked up again first, and one whose id is unknown by now is answered with UNKNOWN_TOPIC_ID.
+    topic ids are read after the records, and a topic with another id is answered with UNKNOWN_TOPIC_ID.
     `answered_ms` is the time of the broker's last complete response: partitions that it left out have no
     news.
     """
@@ -139,12 +134,12 @@ class FetchSession:
         A session that the broker has evicted is started again and returns nothing this time. Raises wire
         errors; after one, the next fetch starts a new session, too.
         """
-        if self._by_name:
-            await self._look_up_topics()
         request = self._request()
         within = self.limits.max_wait_ms / 1000 + self._cluster.settings.request_timeout_s
         try:
             response = await self._cluster.call(self.node, request, self._purpose, within)
+            if response.by_name and not response.error:
+                response = await self._without_other_topics(response, within)
         except BaseException:
             self._begin_anew()
             raise
@@ -224,19 +219,31 @@ class FetchSession:
             topic_id: topic for topic_id, topic in self._topics.items() if not is_from_kafka(topic_id)
         }
 
-    async def _look_up_topics(self) -> None:
-        """Looks up topics whose metadata are too old; the session starts again where an id is gone."""
-        now = asyncio.get_running_loop().time()
-        topics = (self._cluster.topic_by_id(topic_id) for topic_id in {key[0] for key in self._wanted})
-        old = [
-            topic.name
-            for topic in topics
-            if topic and self._cluster.refreshed_at(topic.name) < now - _KNOWN_FOR_S
-        ]
-        if old:
-            await self._cluster.topics(old, fresh=True)
-        if any(self._cluster.topic_by_id(key[0]) is None for key in self._told):
-            self._begin_anew()
+    async def _without_other_topics(self, response: FetchResponse, within: float) -> FetchResponse:
+        """Returns the response with UNKNOWN_TOPIC_ID for partitions of topics that were recreated.
+
+        The ids are requested after the records, from the leader that sent them: a removed id never returns,
+        so an id that still exists has existed all the time.
+        """
+        fetched = [one for one in response.partitions if len(one.records) and is_from_kafka(one.topic_id)]
+        names = {one.topic_id: self._topics[one.topic_id].name for one in fetched}
+        if not names:
+            return response
+        request = MetadataRequest(sorted(names.values()))
+        metadata = await self._cluster.call(self.node, request, self._purpose, within)
+        known = {topic.name: topic.id for topic in metadata.topics if not topic.error}
+        gone = {
+            topic_id
+            for topic_id, name in names.items()
+            if name not in known or is_other_topic(topic_id, known[name])
+        }
+        return replace(
+            response,
+            partitions=tuple(
+                unknown_topic(one.topic_id, one.partition) if one.topic_id in gone else one
+                for one in response.partitions
+            ),
+        )
 
     def _accept(self, request: FetchRequest, response: FetchResponse) -> None:
         self._session_id = response.session_id
@@ -255,7 +262,7 @@ class FetchSession:
                 self._wanted[key] = self._wanted.pop(key)
 
     def _begin_anew(self) -> None:
-        """Starts a new session with all partitions; the old session's id lets the broker drop that one."""
+        """Makes the next fetch start a new session; the old session's id lets the broker drop that one."""
         self._epoch = FULL_SESSION_EPOCH
         self._told = {}
         self._anew = False
