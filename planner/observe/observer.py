@@ -33,7 +33,7 @@ class Observer:
     for some clusters. If a cluster is not the pinned one, it raises Failure with exit code 3 and reads
     nothing else. A cluster that can't be read becomes Unreachable, and the others are read all the same.
     `jobs_of` is the topology whose jobs are read, `flows` are those of each destination. For flows in
-    `failing_back` the ledger is read, whoever owns them.
+    `failing_back` the ledger is read, whichever job owns them.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""The commands of `repl` as a Python API that needs no terminal. See docs/python.md.
+"""This package offers the commands of `repl` as a Python API without a terminal. See docs/python.md.
 
     from planner.workflows import ApplyRequest, PlanRequest, apply, plan
 
-Each workflow takes a frozen request and returns a frozen result; Failure holds the diagnostics of what could
-not be done. Nothing here prints, reads a terminal, or imports click and rich. Modules are loaded on first
-use.
+Each workflow takes a frozen request and returns a frozen result; Failure holds the diagnostics of a
+refused request. No module here prints, reads a terminal, or imports click and rich. Modules are loaded on
+first use.
 """
 
 import importlib

@@ -71,7 +71,7 @@ def built_for_each(fields: ParsedRecord) -> list[Any]:
 
 
 def rename_of(value: Any) -> Rename:
-    """Returns the rename rule of what was read: a template, a regex or a map of names."""
+    """Returns the rename rule of a parsed value: a template, a regex or a map of names."""
     match value:
         case str():
             return Template(value)

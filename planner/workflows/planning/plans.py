@@ -31,10 +31,10 @@ _LONGEST_PAUSE = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest(TopologyRequest):
-    """A request to plan a topology, or to plan the rollback of an apply.
+    """A PlanRequest asks for the plan of a topology, or of the rollback of an apply.
 
     `targets`: only these addresses and what they need. `rollback`: the id of an apply to take back.
-    `untrusted`: the topology comes from somebody else, such as a pull request; see docs/security.md.
+    `untrusted`: the topology is not trusted, such as that of a pull request; see docs/security.md.
     """
 
     targets: tuple[str, ...] = ()

@@ -86,8 +86,8 @@ async def offsets_of(
 async def log_start(cluster: KafkaCluster, at: TopicPartition, within: float = DEFAULT_S) -> int:
     """Returns the partition's log start offset. Raises WireError.
 
-    A fetch that fails with OFFSET_OUT_OF_RANGE carries -1 in its place, so only ListOffsets tells whether
-    retention, or a request to delete records, has passed the offset that was asked for.
+    A fetch that fails with OFFSET_OUT_OF_RANGE carries -1 in its place, so only ListOffsets shows whether
+    retention, or a request to delete records, has passed the requested offset.
     """
     return (await offsets_of(cluster, {at: EARLIEST}, within=within))[at]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 from runtime.lab.errors import LabError
 
-KAFKA_VERSION = "4.1.1"  # what a lab runs unless it is told otherwise
+KAFKA_VERSION = "4.1.1"  # the default version of a lab
 _PATTERN = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 
 
