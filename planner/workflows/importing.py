@@ -180,7 +180,7 @@ def _require_declared(names: Sequence[str], topology: Topology, otherwise: str =
 
 
 def _client_settings(file: Path | None) -> dict[str, str]:
-    from planner.config.mm2.properties import properties_of
+    from planner.config.connect.properties import properties_of
 
     if file is None:
         return {}

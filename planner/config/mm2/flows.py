@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from planner.config.mm2.notes import FlowPropertyKeys, PropertyKeys
+from planner.config.connect.notes import FlowPropertyKeys, PropertyKeys
 from planner.model.topology import (
     Configs,
     ConfigSync,

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from planner.config.mm2.clients import CLIENT_KEYS, client_of
+from planner.config.connect.clients import CLIENT_KEYS, client_of
+from planner.config.connect.notes import ConversionNote, PropertyKeys
+from planner.config.connect.properties import properties_of
 from planner.config.mm2.flows import flow_of
-from planner.config.mm2.notes import ConversionNote, PropertyKeys
-from planner.config.mm2.properties import properties_of
 from planner.config.mm2.reasons import reason_for
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Cluster, Flow, Internal, Job, Topology

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.config.mm2.properties import Property
+from planner.config.connect.properties import Property
 
 
 @dataclass(frozen=True, slots=True)
