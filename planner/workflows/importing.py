@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from planner.config import load
+from planner.config.connect.notes import ConvertedTopology
 from planner.config.hints import did_you_mean
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
@@ -127,33 +128,46 @@ def import_mm2(file: Path, name: str | None = None) -> ImportedCopy:
     """
     from planner.config.mm2 import convert
 
+    text = _text_of(file, "the MirrorMaker 2 configuration")
+    return _converted(convert(text, str(file), name or _topology_name(file, "mm2")), [file], "MirrorMaker")
+
+
+def _text_of(file: Path, what: str) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as wrong:
         reason = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8"
-        raise Failure(
-            error(f"{file} can't be read: {reason}", "name the MirrorMaker 2 configuration")
-        ) from None
-    usual = re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or "mm2"
-    converted = convert(text, str(file), name or usual)
+        raise Failure(error(f"{file} can't be read: {reason}", f"name {what}")) from None
+
+
+def _topology_name(file: Path, otherwise: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or otherwise
+
+
+def _converted(converted: ConvertedTopology, files: Sequence[Path], product: str) -> ImportedCopy:
+    """Returns the flows of converted files; `product` is what ran them so far."""
     diagnostics = tuple(
         (warning if one.loss else note)(
-            f"{one.key}: {one.reason}", source=SourceLocation(str(file), one.line, 1)
+            f"{one.key}: {one.reason}", source=SourceLocation(one.file, one.line, 1)
         )
         for one in converted.notes
     )
-    comments = [f"{one.key} (line {one.line}): {one.reason}" for one in converted.notes]
+    names = " and ".join(file.name for file in files)
+    several = {str(file): f"{file.name}, " for file in files} if len(files) > 1 else {}
+    comments = [
+        f"{one.key} ({several.get(one.file, '')}line {one.line}): {one.reason}" for one in converted.notes
+    ]
     if comments:
-        comments.insert(0, f"Keys of {file.name} without a counterpart, or with a remark:")
+        comments.insert(0, f"Keys of {names} without a counterpart, or with a remark:")
     flows = len(converted.topology.flows)
     return ImportedCopy(
         converted.topology,
         (
-            f"The flows of {file.name}. They begin where their ledger begins, not where MirrorMaker",
+            f"The flows of {names}. They begin where their ledger begins, not where {product}",
             "stopped: see docs/import.md for taking over without copying twice.",
         ),
         tuple(comments),
-        f"{flows} flow{'s' if flows != 1 else ''} of {file.name}",
+        f"{flows} flow{'s' if flows != 1 else ''} of {names}",
         diagnostics,
     )
 

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import product
 
 from planner.config.connect.clients import CLIENT_KEYS, client_of
-from planner.config.connect.notes import ConversionNote, PropertyKeys
+from planner.config.connect.notes import ConvertedTopology, PropertyKeys
 from planner.config.connect.properties import properties_of
 from planner.config.mm2.flows import flow_of
 from planner.config.mm2.reasons import reason_for
@@ -24,15 +23,9 @@ _INTERNAL = (
 _CLIENT_ROLES = ("", "admin.", "consumer.", "producer.")
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedTopology:
-    topology: Topology
-    notes: tuple[ConversionNote, ...]
-
-
 def convert(text: str, file: str, name: str) -> ConvertedTopology:
     """Failure where the file is no MirrorMaker 2 configuration or has nothing switched on."""
-    keys = PropertyKeys({one.key: one for one in properties_of(text)})
+    keys = PropertyKeys({one.key: one for one in properties_of(text)}, file)
     aliases = keys.listed("clusters") or ()
     if not aliases:
         raise Failure(
