@@ -1,4 +1,4 @@
-"""`repl import`: a live cluster, or a MirrorMaker 2 configuration → a topology; and what it holds is adopted.
+"""`repl import`: live clusters, or configurations of MirrorMaker 2 and Replicator → a topology; adoption.
 
 The caller writes the topology as YAML: `ImportedCopy` holds everything for that.
 """
@@ -130,6 +130,18 @@ def import_mm2(file: Path, name: str | None = None) -> ImportedCopy:
 
     text = _text_of(file, "the MirrorMaker 2 configuration")
     return _converted(convert(text, str(file), name or _topology_name(file, "mm2")), [file], "MirrorMaker")
+
+
+def import_replicator(files: Sequence[Path], name: str | None = None) -> ImportedCopy:
+    """Converts connector configurations of Confluent Replicator to flows. It reads no cluster.
+
+    Every key without a counterpart is a diagnostic with its line.
+    """
+    from planner.config.replicator import convert
+
+    texts = [(str(file), _text_of(file, "the connector's JSON")) for file in files]
+    usual = _topology_name(files[0], "replicator") if len(files) == 1 else "replicator"
+    return _converted(convert(texts, name or usual), files, "Replicator")
 
 
 def _text_of(file: Path, what: str) -> str:

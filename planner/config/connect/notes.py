@@ -59,12 +59,18 @@ class PropertyKeys:
     def milliseconds(self, *names: str) -> int | None:
         return self._number("milliseconds", names)
 
+    def number(self, *names: str) -> int | None:
+        return self._number("", names)
+
     def _number(self, unit: str, names: tuple[str, ...]) -> int | None:
         value = self.text(*names)
         if value is None:
             return None
         if not value.isdecimal():
-            self.say(self.name_of(*names) or names[0], f"{value!r} is no number of {unit}")
+            self.say(
+                self.name_of(*names) or names[0],
+                f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number",
+            )
             return None
         return int(value)
 

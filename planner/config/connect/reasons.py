@@ -9,6 +9,9 @@ from runtime.contract.spec.selection import written_out
 # A regex for whole keys, the reason, and whether something that was wanted is not done.
 Reason = tuple[str, str, bool]
 
+REPLICATION = (
+    "mirror topics have the replication that is the destination's default; declare a topic to choose it"
+)
 CLIENT_REASONS: tuple[Reason, ...] = (
     (r"(.*\.)?sasl\.kerberos\..*", "Kerberos is not supported: PLAIN, SCRAM and OAUTHBEARER are", True),
     (r"config\.providers.*", "a secret is {env: VARIABLE} or {file: path}", False),

@@ -1,6 +1,6 @@
 """Why a key of MirrorMaker 2 has no counterpart, by what it is about."""
 
-from planner.config.connect.reasons import CLIENT_REASONS, Reason, first_reason
+from planner.config.connect.reasons import CLIENT_REASONS, REPLICATION, Reason, first_reason
 
 _OWN_TOPICS = "the product makes its own topics by itself; internal: says how many copies they have"
 _EXACT = "the offset map is exact"
@@ -14,11 +14,7 @@ _WORKER_KEYS = (
 
 # The keys are without cluster or flow.
 _REASONS: tuple[Reason, ...] = (
-    (
-        r"replication\.factor",
-        "mirror topics have the replication that is the destination's default; declare a topic to choose it",
-        True,
-    ),
+    (r"replication\.factor", REPLICATION, True),
     (r"exactly\.once\..*|transaction\.boundary.*", "every flow copies exactly once", False),
     (r"offset-syncs\.topic\.location", "the offset map is kept at the destination", False),
     (
