@@ -114,6 +114,8 @@ def _metrics(job: Job, usual: Job) -> dict[str, Value]:
     moved = (job.metrics_port, job.metrics_host) != (usual.metrics_port, usual.metrics_host)
     if moved and job.metrics_port is not None:
         found = {"port": job.metrics_port, "host": job.metrics_host}
+        if not job.metrics_port:
+            del found["port"]
     if job.metrics_partitions != usual.metrics_partitions:
         found["partitions"] = job.metrics_partitions
     return found
