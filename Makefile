@@ -13,7 +13,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus demo demo-failover demo-down test fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
+.PHONY: docs help setup java prometheus demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,11 @@ test: setup prometheus ## every check and every test: format, lint, types, arrow
 	@$(MAKE) --no-print-directory --jobs lint types imports unit-covered
 	@$(MAKE) --no-print-directory integration
 
+test-versions: setup ## one story over pairs of old and new versions of Kafka, and the tables of docs/compatibility.md
+	@rm -f build/versions.jsonl
+	@$(BIN)/python -m pytest -p no:randomly tests/versions tests/runtime/lab/test_old_versions.py
+	@$(BIN)/python -m tests.versions.table
+
 fast: setup ## the checks and the quick tests, without brokers, in about a minute
 	@$(MAKE) --no-print-directory --jobs lint types imports unit
 
@@ -134,7 +139,7 @@ unit-covered: $(READY)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
 
 integration: $(READY)
-	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "integration or spark" \
+	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "(integration or spark) and not versions" \
 	  --cov --cov-append --cov-report=term --cov-fail-under=80 --durations=15
 
 lint: $(READY) ## ruff: format and rules

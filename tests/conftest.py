@@ -41,6 +41,7 @@ LONGEST = (
     "planner/cli/test_examples.py",
     "docs/test_tutorial.py",
     "planner/apply/test_faults_killed.py",
+    "versions/test_pairs.py",
     "bdd/test_meeting.py",
     "spark/test_killing.py",
     "bdd/test_promoting.py",

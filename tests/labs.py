@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Mapping
 
+from runtime.lab.kit.versions import KAFKA_VERSION
 from runtime.lab.spec import LabClusterSpec, Security
 
 # Fast to start rather than fast for hours. Where setpriv is there, a killed session takes its brokers along.
@@ -16,6 +17,7 @@ def spec(
     brokers: int = 1,
     security: Security = Security.PLAIN,
     properties: Mapping[str, str] | None = None,
+    version: str = KAFKA_VERSION,
 ) -> LabClusterSpec:
     """A cluster as tests want it, on free ports."""
     return LabClusterSpec(
@@ -23,6 +25,7 @@ def spec(
         brokers=brokers,
         security=security,
         properties=properties or {},
+        version=version,
         jvm=JVM,
         prefix=WITH_PARENT,
         users=("repl", "app", "stranger"),  # nobody ever gives the last one a right

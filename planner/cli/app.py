@@ -43,6 +43,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "clients": CommandEntry(
         "clients", "Show which clients produce to each topic, and which groups consume from it."
     ),
+    "doctor": CommandEntry(
+        "doctor", "Show what a live cluster can do: versions, features, rights, clock, round trip."
+    ),
     "pause": CommandEntry("pause", "Stop copying a flow; repl resume continues at the same offsets."),
     "resume": CommandEntry(
         "resume", "Resume a paused flow; --accept-loss: also partitions that stopped over lost records."

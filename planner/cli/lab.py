@@ -62,6 +62,11 @@ def command() -> None:
     metavar="NAME",
     help="A user beside admin, with sasl and tls. May be repeated.  [default: repl, app]",
 )
+@click.option(
+    "--version",
+    metavar="VERSION",
+    help="Kafka's version, for every cluster or for each: dc1=2.8.2,dc2=4.1.1.  [default: 4.1.1]",
+)
 @home_option
 @json_option
 def up(
@@ -73,6 +78,7 @@ def up(
     ports: str,
     settings: tuple[str, ...],
     users: tuple[str, ...],
+    version: str | None,
 ) -> None:
     """Bring clusters up, and return when their brokers answer.
 
@@ -80,7 +86,7 @@ def up(
     from planner.cli.lab_view import hints, progress, show
     from planner.workflows.lab import LabChoices, start_lab
 
-    choices = LabChoices(clusters, brokers, security, ports, settings, users)
+    choices = LabChoices(clusters, brokers, security, ports, settings, users, version)
     with _terminable(), progress() as report:
         lab = start_lab(home, choices, report)
     show(lab.status(), as_json)
@@ -140,13 +146,35 @@ def _act(name: str, done: str, summary: str) -> click.Command:
     return act
 
 
+@click.command(help="Start a cluster, or one broker (dc1:2), on the data it left.")
+@address_argument
+@click.option("--version", metavar="VERSION", help="With this version of Kafka from now on: an upgrade.")
+@home_option
+@json_option
+def start(cluster: str, version: str | None, home: Path, as_json: bool) -> None:
+    from planner.cli.lab_view import show
+    from planner.workflows.lab import lab_status, start_brokers
+
+    with _terminable():
+        start_brokers(home, cluster, version)
+    if as_json:
+        show(lab_status(home), as_json)
+    else:
+        click.echo(f"{cluster} answers again.", err=True)
+
+
 for _command in (
+    start,
     _act(
         "kill",
         "was killed; its data stays: repl lab start {cluster}",
         "SIGKILL, as a power cut would; data stays.",
     ),
-    _act("start", "answers again", "Start a cluster, or one broker (dc1:2), on the data it left."),
+    _act(
+        "stop",
+        "was stopped: repl lab start {cluster}",
+        "SIGTERM: what it leads is handed over; data stays.",
+    ),
     _act(
         "pause", "is paused: repl lab unpause {cluster}", "SIGSTOP: connections stay open, nothing answers."
     ),

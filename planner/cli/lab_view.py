@@ -37,12 +37,13 @@ def show(status: LabStatus, as_json: bool) -> None:
 
 def _table(status: LabStatus) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("CLUSTER", "STATE", "BOOTSTRAP", "CLUSTER ID", "SECURITY", "PID"):
+    for heading in ("CLUSTER", "STATE", "BOOTSTRAP", "CLUSTER ID", "SECURITY", "KAFKA", "PID"):
         table.add_column(heading, no_wrap=True)
     table.add_column("MEMORY", justify="right", no_wrap=True)
     for cluster in status.clusters:
         if len(cluster.brokers) == 1:
             table.add_row(*_row(cluster, cluster.brokers[0]))
+            _add_zookeeper(table, cluster)
             continue
         table.add_row(
             cluster.name,
@@ -50,21 +51,32 @@ def _table(status: LabStatus) -> Table:
             "",
             cluster.cluster_id,
             cluster.security,
+            ", ".join(cluster.versions),
             "",
             _size(cluster.memory_bytes),
         )
         for broker in cluster.brokers:
             table.add_row(f"  {cluster.name}:{broker.node}", *_facts(broker, "", ""))
+        _add_zookeeper(table, cluster)
     return table
+
+
+def _add_zookeeper(table: Table, cluster: ClusterStatus) -> None:
+    if cluster.zookeeper is not None:
+        table.add_row(f"  {cluster.name}:zookeeper", *_facts(cluster.zookeeper, "", "", kafka=False))
 
 
 def _row(cluster: ClusterStatus, broker: BrokerStatus) -> tuple[str | Text, ...]:
     return cluster.name, *_facts(broker, cluster.cluster_id, cluster.security)
 
 
-def _facts(broker: BrokerStatus, cluster_id: str, security: str) -> tuple[str | Text, ...]:
+def _facts(
+    broker: BrokerStatus, cluster_id: str, security: str, *, kafka: bool = True
+) -> tuple[str | Text, ...]:
     pid = str(broker.pid) if broker.pid else "–"
-    return _state(broker.state), broker.address, cluster_id, security, pid, _size(broker.memory_bytes)
+    version = broker.version if kafka else ""
+    memory = _size(broker.memory_bytes)
+    return _state(broker.state), broker.address, cluster_id, security, version, pid, memory
 
 
 def _state(state: LabState) -> Text:

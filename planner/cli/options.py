@@ -23,7 +23,7 @@ class DurationParam(click.ParamType[int]):
         try:
             return duration(str(value))
         except NotReadable as wrong:
-            self.fail(f'"{value}" is {wrong.what}: {wrong.mend}', param, ctx)
+            self.fail(f'"{value}" is {wrong.what}: {wrong.hint}', param, ctx)
 
 
 class PatternParam(click.ParamType[str]):

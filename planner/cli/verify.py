@@ -64,7 +64,7 @@ class RateParam(click.ParamType[int]):
         try:
             return rate(str(value))
         except NotReadable as wrong:
-            self.fail(f'"{value}" is no rate: {wrong.mend}', param, ctx)
+            self.fail(f'"{value}" is no rate: {wrong.hint}', param, ctx)
 
 
 @click.command()

@@ -1,8 +1,9 @@
-"""Edge: YAML files → Topology, strictly, with line numbers kept.
+"""Edge: reads YAML files into a Topology, strictly, and keeps line numbers for errors.
 
-A file may hold several documents and a folder several files: all of them are one topology. Reading goes
-text → nodes with places (parse) → one tree (merge) → expressions computed (variables) → values by the shapes
-of the language (read) → defaults (inherit) → what must hold between the parts (checks) → Topology (build).
+A file may hold several documents and a folder several files: all of them are one topology. The stages are
+text → nodes with places (yaml_tree) → one tree (merge) → expressions computed (variables) → values by the
+shapes of the language (language.reader) → defaults (language.defaults) → checks between the parts
+(validation) → Topology (language.build). The keys are declared in planner.model.topology and nowhere else.
 """
 
 from planner.config.load import LoadedTopology, in_order, load, load_with_warnings

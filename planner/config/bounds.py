@@ -1,4 +1,4 @@
-"""How much one topology may make out of its variables and expressions, and the counter that holds it to that.
+"""Bounds what one topology may produce from its variables and expressions.
 
 A file of a few hundred bytes can describe gigabytes. Each bound is checked before the value is made.
 """
@@ -21,33 +21,33 @@ MOST_SOURCE = 40_000  # characters of all different expressions; each counts as 
 SOURCE_OF_ONE = 30
 MOST_FLOWS = 1_000
 MOST_PAIRS = 5_000_000  # of a topic's name and a flow or regex
-MOST_MISTAKES = 1_000  # that are told at once
+MOST_MISTAKES = 1_000  # errors that are reported at once
 
 
 class BoundExceeded(ValueError):
-    """A bound that would be passed, as words for an error."""
+    """A value would pass a bound; the text says which one, for an error."""
 
 
 class TopologyBoundExceeded(BoundExceeded):
-    """A bound of the whole topology that was passed: nothing more is computed."""
+    """A bound of the whole topology was passed: nothing more is computed."""
 
 
 class RemainingBound:
-    """What is left of a bound of the whole topology."""
+    """Counts down a bound of the whole topology."""
 
     def __init__(self, most: int, what: str) -> None:
         self._left = most
         self._what = f"{what} more than {most:,}"
 
     def take(self, amount: int) -> None:
-        """Raise TopologyBoundExceeded where no such amount is left."""
+        """Takes an amount. Raises TopologyBoundExceeded if less is left."""
         self._left -= amount
         if self._left < 0:
             raise TopologyBoundExceeded(self._what)
 
 
 def size(value: Any, most: int = LONGEST_RESULT) -> int:
-    """Characters and values inside a value, up to a little more than `most`."""
+    """Returns how many characters and values are inside a value; counting stops soon after `most`."""
     if isinstance(value, str):
         return len(value)
     inside: Any = ()
@@ -64,7 +64,7 @@ def size(value: Any, most: int = LONGEST_RESULT) -> int:
 
 
 def nodes(value: Any) -> int:
-    """Values that a value becomes in the tree, itself included."""
+    """Returns how many nodes of the tree a value becomes, itself included."""
     if isinstance(value, Mapping):
         return 1 + sum(1 + nodes(one) for one in value.values())
     if isinstance(value, list | tuple):
@@ -73,29 +73,29 @@ def nodes(value: Any) -> int:
 
 
 def refuse_longer(amount: int) -> None:
-    """Raise BoundExceeded where one result would be longer than LONGEST_RESULT."""
+    """Raises BoundExceeded if one result would be longer than LONGEST_RESULT."""
     if amount > LONGEST_RESULT:
         raise BoundExceeded(f"it comes to more than {LONGEST_RESULT:,} characters")
 
 
 def refuse_more_mistakes(found: Many[Diagnostic]) -> None:
-    """Raise a Failure with the first mistakes once there are MOST_MISTAKES."""
+    """Raises a Failure with the first mistakes once there are MOST_MISTAKES."""
     if len(found) >= MOST_MISTAKES:
         more = error(f"there are more than {MOST_MISTAKES - 1:,} mistakes", "correct these first")
         raise Failure([*found[:MOST_MISTAKES], more])
 
 
 def refuse_more_flows(root: Tree) -> None:
-    """Raise a Failure where more flows are declared than can be compared with each other."""
+    """Raises a Failure if more flows are declared than can be compared with each other."""
     flows = root.get("flows")
     if isinstance(flows, Sequence) and len(flows.items) > MOST_FLOWS:
         what = f"there are more than {MOST_FLOWS:,} flows"
-        way_out = "let a flow take more topics, or split the topology"
-        raise Failure(error(what, way_out, source=flows.items[MOST_FLOWS].source))
+        hint = "let a flow take more topics, or split the topology"
+        raise Failure(error(what, hint, source=flows.items[MOST_FLOWS].source))
 
 
 def refuse_more_pairs(topology: Topology) -> None:
-    """Raise a Failure where comparing each name with each flow and each of its regexes takes too long."""
+    """Raises a Failure if comparing each name with each flow and its regexes would take too long."""
     names = len(topology.topics) + sum(len(one.topics.include) for one in topology.flows.values())
     rules = 0
     for flow in topology.flows.values():

@@ -1,4 +1,4 @@
-"""Jinja2 expressions, computed in a sandbox: values in, a value out; nothing is called, nothing is read.
+"""Computes Jinja2 expressions in a sandbox: they call nothing and read nothing but variables.
 
 Imported only when a topology holds an expression that is more than a variable's name.
 """
@@ -54,7 +54,7 @@ FILTERS = (
 
 
 class NotComputable(ValueError):
-    """Why an expression has no value. `unknown` is the name that nothing defines."""
+    """An expression has no value. `unknown` is the undefined name, if that is the reason."""
 
     def __init__(self, what: str, unknown: str | None = None) -> None:
         super().__init__(what)
@@ -63,7 +63,7 @@ class NotComputable(ValueError):
 
 
 class _Generator(CodeGenerator):
-    """Lets `~` go through the sandbox, as other operators do."""
+    """Passes `~` through the sandbox, like other operators."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802  Jinja2's name
         self.write("environment.concatenated((")
@@ -74,7 +74,7 @@ class _Generator(CodeGenerator):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """No calls at all, a few filters, and no operation whose result could fill the memory.
+    """Allows no calls, a few filters, and no operation whose result could fill the memory.
 
     An expression is a tree: each value is made once and used once. So it is enough to count each value when
     it is made, and each variable as often as it is named.
@@ -93,7 +93,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         self.globals.clear()
 
     def output(self, value: Any) -> Any:
-        """Booleans and nothing as YAML writes them; a text does not grow beyond its bound."""
+        """Returns booleans and null as YAML writes them. Raises BoundExceeded for a text that is too long."""
         text = as_text(value)
         if not isinstance(text, Undefined):
             text = str(text)
@@ -102,7 +102,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return text
 
     def made(self, value: Any) -> Any:
-        """Count a value that was made on the way."""
+        """Counts an intermediate value."""
         amount = size(value)
         refuse_longer(amount)
         self.work.take(amount)
@@ -163,7 +163,7 @@ def _before_sum(_: Any, values: Any, attribute: Any = None, start: Any = 0) -> N
         raise SecurityError("sum is for numbers only")
 
 
-# What is checked before one of Jinja2's filters runs: those whose result may be far larger than their input.
+# Checks that run before those of Jinja2's filters whose result may be far larger than their input.
 _BEFORE: Mapping[str, Callable[..., None]] = {
     "replace": _before_replace,
     "join": _before_join,
@@ -173,7 +173,7 @@ _BEFORE: Mapping[str, Callable[..., None]] = {
 
 
 def as_text(value: Any) -> Any:
-    """Booleans and nothing as YAML writes them."""
+    """Returns booleans and null as YAML writes them."""
     if value is True or value is False:
         return "true" if value else "false"
     return "" if value is None else value
@@ -188,28 +188,28 @@ class Expressions:
         self._last: tuple[str, nodes.Template] | None = None
 
     def names(self, template: str) -> set[str]:
-        """The variables that a template speaks of; none where it can't be read."""
+        """Returns the variables that a template names; none if it can't be parsed."""
         try:
             return set(meta.find_undeclared_variables(self._parsed(template)))
         except (TemplateError, RecursionError):
             return set()
 
     def value(self, expression: str) -> Any:
-        """What one expression comes to, with its type."""
+        """Returns the value of one expression, with its type."""
         return self._guarded(expression, f"{{{{{expression}}}}}", typed=True)
 
     def text(self, template: str) -> str:
-        """Text with every expression in it replaced."""
+        """Returns text with every expression in it replaced."""
         return str(self._guarded(template, template, typed=False))
 
     def _parsed(self, template: str) -> nodes.Template:
-        """The tree of the template that is looked at. Only the last one is kept."""
+        """Returns the parsed template. Only the last one is kept."""
         if self._last is None or self._last[0] != template:
             self._last = template, self._environment.parse(template)
         return self._last[1]
 
     def _count(self, template: str) -> None:
-        """Count the source, and each variable as often as it is named."""
+        """Counts the source, and each variable as often as it is named."""
         self._source.take(len(template) + SOURCE_OF_ONE)
         try:
             parsed = self._parsed(template)

@@ -1,4 +1,4 @@
-"""Which files make up a topology, and their text. Size limits hold before anything is parsed."""
+"""Finds the files of a topology, reads their text and writes edits. Sizes are limited before parsing."""
 
 import errno
 import os
@@ -28,9 +28,9 @@ _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV)
 
 
 def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ...]:
-    """The file itself, or every .yaml and .yml of a folder and its folders, hidden ones left out.
+    """Returns the file itself, or every .yaml and .yml of a folder and its folders, without hidden ones.
 
-    Files of variables (`….vars.yaml`, and those named by --var-file) are no part of the topology.
+    Files of variables (`….vars.yaml`, and those named by --var-file) are not part of the topology.
     """
     if not path.exists():
         raise Failure(error(f"{path}: no such file or folder", "name the topology's file or folder"))
@@ -50,7 +50,7 @@ def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ..
 
 
 def _refuse_links_elsewhere(files: Iterable[Path], folders: tuple[Path, ...] | None) -> None:
-    """An error shows lines of its file: a link in a repository must not lead to a file of the machine.
+    """Refuses links out of the topology: an error shows parts of its file, so a link could disclose a file.
 
     `folders` are where links may lead if REPL_ALLOW_FILES is not set; None stands for every folder.
     """
@@ -76,13 +76,13 @@ def _walk(folder: Path) -> Iterable[Path]:
 
 
 def is_topology_file(path: Path) -> bool:
-    """By its name: YAML, not hidden, not a file of variables."""
+    """Returns whether a file belongs to a topology by its name: YAML, not hidden, not a file of variables."""
     name = path.name.lower()
     return name.endswith(SUFFIXES) and not name.startswith(".") and not name.endswith(VARIABLE_SUFFIXES)
 
 
 def read_text(path: Path) -> str:
-    """The text of one file; Failure where it can't be read, is no text, or is far too large."""
+    """Returns the text of one file. Raises a Failure if it can't be read, is not text, or is too large."""
     try:
         with path.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
@@ -96,22 +96,44 @@ def read_text(path: Path) -> str:
 
 
 def text_to_edit(path: Path) -> str:
-    """With plain line ends, whatever the file has: `in_form_of` gives them back."""
+    """Returns the text with plain line ends, whatever the file has; `in_form_of` restores them."""
     return read_text(path).replace(_WINDOWS, "\n")
 
 
 def in_form_of(before: bytes, text: str) -> bytes:
-    """The text as the file has it: in its encoding, with its line ends, if it has one kind of them."""
+    """Returns an edited text in the file's encoding and line ends. All bytes outside the edit stay."""
     mark, encoding = _form(before)
     old = before[len(mark) :].decode(encoding)
-    all_windows = "\n" in old and old.count("\n") == old.count(_WINDOWS)
-    return mark + (text.replace("\n", _WINDOWS) if all_windows else text).encode(encoding)
+    plain = old.replace(_WINDOWS, "\n")
+    start = _same_characters(plain, text)
+    end = _same_characters(plain[start:][::-1], text[start:][::-1])
+    edit = text[start : len(text) - end]
+    if "\n" in old and old.count("\n") == old.count(_WINDOWS):
+        edit = edit.replace("\n", _WINDOWS)
+    head, tail = old[: _behind(old, start)], old[_behind(old, len(plain) - end) :]
+    return mark + f"{head}{edit}{tail}".encode(encoding)
+
+
+def _same_characters(one: str, other: str) -> int:
+    """Returns how many characters two texts begin with alike."""
+    differs = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differs, min(len(one), len(other)))
+
+
+def _behind(text: str, characters: int) -> int:
+    """Returns the place behind so many characters, where a Windows line end counts as one."""
+    ends = 0
+    found = text.find(_WINDOWS)
+    while found >= 0 and found - ends < characters:
+        ends += 1
+        found = text.find(_WINDOWS, found + 1)
+    return characters + ends
 
 
 def write_edited(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> None:
-    """Replaces each file at once, with the mode, the owner and the symbolic link that it has.
+    """Replaces each file in one step and keeps its mode, its owner and its symbolic link.
 
-    Failure where one is no longer as it was before, or can't be written.
+    Raises a Failure if a file changed since it was read, or can't be written.
     """
     try:
         for path, content in before.items():
@@ -126,7 +148,7 @@ def write_edited(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> N
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Where the folder takes no other file, or the file is a mount of its own, it is written in place."""
+    """Replaces one file; in place if the folder takes no new file, or the file is a mount."""
     try:
         written = _beside(path, content)
     except OSError as wrong:

@@ -1,19 +1,23 @@
-"""Words for errors: the nearest right word, lists in prose, values that are safe to show."""
+"""Words for errors: the nearest known word, lists in prose, what a shape takes, values safe to show."""
 
 import difflib
 import re
 from collections.abc import Iterable
 from itertools import islice
+from typing import assert_never
 
 from planner.config.yaml_tree.nodes import Node, Scalar, kind_of
+from planner.model import shapes
+from planner.model.shapes import Shape
 from planner.model.topology import looks_secret
 
 LONGEST_SHOWN = 60
+SHOWN_KEYS = 6
 MOST_WORDS = 200  # comparing with more takes longer than a hint is worth
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The word that was perhaps meant; None where it would take long to tell."""
+    """Returns the known word that is nearest, or None. With very many words none is looked for."""
     by_folded = {candidate.casefold(): candidate for candidate in islice(words, MOST_WORDS + 1)}
     if len(by_folded) > MOST_WORDS or len(word) > LONGEST_SHOWN:
         return None
@@ -27,7 +31,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def prose(words: Iterable[str], last: str = "or") -> str:
-    """a, b or c"""
+    """Returns words as a list in prose: a, b or c."""
     listed = list(words)
     if len(listed) < 2:
         return "".join(listed)
@@ -35,7 +39,7 @@ def prose(words: Iterable[str], last: str = "or") -> str:
 
 
 def shown(node: Node) -> str:
-    """A value inside an error. What an expression came to is left out where it may be a secret."""
+    """Returns a value as an error shows it. The result of an expression is left out if it may be a secret."""
     if not isinstance(node, Scalar) or node.is_null:
         return kind_of(node)
     if node.written is None:
@@ -48,3 +52,49 @@ def shown(node: Node) -> str:
 def shortened(text: str) -> str:
     line = text.replace("\n", "\\n")
     return line if len(line) <= LONGEST_SHOWN else line[: LONGEST_SHOWN - 1] + "…"
+
+
+def describe(shape: Shape) -> str:
+    """Returns the words for what a shape takes."""
+    match shape:
+        case (
+            shapes.TextShape()
+            | shapes.AnyShape()
+            | shapes.TopicNameShape()
+            | shapes.BooleanShape()
+            | shapes.DurationShape()
+            | shapes.RateShape()
+            | shapes.TimestampShape()
+            | shapes.RegexShape()
+            | shapes.SettingsShape()
+            | shapes.AlternativesShape()
+        ):
+            return shape.expected
+        case shapes.ChoiceShape():
+            return prose(shape.words)
+        case shapes.IntegerShape():
+            return _integer(shape)
+        case shapes.ListShape():
+            item = describe(shape.item)
+            return f"{item}, or a list of such" if shape.lone else f"a list, each {item}"
+        case shapes.MapShape():
+            return f"a map of {shape.named}s"
+        case shapes.RecordShape():
+            return _record(shape)
+        case shapes.OffOrShape():
+            return f"off, or {_record(shape.shape)}"
+        case _:
+            assert_never(shape)
+
+
+def _integer(shape: shapes.IntegerShape) -> str:
+    if shape.most < 2**31 - 1:
+        return f"a whole number from {shape.least} to {shape.most}"
+    return f"a whole number, {shape.least} or more"
+
+
+def _record(shape: shapes.RecordShape) -> str:
+    required = [key.name for key in shape.keys if key.required]
+    names = required or [key.name for key in shape.keys]
+    listed = names[:SHOWN_KEYS] + (["…"] if len(names) > SHOWN_KEYS else [])
+    return f"a map with {prose(listed, 'and')}"

@@ -1,4 +1,4 @@
-"""load: files → text → trees → one tree → expressions computed → read → checked → Topology."""
+"""Loads a topology: files → text → trees → one tree → expressions computed → read → checked → Topology."""
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Texts
@@ -12,8 +12,7 @@ from planner.config.language.defaults import parts_of
 from planner.config.language.fields import ParsedRecord, missing
 from planner.config.language.reader import ShapeReader
 from planner.config.merge import merged
-from planner.config.validation import check
-from planner.config.validation_more import check_for_anything, check_more
+from planner.config.validation import check, check_not_empty
 from planner.config.variables import Variables
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, kind_of
 from planner.config.yaml_tree.parse import documents
@@ -27,7 +26,7 @@ NOTHING_EDITED: Edited = {}
 
 @dataclass(frozen=True, slots=True)
 class LoadedTopology:
-    """A topology without errors, with what should still be said about it."""
+    """A topology without errors, with its warnings."""
 
     topology: Topology
     warnings: tuple[Diagnostic, ...]
@@ -35,7 +34,7 @@ class LoadedTopology:
 
 
 def load(path: Path, var_files: Sequence[Path] = ()) -> Topology:
-    """The topology of a file or folder. Failure holds every error at once, in the order of the files."""
+    """Returns the topology of a file or folder. A Failure holds all errors, in the order of the files."""
     return load_with_warnings(path, var_files).topology
 
 
@@ -46,18 +45,21 @@ def load_with_warnings(
     may_declare_nothing: bool = False,
     edited: Edited = NOTHING_EDITED,
 ) -> LoadedTopology:
-    """`edited` stands in for what some files hold, so that an edit can be planned before it is written."""
+    """Returns the topology with its warnings.
+
+    `edited` is text in place of what some files hold, so that an edit can be planned before it is written.
+    """
     files = topology_files(path, var_files)
     loading = _Loading(may_declare_nothing, edited)
     roots = [root for file in files for root in loading.roots(file)]
     if not roots:
-        loading.found_nothing_in(path)
+        loading.fail_empty(path)
     topology = loading.topology(roots, var_files)
     return LoadedTopology(topology, in_order(loading.diagnostics), files)
 
 
 class _Loading:
-    """Gathers what is wrong. `broken` once some of the topology could not be read at all."""
+    """Collects all errors of one load. `broken` is set once a part of the topology could not be read."""
 
     def __init__(self, may_declare_nothing: bool, edited: Edited) -> None:
         self.may_declare_nothing = may_declare_nothing
@@ -67,7 +69,7 @@ class _Loading:
         self.characters = 0
 
     def trees(self, file: Path) -> list[Node]:
-        """The documents of one file that hold anything."""
+        """Returns the documents of one file that are not empty."""
         try:
             text = self.edited[file] if file in self.edited else read_text(file)
             self.characters += len(text)
@@ -87,14 +89,12 @@ class _Loading:
         for tree in self.trees(file):
             if not isinstance(tree, Mapping):
                 what = f"{kind_of(tree)} where a topology begins"
-                self._not_ours(
-                    what, "begin it with apiVersion, name and clusters, each key at the left", tree
-                )
-            elif tree.pairs and self._speaks_our_language(tree):
+                self._refuse(what, "begin it with apiVersion, name and clusters, each key at the left", tree)
+            elif tree.pairs and self._has_known_version(tree):
                 found.append(tree)
         return found
 
-    def _speaks_our_language(self, tree: Mapping) -> bool:
+    def _has_known_version(self, tree: Mapping) -> bool:
         version = tree.get("apiVersion")
         if version is None or (isinstance(version, Scalar) and version.text == API_VERSION):
             return True
@@ -102,23 +102,23 @@ class _Loading:
         ours, _, number = said.partition("/v")
         if ours == "repl" and number.isdigit():
             what = f'the language "{said}" is newer than this repl, which reads {API_VERSION}'
-            self._not_ours(what, "install a newer repl", version)
+            self._refuse(what, "install a newer repl", version)
         else:
-            self._not_ours(
+            self._refuse(
                 f'apiVersion is "{said}": this is no topology', f"a topology has {API_VERSION}", version
             )
         return False
 
-    def _not_ours(self, what: str, mend: str, node: Node) -> None:
-        self.diagnostics.append(error(what, mend, source=node.source))
+    def _refuse(self, what: str, hint: str, node: Node) -> None:
+        self.diagnostics.append(error(what, hint, source=node.source))
         self.broken = True
 
-    def found_nothing_in(self, path: Path) -> None:
-        """Nothing declared is a mistake, and never "delete everything"."""
+    def fail_empty(self, path: Path) -> None:
+        """Fails for a topology without any document: it is an error, and never means "delete everything"."""
         if not self.diagnostics:
             what = f"{path}: nothing is declared here" if path.is_dir() else f"{path}: the file is empty"
             self.diagnostics.append(error(what, "write a topology, or start one with `repl init`"))
-        self._fail()
+        self._raise_errors()
 
     def topology(self, roots: list[Mapping], var_files: Sequence[Path]) -> Topology:
         root, found = merged(record_of(Topology), roots)
@@ -136,12 +136,12 @@ class _Loading:
         self.diagnostics += found + variables.diagnostics + variables.unused() + reader.diagnostics
         parts = parts_of(fields)
         if not self.broken:
-            # A name may be declared in a file that could not be read: only then is it not looked for.
-            self.diagnostics += missing(fields) + check(parts) + check_more(parts)
-        self._fail()
+            # A missing name may be declared in a file that could not be read: then it is not reported.
+            self.diagnostics += missing(fields) + check(parts)
+        self._raise_errors()
         if not self.may_declare_nothing:
-            self.diagnostics += check_for_anything(parts)
-        self._fail()
+            self.diagnostics += check_not_empty(parts)
+        self._raise_errors()
         topology = topology_of(parts)
         refuse_more_pairs(topology)
         return topology
@@ -155,13 +155,13 @@ class _Loading:
                 variables.give(given)
         return variables
 
-    def _fail(self) -> None:
+    def _raise_errors(self) -> None:
         refuse_more_mistakes([one for one in in_order(self.diagnostics) if one.severity is Severity.ERROR])
         if any(one.severity is Severity.ERROR for one in self.diagnostics):
             raise Failure(in_order(self.diagnostics))
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """By file, line and column; what has no place comes first; nothing twice."""
+    """Returns diagnostics by file, line and column, each once; those without a place come first."""
     nowhere = SourceLocation("", 0, 0)
     return tuple(sorted(dict.fromkeys(diagnostics), key=lambda one: (one.source or nowhere, one.summary)))

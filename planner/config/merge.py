@@ -1,4 +1,4 @@
-"""Several documents → one tree: maps are joined by name, lists are put one behind the other."""
+"""Merges several documents into one tree: maps are joined by name, lists are concatenated."""
 
 from collections.abc import Sequence as Many
 
@@ -9,7 +9,7 @@ from planner.model.shapes import RecordShape, Shape
 
 
 def merged(record: RecordShape, roots: Many[Mapping]) -> tuple[Mapping, list[Diagnostic]]:
-    """One mapping that says what all of them say. A name twice is an error that shows both places."""
+    """Returns one mapping with the content of all. A name that stands twice is an error with both places."""
     diagnostics: list[Diagnostic] = []
     return _mapping(record, roots, diagnostics), diagnostics
 
@@ -17,12 +17,12 @@ def merged(record: RecordShape, roots: Many[Mapping]) -> tuple[Mapping, list[Dia
 def _mapping(record: RecordShape, roots: Many[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
     if len(roots) == 1:
         return roots[0]
-    said: dict[str, list[tuple[Scalar, Node]]] = {}
+    entries_of: dict[str, list[tuple[Scalar, Node]]] = {}
     for root in roots:
         for key, value in root.pairs:
-            said.setdefault(key.text, []).append((key, value))
+            entries_of.setdefault(key.text, []).append((key, value))
     pairs = []
-    for name, entries in said.items():
+    for name, entries in entries_of.items():
         known = record.by_name.get(name)
         if known is None:
             # Unknown keys are all shown, each at its place.

@@ -1,4 +1,4 @@
-"""Secrets: resolved only where a connection is opened, given to its client and to nothing else."""
+"""Resolves secrets, only where a connection is opened, and passes them to its client alone."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     trusted: Iterable[Path] | None = None,
 ) -> dict[str, str]:
-    """A cluster's client settings with every reference replaced. Failure names all that can't be had.
+    """Returns a cluster's client settings with every reference replaced. A Failure names all that failed.
 
     Relative paths start at the folder of the file that declares the cluster. Without REPL_ALLOW_FILES a file
     must be in that folder. `trusted` is for a plan file: the folder that it names counts only inside these.
@@ -43,7 +43,7 @@ def resolve(
 
 
 def token_command(cluster: Cluster, environment: Mapping[str, str] | None = None) -> str | None:
-    """The command that prints OAUTHBEARER tokens for a cluster: the operator's, never the topology's."""
+    """Returns the operator's command that prints OAUTHBEARER tokens for a cluster; no topology sets it."""
     return ClientSecrets(os.environ if environment is None else environment).token_command(cluster.name)
 
 
@@ -82,7 +82,7 @@ def _value(value: Setting, folder: Path) -> Value:
 
 
 def masked(client: Mapping[str, Setting]) -> dict[str, str]:
-    """Client settings as they may be shown: references as written, secrets never."""
+    """Returns client settings as they may be shown: references as written, secrets masked."""
     return {key: _masked(key, value) for key, value in client.items()}
 
 

@@ -1,4 +1,4 @@
-"""Values of Kafka's own settings: text passed through, durations and sizes where Kafka wants numbers."""
+"""Reads the values of Kafka's own settings: text as it is, durations and sizes as the numbers Kafka takes."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ WORDS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "fal
 
 
 def setting_value(shape: SettingsShape, name: str, node: Node) -> Setting:
-    """The text that Kafka gets, or the reference to a secret. NotReadable where it is neither."""
+    """Returns the text for Kafka, or the reference to a secret. Raises NotReadable for anything else."""
     if isinstance(node, Mapping):
         return _reference(shape, name, node)
     if isinstance(node, Sequence):
@@ -35,7 +35,7 @@ def setting_value(shape: SettingsShape, name: str, node: Node) -> Setting:
 
 
 def check_name(shape: SettingsShape, name: str) -> None:
-    """NotReadable where there is no setting of this name, or a topology may not give it."""
+    """Raises NotReadable if there is no setting of this name, or a topology may not set it."""
     if not name or any(sign.isspace() for sign in name):
         raise scalars.NotReadable("the name of a setting is empty or holds a space", "use Kafka's name of it")
     if not name.startswith(shape.prefix):
@@ -84,8 +84,10 @@ def _text(name: str, node: Node) -> str:
 
 
 def value_as_text(name: str, text: str, said: str = "") -> str:
-    """The value of a setting with its duration or size in Kafka's unit. What a vendor or a client calls .ms
-    may be something else: that is theirs to judge.
+    """Returns the value of a setting with its duration or size in Kafka's unit.
+
+    Text that is neither stays as it is if the name is not one of Kafka's own: a vendor's `.ms` may be
+    something else.
     """
     if name.endswith(".ms"):
         return _number(name, text, said, "milliseconds or a duration such as 7d", scalars.duration)
@@ -102,6 +104,6 @@ def _number(name: str, text: str, said: str, wanted: str, parse: Callable[[str],
     except scalars.NotReadable as not_readable:
         if name not in NUMBERS:
             return text
-        mend = not_readable.mend if "did you mean" in not_readable.mend else f"it takes {wanted}"
+        hint = not_readable.hint if "did you mean" in not_readable.hint else f"it takes {wanted}"
         what = f'"{name}" is {said}: {not_readable.what}' if said else not_readable.what
-        raise scalars.NotReadable(what, mend) from None
+        raise scalars.NotReadable(what, hint) from None

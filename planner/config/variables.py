@@ -1,4 +1,4 @@
-"""Variables: `vars:` and --var-file in, a tree without expressions out, every place kept.
+"""Computes the expressions of a tree from `vars:` and --var-file, and keeps every place.
 
 Expressions are computed scalar by scalar, before values are interpreted: so a value that is one
 expression keeps its variable's type, and an error still points at what the user wrote. Statements
@@ -40,7 +40,7 @@ RESERVED = frozenset(
 
 
 class Variables:
-    """Values by name, and what was said where. A later value of the same name wins."""
+    """The values of variables by name, and the places of those given. Of two values the later one wins."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -58,14 +58,14 @@ class Variables:
         self._exhausted = False
 
     def declare(self, node: Node) -> None:
-        """The topology's `vars:`; a name without a value must come from a file of variables."""
+        """Adds the topology's `vars:`; a name without a value must come from a file of variables."""
         for key, value in self._pairs(node, '"vars"'):
             self.declared.add(key.text)
             if not (isinstance(value, Scalar) and value.is_null):
                 self.values[key.text] = python_value(value)
 
     def give(self, node: Node) -> None:
-        """One --var-file."""
+        """Adds the variables of one --var-file."""
         for key, value in self._pairs(node, "a file of variables"):
             self.given[key.text] = key
             self.values[key.text] = python_value(value)
@@ -84,12 +84,12 @@ class Variables:
                     "use letters, digits and _, no word of Jinja2",
                 )
 
-    def _wrong(self, node: Node, what: str, mend: str) -> None:
-        self.diagnostics.append(error(what, mend, source=node.source))
+    def _wrong(self, node: Node, what: str, hint: str) -> None:
+        self.diagnostics.append(error(what, hint, source=node.source))
         refuse_more_mistakes(self.diagnostics)
 
     def rendered(self, node: Node) -> Node:
-        """The same tree with every expression replaced by what it comes to."""
+        """Returns the tree with every expression replaced by its value."""
         match node:
             case Scalar():
                 return self._scalar(node) if "{{" in node.text or "{%" in node.text else node
@@ -106,7 +106,7 @@ class Variables:
                 return Mapping(pairs, node.file, node.line, node.column)
 
     def unused(self) -> list[Diagnostic]:
-        """A variable that was given, and that nothing declares or uses, is likely misspelt."""
+        """Returns a warning for each given variable that is neither declared nor used, so likely misspelt."""
         known = self.declared | self.used
         return [
             warning(
@@ -132,7 +132,7 @@ class Variables:
         return self._computed_node(node)
 
     def _placed(self, key: str, value: Any, node: Scalar) -> Node:
-        """A value at its place. Its nodes are counted before they are made; `key` says which value it is."""
+        """Returns a value at its place. Its nodes are counted before they are made, once for each `key`."""
         if key not in self._weights:
             self._weights[key] = nodes(value)
         try:
@@ -142,7 +142,7 @@ class Variables:
         return to_node(value, node)
 
     def _replaced(self, node: Scalar, names: list[str]) -> Node:
-        """Text with names of variables in it. Its length is known before it is made."""
+        """Returns text with the names of variables replaced. Its length is checked before it is made."""
         texts = {name: text_of(self.values[name]) for name in set(names)}
         length = len(node.text) + sum(len(texts[name]) for name in names)
         try:
@@ -153,7 +153,7 @@ class Variables:
         return _scalar_of(NAME_ONLY.sub(lambda found: texts[found[1]], node.text), node)
 
     def _too_much(self, node: Scalar, wrong: BoundExceeded) -> Scalar:
-        """Said once, at the first place that passes a bound; what comes behind it is not computed."""
+        """Reports the first place that passes a bound, once. No later expression is computed."""
         if self._exhausted:
             return dataclasses.replace(node, failed=True)
         self._exhausted = True
@@ -189,25 +189,25 @@ class Variables:
             return self._too_much(node, wrong)
         return self._placed(node.text, computed, node)
 
-    def _failed(self, node: Scalar, what: str, mend: str) -> Scalar:
-        self._wrong(node, what, mend)
+    def _failed(self, node: Scalar, what: str, hint: str) -> Scalar:
+        self._wrong(node, what, hint)
         return dataclasses.replace(node, failed=True)
 
     def _explained(self, wrong: Any) -> tuple[str, str]:
         if wrong.unknown is None:
-            return f"the expression has no value: {wrong.what}", "mend it, or the variables it uses"
+            return f"the expression has no value: {wrong.what}", "correct it, or the variables it uses"
         if wrong.unknown in self.declared:
             return f'the variable "{wrong.unknown}" has no value', "give it one under vars or with --var-file"
         known = prose(sorted(self.values)[:10], "and") or "none"
-        mend = (
+        hint = (
             did_you_mean(wrong.unknown, self.values)
             or f"give it under vars or with --var-file; known: {known}"
         )
-        return f'the variable "{wrong.unknown}" is not defined', mend
+        return f'the variable "{wrong.unknown}" is not defined', hint
 
 
 def python_value(node: Node) -> Any:
-    """A variable's value for expressions. `off` stays a word, and 1.10 stays as it was written."""
+    """Returns a variable's value for expressions. `off` stays a word, and 1.10 stays as written."""
     match node:
         case Scalar():
             return _scalar_value(node)
@@ -231,7 +231,7 @@ def _scalar_value(node: Scalar) -> Any:
 
 
 def to_node(value: Any, at: Scalar) -> Node:
-    """A computed value, at the place of its expression."""
+    """Returns a computed value as a node at the place of its expression."""
     if isinstance(value, list | tuple):
         return Sequence(tuple(to_node(item, at) for item in value), at.file, at.line, at.column)
     if isinstance(value, dict):

@@ -32,7 +32,7 @@ def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
         spec[PARTITIONS] = str(topic.partitions)
     if topic.replication is not None:
         spec[REPLICATION] = str(topic.replication)
-    if topic_id is not None:
+    if topic_id:
         spec[ID] = topic_id
     match topic.origin:
         case MirroredBy(source_cluster=cluster, source_topic=name):

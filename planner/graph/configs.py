@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
 from planner.model.topology import Configs, ConfigSync, Provenance
-from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings
+from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings, supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def limits_to_lift(
     `largest` is the largest record batch that the failback may bring. `before` are the values of limits that
     are lifted already. A declared limit stays as it is declared.
     """
-    wanted = {key: value for key, value in BOUNDS.items() if key in before or now.effective(key) != value}
+    bounds = supported(BOUNDS, now.defaults)
+    wanted = {key: value for key, value in bounds.items() if key in before or now.effective(key) != value}
     own = before.get(LARGEST) or (now.defaults.get(LARGEST) if LARGEST in before else now.effective(LARGEST))
     if largest is not None and own is not None and own.isdecimal() and largest > int(own):
         wanted[LARGEST] = str(largest)

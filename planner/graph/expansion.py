@@ -8,7 +8,7 @@ from pathlib import PurePath
 from planner.graph.acls import acls_known, acls_of, kept_acls
 from planner.graph.flows import flows_of
 from planner.graph.jobs import jobs_of
-from planner.graph.lints import loops, names, selection, topics
+from planner.graph.lints import loops, names, selection, topics, versions
 from planner.graph.lints.flows import jobs, states
 from planner.graph.lints.security import security
 from planner.graph.merges import TopicMerges, merges_of
@@ -129,6 +129,8 @@ def _with_clusters(
     yield from topics.min_insync(wanted, graph, observed)
     yield from topics.declared_otherwise(wanted, graph)
     yield from topics.retention(wanted, graph)
+    yield from versions.features(graph, observed)
+    yield from versions.settings(wanted, graph, observed)
 
 
 def _unfiltered(topology: Topology) -> frozenset[str]:

@@ -1,7 +1,12 @@
 """The jobs that flows name, each with its job spec. Secrets stay references."""
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import cache
 from pathlib import PurePath
+from typing import Any, TypeVar, get_args
+
+import msgspec
 
 from planner.graph.routes import route_of
 from planner.model.change import SENSITIVE
@@ -10,10 +15,7 @@ from planner.model.observed import Observed
 from planner.model.topology import (
     Cluster,
     Flow,
-    Groups,
-    Internal,
     Job,
-    OriginCommits,
     SecretRef,
     Start,
     StartAt,
@@ -26,20 +28,16 @@ from runtime.contract.client.redaction import secret_settings
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
-    ConfigsSpec,
     FlowSpec,
     GroupsSpec,
     InternalSpec,
     JobSpec,
     LaunchSpec,
-    OriginCommitsSpec,
     RouteSpec,
     SelectionSpec,
     Setting,
-    TimestampsSpec,
 )
 from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import SelectionRules
 
 
 def jobs_of(
@@ -80,7 +78,9 @@ def _spec(
     if any(one.flow.destination_cluster != destination for one in flows):
         return None
     before = _running(job.name, destination, observed)
-    return JobSpec(
+    return _spec_of(
+        JobSpec,
+        job,
         job=job.name,
         topology=topology.name,
         destination=destination,
@@ -92,12 +92,9 @@ def _spec(
         flows=[_flow(one, topology, before) for one in flows],
         slots=0 if job.slots == "auto" else job.slots,
         launch=_launch(job),
-        internal=_internal(topology.internal),
+        internal=_spec_of(InternalSpec, topology.internal),
         routes=[_route(one, route_of(one, topology)) for _, one in sorted(topology.flows.items())],
         declared=_declared(destination, flows, topology, router),
-        metrics_host=job.metrics_host,
-        metrics_port=job.metrics_port,
-        metrics_partitions=job.metrics_partitions,
     )
 
 
@@ -111,10 +108,9 @@ def _running(job: str, destination: str, observed: Observed) -> JobSpec | None:
 def _launch(job: Job) -> LaunchSpec:
     """Returns how the job is launched. A secret among its settings is masked, and the plan refuses it."""
     secrets = frozenset(secret_settings(job.conf))
-    return LaunchSpec(
-        launcher=job.launcher,
-        master=job.master,
-        memory=job.memory,
+    return _spec_of(
+        LaunchSpec,
+        job,
         conf={key: SENSITIVE if key in secrets else value for key, value in sorted(job.conf.items())},
         options=dict(sorted(job.options.items())),
     )
@@ -156,38 +152,62 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> F
     if not desired.selection_known and known is not None:
         found = known  # the source does not answer: values that depend on its topics stay as they were
     route = route_of(flow, topology)
-    return FlowSpec(
-        name=flow.name,
+    return _spec_of(
+        FlowSpec,
+        flow,
         source=flow.source_cluster,
         destination=flow.destination_cluster,
-        topics=_selection(route.rules),
+        topics=_spec_of(SelectionSpec, route.rules),
         rename=jobspec.rename_rule(route.rename),
-        provenance=found.provenance,  # type: ignore[arg-type]  # what `auto` came to is one of its words
+        provenance=found.provenance,
         native_only=found.native_only,
         shared=found.shared,
         start=_start(flow.start),
         restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
-        state=flow.state.value,
-        reverse_of=flow.reverse_of,
-        promoted=list(flow.promoted),
-        configs=ConfigsSpec(sync=flow.configs.sync.value, exclude=list(flow.configs.exclude)),
-        groups=_groups(flow.groups),
-        acls_sync=flow.acls_sync,
-        rpo_ms=flow.rpo_ms,
-        rate_limit=flow.rate_limit,
-        follow_every_ms=flow.follow_every_ms,
-        heartbeats_every_ms=flow.heartbeats_every_ms,
-        checkpoints_every_ms=flow.checkpoints_every_ms,
-        origin_commits=_origin_commits(flow.origin_commits),
-        on_source_delete=flow.on_source_delete.value,
-        on_data_loss=flow.on_data_loss.value,
+        groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
     )
 
 
-def _selection(rules: SelectionRules) -> SelectionSpec:
-    return SelectionSpec(
-        include=list(rules.include), exclude=list(rules.exclude), default_exclude=rules.default_exclude
-    )
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def _spec_of(spec: type[S], declared: object, /, **given: Any) -> S:
+    """Returns a part of the job spec with the values of the fields of the same name, and those given.
+
+    So a key of the topology reaches the job as soon as the job spec has a field of its name.
+    """
+    copied = {
+        name: _copied(getattr(declared, name), inner)
+        for name, inner in _fields_of(spec)
+        if name not in given and hasattr(declared, name)
+    }
+    return spec(**copied, **given)
+
+
+@cache
+def _fields_of(spec: type[msgspec.Struct]) -> tuple[tuple[str, type[msgspec.Struct] | None], ...]:
+    """Returns the names of a spec's fields, each with the spec that its value is, if any."""
+    found = []
+    for one in msgspec.structs.fields(spec):
+        kinds = get_args(one.type) or (one.type,)
+        found.append((one.name, next((kind for kind in kinds if _is_spec(kind)), None)))
+    return tuple(found)
+
+
+def _is_spec(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _copied(value: Any, spec: type[msgspec.Struct] | None) -> Any:
+    match value:
+        case StrEnum():
+            return value.value
+        case tuple():
+            return list(value)
+        case _ if spec is not None and value is not None:
+            return _spec_of(spec, value)
+        case _:
+            return value
 
 
 def _start(start: Start) -> jobspec.Start:
@@ -207,46 +227,14 @@ def _start(start: Start) -> jobspec.Start:
             )
 
 
-def _internal(internal: Internal) -> InternalSpec:
-    kept = internal.timestamps
-    return InternalSpec(
-        replication=internal.replication,
-        retention_ms=internal.retention_ms,
-        timestamps=TimestampsSpec(
-            replication=kept.replication,
-            retention_ms=kept.retention_ms,
-            partitions=kept.partitions,
-            max_per_partition=kept.max_per_partition,
-        ),
-    )
-
-
-def _groups(groups: Groups) -> GroupsSpec:
-    select = groups.select
-    return GroupsSpec(
-        selection=SelectionSpec(
-            include=list(select.include),
-            exclude=list(select.exclude),
-            default_exclude=select.default_exclude,
-        ),
-        sync=groups.sync,
-        every_ms=groups.every_ms,
-        mode=groups.mode.value,
-    )
-
-
-def _origin_commits(commits: OriginCommits | None) -> OriginCommitsSpec | None:
-    return None if commits is None else OriginCommitsSpec(group=commits.group, every_ms=commits.every_ms)
-
-
 def _route(flow: Flow, route: Route) -> RouteSpec:
     return RouteSpec(
         name=route.flow,
         source=route.source,
         destination=route.destination,
-        topics=_selection(route.rules),
+        topics=_spec_of(SelectionSpec, route.rules),
         rename=jobspec.rename_rule(route.rename),
-        undoes=_selection(route.undoes) if route.undoes is not None else None,
+        undoes=_spec_of(SelectionSpec, route.undoes) if route.undoes is not None else None,
         reverse_of=flow.reverse_of if route.undoes is not None else None,
     )
 

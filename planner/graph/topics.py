@@ -19,7 +19,7 @@ from planner.model.desired import Declared, DesiredTopic, LiftedLimits, Mirrored
 from planner.model.observed import Observed
 from planner.model.owned import DECLARED, RegistryEntry
 from planner.model.topology import Flow, Provenance, Topic
-from runtime.contract.spec.mirror import BOUNDS
+from runtime.contract.spec.mirror import BOUNDS, supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,7 @@ class _TopicBuilder:
         copies = self._copies(node)
         failback_edges = [edge for edge in self.into.get(node, ()) if edge not in copies]
         given, unset = self._mirrored(node, parent, now) if copies else ({}, frozenset[str]())
+        given = supported(given, now.defaults)
         lifting = self._limits_to_lift(node, failback_edges, now) if failback_edges and not copies else {}
         before = self._saved_values(node)
         topic = self.graph.declared_topics.get(node)

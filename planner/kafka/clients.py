@@ -33,6 +33,7 @@ class ClusterEndpoint:
 
 
 _TOKEN_WITHIN_S = 30.0
+_NO_TOPIC_ID = "A" * 22  # sixteen bytes of zero
 
 # librdkafka writes its log lines to the terminal unless a logger takes them.
 _DISCARDING_LOGGER = logging.getLogger("repl.librdkafka")
@@ -114,5 +115,9 @@ def consumer(endpoint: ClusterEndpoint) -> Consumer:
 
 
 def topic_id_text(topic_id: object) -> str:
-    """Returns a topic id as Kafka's tools write it; librdkafka uses the other base64 alphabet."""
-    return str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")
+    """Returns a topic id as Kafka's tools write it; empty where the cluster has no ids (before Kafka 2.8).
+
+    librdkafka uses the other base64 alphabet.
+    """
+    text = str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")
+    return "" if text == _NO_TOPIC_ID else text

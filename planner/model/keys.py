@@ -33,7 +33,7 @@ _UNITS = ((86_400_000, "d"), (1_000, "s"), (1, "ms"))
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordName:
     """Names the map that a dataclass is written as: in links and schemas by `name`, in errors by `titled`.
 
     `doc` is the sentence about it; without one, the first paragraph of the class's docstring is.
@@ -54,7 +54,7 @@ class Section:
 
     key: str
     doc: str
-    record: Record
+    record: RecordName
     _: KW_ONLY
     example: str
     off: bool = False
@@ -100,18 +100,18 @@ class Inline:
 @cache
 def record_of(declared: type) -> RecordShape:
     """Returns the record that a dataclass declares, with its keys in the order of its fields."""
-    record: Record = declared.record  # type: ignore[attr-defined]  # every declaring class has one
+    record: RecordName = declared.record  # type: ignore[attr-defined]  # every declaring class has one
     return RecordShape(record.name, record.titled, tuple(_keys(declared)), _doc(record, declared), declared)
 
 
 @cache
-def defaults_of(declared: type, record: Record) -> RecordShape:
+def defaults_of(declared: type, record: RecordName) -> RecordShape:
     """Returns the record of the keys that may stand under `defaults` for such a dataclass."""
     keys = tuple(key for key in record_of(declared).keys if key.inherited)
     return RecordShape(record.name, record.titled, keys, record.doc)
 
 
-def _doc(record: Record, declared: type) -> str:
+def _doc(record: RecordName, declared: type) -> str:
     first, _, _ = (declared.__doc__ or "").strip().partition("\n\n")
     return record.doc or " ".join(first.split())
 

@@ -105,6 +105,33 @@ class LiveJob:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerFeature:
+    """A feature that came with a version of Kafka, and what a flow does without it.
+
+    `as_source` and `as_destination` are empty where a flow from or to the cluster does not use it. Without a
+    `required` feature the flow cannot run; `for_groups`: only flows that sync consumer groups use it.
+    `otherwise` is what happens without a feature that no flow depends on.
+    """
+
+    name: str
+    since: str
+    as_source: str = ""
+    as_destination: str = ""
+    required: bool = False
+    for_groups: bool = False
+    otherwise: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LackingFeature:
+    """A feature that a broker lacks; `why` names the API with the versions offered and needed."""
+
+    feature: BrokerFeature
+    broker: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedCluster:
     """A cluster that could be read.
 
@@ -112,7 +139,8 @@ class ObservedCluster:
     what could not be read and why: "acls", "defaults", "sizes", "groups", and "topic.<name>" for a topic
     whose configs are hidden (it is in `hidden` too, though it is listed). `defaults` are the cluster's values
     under the topic's names. `features` are the FEATURE_… that every broker has. `group_topics` and `sizes`
-    (bytes by topic) are None until a plan needs them. `jobs` are all that ever reported here. `generations`
+    (bytes by topic) are None until a plan needs them. `lacking` names one broker for each feature that any
+    broker lacks. `jobs` are all that ever reported here. `generations`
     are those of flows without an owner, or with a reverse flow.
     """
 
@@ -128,6 +156,7 @@ class ObservedCluster:
     hidden: frozenset[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    lacking: tuple[LackingFeature, ...] = ()
     owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None

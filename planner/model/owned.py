@@ -44,5 +44,9 @@ class RegistryEntry:
         return {key.removeprefix(BEFORE): value for key, value in self.spec.items() if key.startswith(BEFORE)}
 
     def is_another(self, topic_id: str) -> bool:
-        """Returns whether the topic was recreated: its id is not the applied one."""
-        return self.spec.get(ID, topic_id) != topic_id
+        """Returns whether the topic was recreated: its id is not the applied one.
+
+        Without both ids this is not known: Kafka before 2.8 gives topics none.
+        """
+        applied = self.spec.get(ID, "")
+        return bool(applied and topic_id) and applied != topic_id

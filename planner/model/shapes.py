@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Absent(Enum):
-    """No default: the key may be left out, and then has no value."""
+    """Stands for no default: a key that is left out has no value."""
 
     ABSENT = 0
 
@@ -21,17 +21,17 @@ Plain = str | int | bool | tuple["Plain", ...] | Absent
 
 @dataclass(frozen=True, slots=True)
 class TextShape:
-    """Text as written. `pattern` is for the whole of it; `placed` keeps its place, for references."""
+    """Text as written, which `pattern` matches as a whole. `placed` keeps its place, for references."""
 
     expected: str = "text"
     pattern: str | None = None
-    mend: str = ""
+    hint: str = ""
     placed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AnyShape:
-    """Left as it stands; whoever uses it decides."""
+    """Any value. It is not checked."""
 
     expected: str = "any value"
 
@@ -60,7 +60,7 @@ class BooleanShape:
 
 @dataclass(frozen=True, slots=True)
 class IntegerShape:
-    """`quoted`: quotes are no mistake, as around every key of JSON."""
+    """A whole number. With `quoted` it may stand in quotes, as every key of JSON does."""
 
     least: int = 0
     most: int = 2**31 - 1
@@ -89,10 +89,10 @@ class RegexShape:
 
 @dataclass(frozen=True, slots=True)
 class SettingsShape:
-    """Kafka's settings by Kafka's names: durations and sizes are read under `….ms` and `….bytes`.
+    """A map of Kafka's settings. Durations and sizes are read for names that end in `.ms` and `.bytes`.
 
-    `client` are those of a cluster's clients: an allow-list, and credentials may be references. `public` ones
-    can be read by all who may read the plan or the product's topics, so one that holds a secret is refused.
+    `client`: settings of a cluster's clients, from an allow-list; credentials may be references.
+    `public`: the plan and the product's topics show them, so a setting that holds a secret is refused.
     """
 
     client: bool = False
@@ -112,7 +112,7 @@ class ListShape:
 
 @dataclass(frozen=True, slots=True)
 class MapShape:
-    """A map whose keys are names the user chooses."""
+    """A map whose keys are names that the user chooses."""
 
     key: "TextShape | TopicNameShape | IntegerShape"
     value: "Shape"
@@ -163,7 +163,7 @@ class RecordShape:
 
 @dataclass(frozen=True, slots=True)
 class AlternativesShape:
-    """The first alternative that can take the value does."""
+    """One of several shapes: the first one that can take the value is used."""
 
     alternatives: tuple["Shape", ...]
     expected: str
@@ -171,7 +171,7 @@ class AlternativesShape:
 
 @dataclass(frozen=True, slots=True)
 class OffOrShape:
-    """`off`, or the shape."""
+    """`off`, or a record."""
 
     shape: "RecordShape"
 

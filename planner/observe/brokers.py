@@ -22,10 +22,11 @@ from planner.model.observed import (
 )
 from planner.observe.parallel import for_each
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset
 from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
 from runtime.kafka.protocol.many_groups import FetchManyRequest, ListGroupsRequest
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Api
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TRANSACTION = 22, 24, 26
@@ -132,8 +133,10 @@ def read_groups(
     found: dict[str, frozenset[str]] = {}
     for connection in connections:
         groups = [name for name in _groups_of_broker(connection) if wanted(name)]
-        for start in range(0, len(groups), _GROUPS_A_REQUEST):
-            found |= _committed_topics(connection, groups[start : start + _GROUPS_A_REQUEST])
+        newest = connection.versions.get(Api.OFFSET_FETCH, (0, 0))[1]
+        most = _GROUPS_A_REQUEST if newest >= MANY_GROUPS else 1
+        for start in range(0, len(groups), most):
+            found |= _committed_topics(connection, groups[start : start + most])
     return dict(sorted(found.items()))
 
 

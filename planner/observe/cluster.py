@@ -30,6 +30,7 @@ from planner.observe.brokers import (
     too_old,
 )
 from planner.observe.configs import BrokerDefaults, defaults_of, describe_broker, read_configs
+from planner.observe.features import lacking
 from planner.observe.jobs import read_generations, read_jobs
 from planner.observe.listing import ClusterIdentity, TopicListing, identify, list_topics, look_up
 from runtime.contract.client.settings import wire_settings
@@ -114,6 +115,7 @@ class ClusterReader:
             default_replication=defaults.replication,
             hidden=frozenset(listing.hidden - {REGISTRY}),
             features=self._features(),
+            lacking=lacking(self._versions()),
             owned=owned,
             jobs=self._jobs(listing, unreadable),
             generations=self._generations(listing, owned, unreadable),
@@ -217,13 +219,26 @@ class ClusterReader:
             return _NO_DEFAULTS
         return defaults_of(described.config)
 
-    def _features(self) -> frozenset[str]:
-        addresses = {one.id: f"{one.id} ({one.host}:{one.port})" for one in self._identity.brokers}
-        versions = [
+    def _addresses(self) -> dict[int, str]:
+        return {one.id: f"{one.id} ({one.host}:{one.port})" for one in self._identity.brokers}
+
+    def _versions(self) -> list[BrokerVersions]:
+        """What each broker that answers offers; where none does, the one at the bootstrap address."""
+        addresses = self._addresses()
+        answering = [
             BrokerVersions(addresses[broker], connection.versions)
             for broker, connection in sorted(self._brokers.connections.items())
         ]
-        self.diagnostics += too_old(self.name, versions)
+        if answering:
+            return answering
+        connection = self._open_session().connection()
+        return [BrokerVersions(connection.where, connection.versions)]
+
+    def _features(self) -> frozenset[str]:
+        addresses = self._addresses()
+        versions = self._versions()
+        if self._brokers.connections:
+            self.diagnostics += too_old(self.name, versions)
         self.diagnostics += (
             warning(
                 f"broker {addresses[broker]} of {self.name} does not answer: {failure.why}",
@@ -232,11 +247,7 @@ class ClusterReader:
             )
             for broker, failure in sorted(self._brokers.unreachable.items())
         )
-        return common_features(versions) if versions else self._features_of_connection()
-
-    def _features_of_connection(self) -> frozenset[str]:
-        connection = self._open_session().connection()
-        return common_features([BrokerVersions(connection.where, connection.versions)])
+        return common_features(versions)
 
     def _owned(self, listing: TopicListing, unreadable: dict[str, str]) -> tuple[RegistryEntry, ...]:
         if REGISTRY in listing.hidden:

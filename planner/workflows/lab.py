@@ -31,6 +31,7 @@ __all__ = [
     "generate_load",
     "lab_status",
     "specs",
+    "start_brokers",
     "start_lab",
     "stop_lab",
     "tool_command",
@@ -44,7 +45,7 @@ class LabAction(StrEnum):
     """What can be done to a cluster of the lab, or to one of its brokers."""
 
     KILL = "kill"
-    START = "start"
+    STOP = "stop"
     PAUSE = "pause"
     UNPAUSE = "unpause"
 
@@ -53,7 +54,8 @@ class LabAction(StrEnum):
 class LabChoices:
     """The options of the clusters of a lab. None keeps the existing value, else the default.
 
-    `settings` are broker properties as [CLUSTER:]KEY=VALUE; `ports` is fixed or auto.
+    `settings` are broker properties as [CLUSTER:]KEY=VALUE; `ports` is fixed or auto. `version` is a version
+    of Kafka, or CLUSTER=VERSION,… for each.
     """
 
     clusters: str | None = None
@@ -62,6 +64,7 @@ class LabChoices:
     ports: str = "fixed"
     settings: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    version: str | None = None
 
 
 def silent_report(_what: str, _done: int, _total: int) -> None:
@@ -92,18 +95,24 @@ def lab_status(home: Path) -> LabStatus:
 
 
 def act_on_lab(home: Path, action: LabAction, address: str) -> None:
-    """Kills, starts, pauses or unpauses a cluster, or one broker: CLUSTER[:BROKER]."""
+    """Kills, stops, pauses or unpauses a cluster, or one broker: CLUSTER[:BROKER]."""
     with _as_failure():
         lab = Lab(home)
         match action:
             case LabAction.KILL:
                 lab.kill(address)
-            case LabAction.START:
-                lab.start(address)
+            case LabAction.STOP:
+                lab.stop(address)
             case LabAction.PAUSE:
                 lab.pause(address)
             case LabAction.UNPAUSE:
                 lab.unpause(address)
+
+
+def start_brokers(home: Path, address: str, version: str | None = None) -> None:
+    """Starts a cluster, or one broker; with a version, with that version of Kafka from now on."""
+    with _as_failure():
+        Lab(home).start(address, version=version)
 
 
 def tool_command(home: Path, cluster: str, tool: str, arguments: Sequence[str]) -> Sequence[str]:
@@ -145,10 +154,13 @@ def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[
     if choices.users:
         chosen["users"] = tuple(dict.fromkeys(choices.users))
     properties = _properties(choices.settings, names)
+    versions = _versions(choices.version, names)
     free = iter(default_ports(one.spec.port for one in existing.values() if one.spec.port))
 
     def spec(name: str) -> LabClusterSpec:
         own = chosen | ({"properties": properties[name]} if properties[name] else {})
+        if name in versions:
+            own["version"] = versions[name]
         if name in existing:
             return replace(existing[name].spec, **own)
         return LabClusterSpec(name, port=None if choices.ports == "auto" else _next(free), **own)
@@ -163,6 +175,24 @@ def _names(clusters: str | None) -> tuple[str, ...]:
     if not names:
         raise LabError("--clusters names no cluster", "for example --clusters dc1,dc2")
     return names
+
+
+def _versions(version: str | None, names: Sequence[str]) -> dict[str, str]:
+    """Returns the version of each cluster that --version names."""
+    if version is None:
+        return {}
+    if "=" not in version:
+        return dict.fromkeys(names, version.strip())
+    found: dict[str, str] = {}
+    for part in version.split(","):
+        cluster, equals, chosen = (word.strip() for word in part.partition("="))
+        if not equals or cluster not in names:
+            raise LabError(
+                f"--version {part.strip()} names none of these clusters",
+                f"they are {', '.join(names)}: for example --version {names[0]}=2.8.2",
+            )
+        found[cluster] = chosen
+    return found
 
 
 def _next(free: Any) -> int:

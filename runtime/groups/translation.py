@@ -24,6 +24,7 @@ from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec.route import Router
+from runtime.contract.topic_ids import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -303,7 +304,7 @@ class GroupOffsetSides:
 
 def _same(topic: TopicMetadata | None, known: bytes) -> bool:
     """Returns whether a topic exists and still has the known id."""
-    return topic is not None and topic.error is ErrorCode.NONE and topic.id == known
+    return topic is not None and topic.error is ErrorCode.NONE and not is_other_topic(known, topic.id)
 
 
 def _clamped(position: Position, start: ListedOffset | ErrorCode | None) -> Position:

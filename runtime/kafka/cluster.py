@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
@@ -12,20 +13,26 @@ from runtime.contract.client.values import WireSettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer
-from runtime.kafka.errors import BrokerError, ConnectionFailure, Disconnected
+from runtime.kafka.errors import BrokerError, ConnectionFailure, Disconnected, Unsupported
 from runtime.kafka.hedge import SILENCE_S, first_answer
 from runtime.kafka.links import Links
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.metadata import (
     NO_LEADER,
     Broker,
+    MetadataByIdRequest,
     MetadataRequest,
     MetadataResponse,
     Partition,
     TopicMetadata,
 )
 from runtime.kafka.protocol.request import Request
-from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
+from runtime.kafka.protocol.transactions import (
+    CoordinatorKind,
+    FindCoordinatorRequest,
+    FindCoordinatorsRequest,
+    FoundCoordinator,
+)
 from runtime.kafka.timing import Shared, in_time, shuffled
 from runtime.kafka.topics import TopicCache
 
@@ -126,7 +133,7 @@ class KafkaCluster:
 
     async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
         """Asked for now. An id that the cluster does not know is there with its error and an empty name."""
-        response = await self.ask_any(MetadataRequest((), tuple(ids)))
+        response = await self.ask_any(MetadataByIdRequest((), tuple(ids)))
         return {topic.id: topic for topic in response.topics}
 
     async def all_topics(self) -> dict[str, TopicMetadata]:
@@ -177,13 +184,23 @@ class KafkaCluster:
         missing = [key for key in wanted if key not in found]
         if not missing:
             return found
-        for one in (await self.ask_any(FindCoordinatorRequest(kind, missing))).coordinators:
+        for one in await self._find_coordinators(kind, missing):
             if one.error:
                 found[one.key] = BrokerError(one.error, f"the coordinator of {one.key}", one.message)
                 continue
             found[one.key] = self._coordinators[kind, one.key] = one.node_id
             if one.node_id not in self.brokers:
                 self.brokers[one.node_id] = Broker(one.node_id, one.host, one.port)
+        return found
+
+    async def _find_coordinators(self, kind: CoordinatorKind, keys: Sequence[str]) -> list[FoundCoordinator]:
+        """Asks for many at once, or one by one where a broker is older than Kafka 3.0."""
+        if len(keys) > 1:
+            with suppress(Unsupported):
+                return list((await self.ask_any(FindCoordinatorsRequest(kind, keys))).coordinators)
+        found: list[FoundCoordinator] = []
+        for key in keys:
+            found += (await self.ask_any(FindCoordinatorRequest(kind, [key]))).coordinators
         return found
 
     def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None:

@@ -43,7 +43,7 @@ _SESSION_SHARE = 0.8
 class Dialer:
     """Holds what all connections of a cluster share: the TLS context, the token, the memory for responses.
 
-    `old_brokers` lets in brokers older than Kafka 3.1, for callers whose requests have older versions.
+    `old_brokers` lets in brokers older than Kafka 2.4, for callers whose requests have older versions.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Dialer:
         versions = await connection.call(ApiVersionsRequest(*_SOFTWARE))
         if versions.error is ErrorCode.UNSUPPORTED_VERSION:
             if not self._old_brokers:
-                raise Unsupported("API_VERSIONS", f"{connection.where} is older than Kafka 3.1")
+                raise Unsupported("API_VERSIONS", f"{connection.where} is older than Kafka 2.4")
             versions = await connection.call(OldApiVersionsRequest())
             if versions.error:
                 why = f"{connection.where} refused to tell its API versions: {versions.error.name}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from runtime.contract.topic_ids import NO_TOPIC_ID, is_from_kafka, name_id
 from runtime.kafka.protocol.fetch import LeaderHint
-from runtime.kafka.protocol.fields import NO_TOPIC_ID
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 
 _LONG_AGO = float("-inf")
@@ -38,6 +38,8 @@ class TopicCache:
             self._by_name[topic.name] = _Entry(topic if known is None else _newest(topic, known), now)
             if topic.id != NO_TOPIC_ID:
                 self._names[topic.id] = topic.name
+                # Records of the ledger may hold the name id, from before the cluster was upgraded.
+                self._names[name_id(topic.name)] = topic.name
 
     def by_name(self, name: str) -> TopicMetadata | None:
         entry = self._by_name.get(name)
@@ -83,8 +85,11 @@ class TopicCache:
 
 
 def _newest(told: TopicMetadata, known: TopicMetadata) -> TopicMetadata:
-    """A broker that is behind names leaders that were deposed: those are not believed."""
-    if told.id == NO_TOPIC_ID:
+    """A broker that is behind names leaders that were deposed: those are not believed.
+
+    Without a topic id from Kafka they are believed, because a recreated topic starts with epoch 0 again.
+    """
+    if not is_from_kafka(told.id):
         return told
     newer = {
         index: one

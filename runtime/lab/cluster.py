@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, assert_never
 
 from runtime.lab.brokers.security import ADMIN, SCRAM, jaas, java_tls
-from runtime.lab.spec import BrokerPorts, LabClusterSpec, Security
+from runtime.lab.kit.versions import KafkaVersion
+from runtime.lab.spec import ZOOKEEPER, BrokerPorts, LabClusterSpec, Security
 
 Settings: TypeAlias = dict[str, str | dict[str, str]]
 
@@ -18,6 +19,17 @@ class LabKafkaCluster:
     cluster_id: str
     nodes: tuple[BrokerPorts, ...]
     folder: Path
+    zookeeper: BrokerPorts | None = None
+
+    @property
+    def processes(self) -> tuple[BrokerPorts, ...]:
+        """The nodes of all processes: the brokers, and ZooKeeper where the version needs it."""
+        return self.nodes if self.zookeeper is None else (*self.nodes, self.zookeeper)
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of the brokers, the oldest first; after an upgrade of some there are two."""
+        return tuple(sorted({node.version for node in self.nodes}, key=KafkaVersion.of))
 
     @property
     def name(self) -> str:
@@ -99,16 +111,24 @@ class LabKafkaCluster:
         return {node.id: f"{self.spec.host}:{node.listener_ports[name]}" for node in self.nodes}
 
     def home_of(self, node: BrokerPorts) -> Path:
-        return self.folder / str(node.id)
+        return self.folder / ("zookeeper" if node.id == ZOOKEEPER else str(node.id))
 
     def properties_file(self, node: BrokerPorts) -> Path:
-        return self.home_of(node) / "server.properties"
+        name = "zoo.cfg" if node.id == ZOOKEEPER else "server.properties"
+        return self.home_of(node) / name
 
     def log_file(self, node: BrokerPorts) -> Path:
-        return self.home_of(node) / "broker.log"
+        return self.home_of(node) / ("zookeeper.log" if node.id == ZOOKEEPER else "broker.log")
 
-    def logging_file(self) -> Path:
-        return self.folder / "log4j2.properties"
+    def logging_file(self, version: KafkaVersion) -> Path:
+        return self.folder / ("log4j2.properties" if version.log4j2 else "log4j.properties")
+
+    def logging_options(self, version: KafkaVersion) -> tuple[str, ...]:
+        """Returns the Java options with which a process of this version finds its logging file."""
+        file = self.logging_file(version)
+        if version.log4j2:
+            return (f"-Dlog4j2.configurationFile={file}",)
+        return (f"-Dlog4j.configuration=file:{file}",)
 
     def secret_file(self, name: str) -> Path:
         return self.folder / "secrets" / name

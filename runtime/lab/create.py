@@ -10,11 +10,13 @@ import msgspec
 
 from runtime.lab import clients
 from runtime.lab.brokers import ports, properties, storage
+from runtime.lab.brokers.launch import Kits
 from runtime.lab.brokers.security import CONTROLLER
+from runtime.lab.brokers.zookeeper import write_settings as write_zookeeper_settings
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
-from runtime.lab.kit.kit import Kit
+from runtime.lab.kit.versions import KafkaVersion
 from runtime.lab.spec import BrokerPorts, LabClusterSpec, Security, StoredLabCluster
 
 RECORD = "cluster.json"
@@ -31,6 +33,14 @@ appender.out.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
 logger.shutdown.name=org.apache.kafka.common.utils.AppInfoParser
 logger.shutdown.level=ERROR
 """
+_OLD_LOGGING = """\
+log4j.rootLogger=WARN, OUT
+log4j.appender.OUT=org.apache.log4j.ConsoleAppender
+log4j.appender.OUT.layout=org.apache.log4j.PatternLayout
+log4j.appender.OUT.layout.ConversionPattern=%d{ISO8601} %p %m (%c{1})%n
+log4j.logger.org.apache.kafka.common.utils.AppInfoParser=ERROR
+"""
+_LOG4J_1, _LOG4J_2 = KafkaVersion(3, 9, 0), KafkaVersion(4, 0, 0)
 
 
 def load_all(home: Path) -> dict[str, LabKafkaCluster]:
@@ -48,7 +58,7 @@ def _load(path: Path) -> LabKafkaCluster:
             "remove its folder and bring it up again",
             where=str(path),
         ) from problem
-    return LabKafkaCluster(record.spec, record.cluster_id, record.nodes, path.parent)
+    return LabKafkaCluster(record.spec, record.cluster_id, record.nodes, path.parent, record.zookeeper)
 
 
 def require_same(cluster: LabKafkaCluster, spec: LabClusterSpec) -> None:
@@ -70,7 +80,7 @@ def require_same(cluster: LabKafkaCluster, spec: LabClusterSpec) -> None:
 
 
 def create(
-    home: Path, specs: Sequence[LabClusterSpec], known: Iterable[LabKafkaCluster], kit: Kit
+    home: Path, specs: Sequence[LabClusterSpec], known: Iterable[LabKafkaCluster], kits: Kits
 ) -> list[LabKafkaCluster]:
     """Creates clusters that are ready to launch.
 
@@ -78,21 +88,25 @@ def create(
     """
     made: list[LabKafkaCluster] = []
     passwords: dict[str, Mapping[str, str]] = {}
-    taken = {port for cluster in known for port in _ports(cluster.nodes)}
+    taken = {port for cluster in known for port in _ports(cluster.processes)}
     for spec in specs:
-        cluster = LabKafkaCluster(
-            spec, storage.new_id(), ports.assign(spec, frozenset(taken)), home / spec.name
-        )
-        require_ports(cluster, cluster.nodes)
-        taken |= set(_ports(cluster.nodes))
+        nodes, zookeeper = ports.assign(spec, frozenset(taken))
+        cluster = LabKafkaCluster(spec, storage.new_id(), nodes, home / spec.name, zookeeper)
+        require_ports(cluster, cluster.processes)
+        taken |= set(_ports(cluster.processes))
         made.append(cluster)
     for cluster in made:
         passwords[cluster.name] = _write_files(cluster)
-    storage.format_all(kit, made, passwords)
+    storage.format_all(kits, made, passwords)
     for cluster in made:
-        record = StoredLabCluster(cluster.spec, cluster.cluster_id, cluster.nodes)
-        write(cluster.folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1).decode())
+        store(cluster)
     return made
+
+
+def store(cluster: LabKafkaCluster) -> None:
+    """Writes the record of a cluster."""
+    record = StoredLabCluster(cluster.spec, cluster.cluster_id, cluster.nodes, cluster.zookeeper)
+    write(cluster.folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1).decode())
 
 
 def require_ports(cluster: LabKafkaCluster, nodes: Iterable[BrokerPorts]) -> None:
@@ -108,14 +122,19 @@ def discard(cluster: LabKafkaCluster) -> None:
 
 def _ports(nodes: Iterable[BrokerPorts]) -> list[int]:
     return [
-        port for node in nodes for port in (node.port, node.controller_port, *node.listener_ports.values())
+        port
+        for node in nodes
+        for port in dict.fromkeys((node.port, node.controller_port, *node.listener_ports.values()))
     ]
 
 
 def _write_files(cluster: LabKafkaCluster) -> Mapping[str, str]:
     _claim(cluster.folder)
     passwords = _secrets(cluster)
-    write(cluster.logging_file(), _LOGGING)
+    for version, text in ((_LOG4J_2, _LOGGING), (_LOG4J_1, _OLD_LOGGING)):
+        write(cluster.logging_file(version), text)
+    if cluster.zookeeper is not None:
+        write_zookeeper_settings(cluster, cluster.zookeeper)
     for node in cluster.nodes:
         text = properties.render(properties.server_properties(cluster, node, passwords))
         write(cluster.properties_file(node), text, secret=True)

@@ -12,19 +12,21 @@ import functools
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from runtime.lab import clients, create
 from runtime.lab.brokers import processes
-from runtime.lab.brokers.launch import LabBroker, kill, launch
+from runtime.lab.brokers.launch import Kits, LabBroker, kill, launch, stop
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
 from runtime.lab.kit import jars, tools
 from runtime.lab.kit.ivy import Report
 from runtime.lab.kit.kit import Kit, ensure_archive, find_kit
+from runtime.lab.kit.versions import KafkaVersion
 from runtime.lab.spec import LabClusterSpec
 from runtime.lab.status import LabStatus, probe_clusters
 
@@ -53,13 +55,15 @@ class Lab:
             for spec in specs:
                 if spec.name in self.clusters:
                     create.require_same(self.clusters[spec.name], spec)
-            kit = find_kit(self.report)
-            ensure_archive(kit, functools.partial(self._train, kit))
             new = [spec for spec in specs if spec.name not in self.clusters]
-            made = create.create(self.home, new, self.clusters.values(), kit)
+            old = [self.clusters[spec.name] for spec in specs if spec.name in self.clusters]
+            kits = self._kits([spec.version for spec in new] + [v for one in old for v in one.versions])
+            for kit in kits.values():
+                ensure_archive(kit, functools.partial(self._train, kit))
+            made = create.create(self.home, new, self.clusters.values(), kits)
             self.clusters |= {cluster.name: cluster for cluster in made}
             try:
-                self._run(kit, [self.clusters[spec.name] for spec in specs], timeout)
+                self._run(kits, [self.clusters[spec.name] for spec in specs], timeout)
             except BaseException:
                 for cluster in made:
                     create.discard(cluster)
@@ -67,11 +71,20 @@ class Lab:
                 raise
             clients.write_topology(self.home, self.clusters)
 
-    def start(self, address: str, *, timeout: float = TIMEOUT) -> None:
-        """Starts a cluster (dc1) or one of its brokers (dc1:2) with its existing data."""
-        brokers = self._find(address)
+    def start(self, address: str, *, version: str | None = None, timeout: float = TIMEOUT) -> None:
+        """Starts a cluster (dc1) or one of its brokers (dc1:2) with its existing data.
+
+        With a version, stopped brokers start with that version of Kafka from then on.
+        """
         with self._exclusive("repl lab start", PATIENCE):
-            self._launch(find_kit(self.report), brokers, timeout)
+            if version is not None:
+                self._change_version(self._find(address), version)
+            brokers = self._find(address)
+            self._launch(self._kits(broker.node.version for broker in brokers), brokers, timeout)
+
+    def stop(self, address: str) -> None:
+        """Stops brokers with SIGTERM, so that they hand over what they lead; the data stays."""
+        stop(self._find(address), STOP_GRACE)
 
     def kill(self, address: str) -> None:
         """Kills brokers with SIGKILL, like a power cut; the data stays."""
@@ -111,11 +124,12 @@ class Lab:
         """
         known = self._cluster(cluster)
         for_java, _ = known.client_files()
-        kit = find_kit(self.report)
+        kit = find_kit(self.report, known.versions[0])
+        main = tools.main_class(kit.jars, tool)
         return [
-            *kit.command(f"-Dlog4j2.configurationFile={known.logging_file()}", "-XX:TieredStopAtLevel=1"),
-            tools.main_class(kit.jars, tool),
-            *("--bootstrap-server", known.bootstrap),
+            *kit.command(*known.logging_options(kit.version), "-XX:TieredStopAtLevel=1"),
+            main,
+            *(tools.bootstrap_flag(main, kit.version), known.bootstrap),
             *(argument.replace("{client}", str(for_java)) for argument in arguments),
         ]
 
@@ -142,10 +156,37 @@ class Lab:
         ):
             yield
 
-    def _run(self, kit: Kit, clusters: Sequence[LabKafkaCluster], timeout: float) -> None:
-        self._launch(kit, [LabBroker(one, node) for one in clusters for node in one.nodes], timeout)
+    def _kits(self, versions: Iterable[str]) -> dict[str, Kit]:
+        return {version: find_kit(self.report, version) for version in dict.fromkeys(versions)}
 
-    def _launch(self, kit: Kit, brokers: Sequence[LabBroker], timeout: float) -> None:
+    def _change_version(self, brokers: Sequence[LabBroker], version: str) -> None:
+        """Stores another version for stopped brokers. Raises LabError."""
+        cluster = brokers[0].cluster
+        running = processes.find([cluster])
+        if KafkaVersion.of(version).zookeeper != (cluster.zookeeper is not None):
+            raise LabError(
+                f"{cluster.name} cannot change between ZooKeeper and KRaft",
+                "repl lab down --purge, and up with the other version",
+                where=cluster.name,
+            )
+        for broker in brokers:
+            if broker.key in running and broker.node.version != version:
+                raise LabError(
+                    f"{broker} runs with {broker.node.version}", f"stop it first: repl lab stop {broker}"
+                )
+        changed = {broker.node.id for broker in brokers}
+        nodes = tuple(
+            replace(node, version=version) if node.id in changed else node for node in cluster.nodes
+        )
+        upgraded = replace(cluster, nodes=nodes)
+        upgraded = replace(upgraded, spec=replace(cluster.spec, version=upgraded.versions[0]))
+        create.store(upgraded)
+        self.clusters[cluster.name] = upgraded
+
+    def _run(self, kits: Kits, clusters: Sequence[LabKafkaCluster], timeout: float) -> None:
+        self._launch(kits, [LabBroker(one, node) for one in clusters for node in one.processes], timeout)
+
+    def _launch(self, kits: Kits, brokers: Sequence[LabBroker], timeout: float) -> None:
         """Starts those brokers that do not run and continues paused ones. Raises LabError."""
         running = processes.find([broker.cluster for broker in brokers])
         for process in running.values():
@@ -157,7 +198,7 @@ class Lab:
         what = f"starting {', '.join(str(broker) for broker in missing)}"
         if missing:
             self.report(what, 0, len(missing))
-        launch(kit, missing, timeout)
+        launch(kits, missing, timeout)
         if missing:
             self.report(what, len(missing), len(missing))
 
@@ -165,17 +206,19 @@ class Lab:
         """Runs a broker briefly to archive its loaded classes, so that later starts need not load them
         again.
         """
-        self.report("preparing Kafka, once", 0, 1)
+        version = str(kit.version)
+        what = f"preparing Kafka {version}, once"
+        self.report(what, 0, 1)
         one = Lab(scratch)
-        spec = LabClusterSpec("once", jvm=(f"-XX:ArchiveClassesAtExit={archive}",))
+        spec = LabClusterSpec("once", jvm=(f"-XX:ArchiveClassesAtExit={archive}",), version=version)
         scratch.mkdir()
-        made = create.create(scratch, [spec], (), kit)
+        made = create.create(scratch, [spec], (), {version: kit})
         try:
-            one._run(kit, made, timeout=TIMEOUT)
+            one._run({version: kit}, made, timeout=TIMEOUT)
             processes.stop(made, grace=TIMEOUT)  # the archive is written at the end
         finally:
             processes.stop(made, grace=0)
-        self.report("preparing Kafka, once", 1, 1)
+        self.report(what, 1, 1)
 
     def _running(self, address: str) -> list[processes.BrokerProcess]:
         running = processes.find(self.clusters.values())
@@ -199,7 +242,9 @@ class Lab:
         """Returns the brokers of an address: a cluster (dc1) or one broker (dc1:2). Raises LabError."""
         name, _, number = address.partition(":")
         cluster = self._cluster(name)
-        chosen = [node for node in cluster.nodes if not number or str(node.id) == number]
+        if cluster.zookeeper is not None and number == "zookeeper":
+            return [LabBroker(cluster, cluster.zookeeper)]
+        chosen = [node for node in cluster.processes if not number or (str(node.id) == number and node.id)]
         if not chosen:
             raise LabError(
                 f"{name} has no broker {number!r}", f"it has 1 to {len(cluster.nodes)}", where=str(self.home)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from runtime.lab.errors import LabError
+from runtime.lab.kit.versions import KAFKA_VERSION, KafkaVersion
 
 FIRST_PORT = 19092
 PORT_STRIDE = 10_000
@@ -13,6 +14,8 @@ MAX_BROKERS = 9
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _LISTENER = re.compile(r"[A-Z][A-Z0-9_]*")
 RESERVED_LISTENERS = frozenset({"CLIENT", "CONTROLLER"})
+SESSION_TIMEOUT_MS = 3000  # ZooKeeper holds a killed broker for so long: it can't start again before
+ZOOKEEPER = 0  # the node id of ZooKeeper, where a cluster has one; brokers count from 1
 
 
 class Security(StrEnum):
@@ -48,6 +51,7 @@ class LabClusterSpec:
     prefix: tuple[str, ...] = ()  # a command that runs java elsewhere: ip netns exec NAME
     heap: str = "512m"
     jvm: tuple[str, ...] = ()
+    version: str = KAFKA_VERSION  # of the oldest broker, once brokers were started with another version
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -63,6 +67,12 @@ class LabClusterSpec:
                     f"{listener.name!r} is not a name for a listener",
                     "use capital letters, digits and _, for example LINK",
                 )
+        if self.security is Security.TLS and not KafkaVersion.of(self.version).pem:
+            raise LabError(
+                f"Kafka {self.version} does not read certificates as PEM files, which the lab makes",
+                "choose version 2.7.0 or newer for --security tls",
+            )
+        KafkaVersion.of(self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,7 @@ class BrokerPorts:
     port: int
     controller_port: int
     listener_ports: Mapping[str, int] = field(default_factory=dict)
+    version: str = KAFKA_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,7 @@ class StoredLabCluster:
     spec: LabClusterSpec
     cluster_id: str
     nodes: tuple[BrokerPorts, ...]
+    zookeeper: BrokerPorts | None = None
 
 
 def default_ports(taken: Iterable[int]) -> Iterable[int]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from runtime.lab.brokers import processes, ready
+from runtime.lab.brokers import processes, ready, zookeeper
 from runtime.lab.brokers.processes import BrokerProcess
 from runtime.lab.cluster import LabKafkaCluster
-from runtime.lab.spec import BrokerPorts, Security
+from runtime.lab.spec import ZOOKEEPER, BrokerPorts, Security
 
 
 class LabState(StrEnum):
@@ -32,6 +32,7 @@ class BrokerStatus:
     pid: int | None
     memory_bytes: int
     log: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class ClusterStatus:
     client_properties: str
     client_yaml: str
     brokers: tuple[BrokerStatus, ...]
+    versions: tuple[str, ...]  # the oldest first
+    zookeeper: BrokerStatus | None = None  # where the version needs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +76,12 @@ def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: 
             pid=process.pid if process else None,
             memory_bytes=process.memory if process else 0,
             log=str(cluster.log_file(node)),
+            version=node.version,
         )
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         asked = {
-            cluster.name: pool.map(broker, [(cluster, node) for node in cluster.nodes])
+            cluster.name: pool.map(broker, [(cluster, node) for node in cluster.processes])
             for cluster in clusters
         }
         found = tuple(_cluster(cluster, tuple(asked[cluster.name])) for cluster in clusters)
@@ -91,10 +95,13 @@ def _state(
         return LabState.DOWN
     if process.paused:
         return LabState.PAUSED
+    if node.id == ZOOKEEPER:
+        return LabState.UP if zookeeper.serves(cluster, node) else LabState.SILENT
     return LabState.UP if ready.answers(cluster, node, timeout) else LabState.SILENT
 
 
-def _cluster(cluster: LabKafkaCluster, brokers: tuple[BrokerStatus, ...]) -> ClusterStatus:
+def _cluster(cluster: LabKafkaCluster, found: tuple[BrokerStatus, ...]) -> ClusterStatus:
+    brokers = tuple(one for one in found if one.node != ZOOKEEPER)
     states = {broker.state for broker in brokers}
     for_java, for_topology = cluster.client_files()
     return ClusterStatus(
@@ -103,8 +110,10 @@ def _cluster(cluster: LabKafkaCluster, brokers: tuple[BrokerStatus, ...]) -> Clu
         bootstrap=cluster.bootstrap,
         security=cluster.spec.security,
         state=states.pop() if len(states) == 1 else LabState.PARTLY,
-        memory_bytes=sum(broker.memory_bytes for broker in brokers),
+        memory_bytes=sum(one.memory_bytes for one in found),
         client_properties=str(for_java),
         client_yaml=str(for_topology),
         brokers=brokers,
+        versions=cluster.versions,
+        zookeeper=next((one for one in found if one.node == ZOOKEEPER), None),
     )

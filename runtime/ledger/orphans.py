@@ -26,6 +26,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.orphans import orphan
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.route import is_reserved
+from runtime.contract.topic_ids import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
@@ -155,7 +156,7 @@ async def _ends(
     same = {
         TopicPartition(key.topic, key.partition): key
         for key, one in progress.items()
-        if not topics[key.topic].error and topics[key.topic].id == one.source_topic_id
+        if not topics[key.topic].error and not is_other_topic(one.source_topic_id, topics[key.topic].id)
     }
     ends = await offsets_of(source, dict.fromkeys(same, LATEST), within=within_s)
     return {same[at]: end for at, end in ends.items()}

@@ -21,6 +21,7 @@ from runtime.contract.records.orphans import NONE, OrphanedRange, uncopied_range
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec, TableRule
+from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.salvage_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -158,7 +159,7 @@ class PartitionReplay:
         if progress is None:
             raise ReplayStopped("the ledger does not know it")
         topic = (await self._source.topics([self._key.topic], fresh=True))[self._key.topic]
-        if topic.id != progress.source_topic_id:
+        if is_other_topic(progress.source_topic_id, topic.id):
             raise ReplayStopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
         start, end = await self._log()
         orphans = ledger.orphans(self._key.flow).get(self._key, NONE)

@@ -9,7 +9,7 @@ from enum import Enum, StrEnum
 
 from runtime.contract.records.status import PartitionState as State
 from runtime.kafka.codes import ErrorCode as E
-from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
 
 
 class SlotMustEnd(Exception):
@@ -81,6 +81,7 @@ _STUCK = ErrorDecision(ErrorAction.STUCK)
 _ASK = ErrorDecision(ErrorAction.ASK_LEDGER)
 _END = ErrorDecision(ErrorAction.END_SLOT)
 _TOO_LARGE = ErrorDecision(ErrorAction.STOP, state=State.RECORD_TOO_LARGE)
+_UNSUPPORTED = ErrorDecision(ErrorAction.STOP, state=State.UNSUPPORTED_VERSION)
 _REFUSED = ErrorDecision(ErrorAction.STOP, state=State.RECORD_REFUSED)
 
 _LEADER_CHANGED = (
@@ -152,6 +153,8 @@ def decide(phase: ErrorPhase, error: WireError | None) -> ErrorDecision:
             return _INSPECT
         case BrokerError():
             return by_code(phase, error.code)
+        case Unsupported() if phase is ErrorPhase.FETCH:
+            return _UNSUPPORTED
         case ConnectionFailure() if phase is ErrorPhase.END:
             return _ASK if error.sent else _ABORT
         case ConnectionFailure() if phase in (ErrorPhase.FETCH, ErrorPhase.INIT):

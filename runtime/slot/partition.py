@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
+from msgspec.structs import replace
+
 from runtime.batch import OutgoingBatch
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.status import OpenTransaction, PartitionStatus
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.topic_ids import newest_id
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot import log
@@ -230,6 +233,17 @@ class PartitionCopy:
     def inspected(self, leader_epoch: int) -> None:
         """Records an inspection without a finding, and the leader epoch of the destination's partition."""
         self.inspected_epoch = leader_epoch
+
+    def take_topic_ids(self, source_topic_id: bytes, destination_topic_id: bytes) -> None:
+        """Takes the first ids that Kafka gave the topics, after an upgrade of a cluster that had none.
+
+        The partition must not be fetched at this time. The next progress that is committed has the ids.
+        """
+        known = self.progress
+        source = newest_id(known.source_topic_id, source_topic_id)
+        destination = newest_id(known.destination_topic_id, destination_topic_id)
+        if (source, destination) != (known.source_topic_id, known.destination_topic_id):
+            self.progress = replace(known, source_topic_id=source, destination_topic_id=destination)
 
     def replace_progress(self, replacement: Progress) -> None:
         """Rewinds, and sets progress that is to be committed in place of the ledger's."""

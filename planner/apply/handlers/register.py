@@ -84,7 +84,7 @@ def _read_topic_ids(
 def _with_apply_facts(context: ApplyContext, entry: RegistryEntry, ids: Mapping[str, str]) -> RegistryEntry:
     """Returns the entry with the plan's digest, the time, and the id of a newly created topic."""
     found = ids.get(entry.address.name) if entry.address.kind is Kind.TOPIC else None
-    spec = entry.spec if found is None else {**entry.spec, ID: found}
+    spec = {**entry.spec, ID: found} if found else entry.spec
     return replace(entry, spec=spec, plan=context.plan_digest, at_ms=context.now_ms())
 
 

@@ -1,4 +1,4 @@
-"""A cluster's client settings in Java's names → librdkafka's. Passwords become references, never copies."""
+"""Converts a cluster's client settings from Java's names to librdkafka's. Passwords become references."""
 
 import re
 from collections.abc import Mapping
@@ -46,12 +46,12 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def client_of(cluster: str, keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting]:
-    """`names`: the client key → the file's key that sets it for this cluster."""
+    """Converts client settings; `names` maps each client key to the key of the file that sets it."""
     found: dict[str, Setting] = {}
     for key, theirs in _SAME.items():
         if key in names and (value := keys.text(names[key])):
             if _REFERENCE.fullmatch(value) and theirs not in CREDENTIALS:
-                keys.say(
+                keys.note(
                     names[key], "a config provider gives its value: write it out, for only credentials refer"
                 )
             else:
@@ -73,7 +73,9 @@ def _login(cluster: str, keys: PropertyKeys, name: str) -> dict[str, Setting]:
     text = keys.text(name) or ""
     read = _LOGIN_MODULE.fullmatch(text)
     if read is None:
-        keys.say(name, "is no login configuration that can be read here: set sasl.username and sasl.password")
+        keys.note(
+            name, "is no login configuration that can be read here: set sasl.username and sasl.password"
+        )
         return {}
     options = {
         key: double or single or bare for key, double, single, bare in _OPTION.findall(read["options"])
@@ -100,7 +102,7 @@ def _login(cluster: str, keys: PropertyKeys, name: str) -> dict[str, Setting]:
                 found["sasl.oauthbearer.scope"] = options["scope"]
             return found
         case module:
-            keys.say(name, f"{module} has no counterpart: PLAIN, SCRAM and OAUTHBEARER are spoken")
+            keys.note(name, f"{module} has no counterpart: PLAIN, SCRAM and OAUTHBEARER are spoken")
             return {}
 
 
@@ -115,7 +117,7 @@ def _keystore(keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting
 
 
 def _location(keys: PropertyKeys, names: Mapping[str, str], store: str, what: str) -> str | None:
-    """PEM is read as it is; of Java's own stores a PEM file beside them is expected."""
+    """Returns the path of a PEM file. For a Java store it is a PEM file beside it, which must be made."""
     kind = keys.text(names[f"{store}.type"]) if f"{store}.type" in names else None
     if f"{store}.password" in names:
         keys.used.add(names[f"{store}.password"])
@@ -126,12 +128,12 @@ def _location(keys: PropertyKeys, names: Mapping[str, str], store: str, what: st
     if (kind or "JKS").upper() == "PEM" or location.endswith(".pem"):
         return location
     pem = f"{location.rpartition('.')[0] or location}.pem"
-    keys.say(name, f"a Java store is not read: export {what} as PEM (keytool, then openssl) to {pem}")
+    keys.note(name, f"a Java store is not read: export {what} as PEM (keytool, then openssl) to {pem}")
     return pem
 
 
 def _value(cluster: str, key: str, value: str) -> Setting:
-    """A value that one of Kafka's config providers fills in stays a reference."""
+    """Returns the reference for a value that one of Kafka's config providers fills in."""
     reference = _REFERENCE.fullmatch(value)
     return value if reference is None else _referred(cluster, key, reference)
 
@@ -152,10 +154,10 @@ def _referred(cluster: str, key: str, reference: re.Match[str]) -> SecretRef:
 
 def _say_secret(keys: PropertyKeys, name: str, secret: Setting) -> None:
     assert isinstance(secret, SecretRef)
-    keys.say(name, f"its secret is not copied: set the environment variable {secret.name}", loss=False)
+    keys.note(name, f"its secret is not copied: set the environment variable {secret.name}", loss=False)
 
 
 def variable(cluster: str, key: str) -> str:
-    """The environment variable for a secret: DC1_SASL_PASSWORD."""
+    """Returns the environment variable for a secret: DC1_SASL_PASSWORD."""
     text = re.sub(r"[^A-Z0-9]", "_", f"{cluster}_{key}".upper())
     return text if not text[0].isdigit() else f"_{text}"

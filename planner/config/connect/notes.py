@@ -1,4 +1,4 @@
-"""What has no counterpart, each key with its reason. None is dropped in silence."""
+"""The keys of a MirrorMaker 2 file, and a note on every key that has no counterpart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from planner.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class ConversionNote:
-    """`key` as it stands in the file; `loss` where what the file wants is not done."""
+    """A note on one key of the file. `loss` is set if the key has an effect that repl does not have."""
 
     key: str
     line: int
@@ -28,7 +28,7 @@ class ConvertedTopology:
 
 @dataclass(slots=True)
 class PropertyKeys:
-    """The file's keys, and which of them somebody has understood."""
+    """The keys of the file, and which of them are converted."""
 
     by_name: Mapping[str, Property]
     file: str = ""
@@ -36,7 +36,7 @@ class PropertyKeys:
     used: set[str] = field(default_factory=set)
 
     def text(self, *names: str) -> str | None:
-        """The first of these that is set; all of them count as understood."""
+        """Returns the first of these keys that is set, and marks all of them as converted."""
         found = None
         for name in names:
             if name in self.by_name:
@@ -52,7 +52,7 @@ class PropertyKeys:
         return default if value is None else value.lower() == "true"
 
     def seconds(self, *names: str) -> int | None:
-        """Milliseconds of the interval, where it is a number."""
+        """Returns an interval in milliseconds, or None if it is not set or not a number."""
         found = self._number("seconds", names)
         return None if found is None else found * 1000
 
@@ -67,7 +67,7 @@ class PropertyKeys:
         if value is None:
             return None
         if not value.isdecimal():
-            self.say(
+            self.note(
                 self.name_of(*names) or names[0],
                 f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number",
             )
@@ -80,7 +80,7 @@ class PropertyKeys:
             return None
         return tuple(part.strip() for part in value.split(",") if part.strip())
 
-    def say(self, key: str, reason: str, *, loss: bool = True) -> None:
+    def note(self, key: str, reason: str, *, loss: bool = True) -> None:
         self.used.add(key)
         line = self.by_name[key].line if key in self.by_name else 0
         one = ConversionNote(key, line, reason, loss, self.file)
@@ -88,13 +88,13 @@ class PropertyKeys:
             self.notes.append(one)
 
     def rest(self) -> list[Property]:
-        """What nobody has understood yet."""
+        """Returns the keys that are not converted."""
         return [one for name, one in self.by_name.items() if name not in self.used]
 
 
 @dataclass(frozen=True, slots=True)
 class FlowPropertyKeys:
-    """The keys as one flow sees them: its own first (`A->B.topics`), then everybody's (`topics`)."""
+    """The keys of one flow: its own (`A->B.topics`) come before those of all flows (`topics`)."""
 
     keys: PropertyKeys
     prefix: str
@@ -114,6 +114,6 @@ class FlowPropertyKeys:
     def listed(self, *settings: str) -> tuple[str, ...] | None:
         return self.keys.listed(*self._names(settings))
 
-    def say(self, settings: tuple[str, ...], reason: str) -> None:
-        """About the key that the file has for this."""
-        self.keys.say(self.keys.name_of(*self._names(settings)) or settings[0], reason)
+    def note(self, settings: tuple[str, ...], reason: str) -> None:
+        """Adds a note on the first of these settings that the file has."""
+        self.keys.note(self.keys.name_of(*self._names(settings)) or settings[0], reason)

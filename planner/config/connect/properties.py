@@ -1,4 +1,4 @@
-"""Java's properties files: key and value of each line, with the line's number."""
+"""Reads Java's properties files: key and value of each line, with the line's number."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Property:
 
 
 def properties_of(text: str) -> list[Property]:
-    """As java.util.Properties reads them: of equal keys the last one wins, and stays at its first place."""
+    """Returns the properties as java.util.Properties reads them: of equal keys the last one wins."""
     found: dict[str, Property] = {}
     for number, line in _logical_lines(text):
         key, value = _split(line)
@@ -25,7 +25,7 @@ def properties_of(text: str) -> list[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blanks; one that ends in an odd number of backslashes goes on."""
+    """Yields lines without comments and blanks; an odd number of backslashes at the end continues a line."""
     whole, start = "", 0
     for number, natural in enumerate(text.splitlines(), 1):
         line = natural.lstrip(" \t\f")
@@ -43,7 +43,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """The key ends at the first `=`, `:` or blank that is not escaped."""
+    """Returns key and value: the key ends at the first `=`, `:` or blank that is not escaped."""
     at = 0
     while at < len(line) and line[at] not in "=: \t\f":
         at += 2 if line[at] == "\\" else 1

@@ -1,4 +1,4 @@
-"""A flow's way home in the text of a topology: written behind the flow, in its style; all else stays."""
+"""Adds the reverse of a flow to the text of a topology, behind the flow and in its style. All else stays."""
 
 import json
 import re
@@ -7,10 +7,19 @@ from typing import Any
 
 import yaml
 
-from planner.config.edit.flow_key import FlowYamlNode, insert_lines, place, quoted, value_of, written
+from planner.config.edit.flow_key import (
+    FlowYamlNode,
+    find_flow,
+    insert_lines,
+    is_alias,
+    merged_value_of,
+    place,
+    quoted,
+    span_of,
+)
 
-# What the way home has from its original. Its selection follows from the original's; where it starts, its
-# state and its job are its own.
+# Keys that the reverse flow takes from the flow. Its topics follow from the flow's; its start, state and job
+# are its own.
 KEPT = (
     "provenance",
     "configs",
@@ -27,13 +36,14 @@ _SPECIAL = re.compile(r"[,\[\]{}]|^[&*!|>%@`]")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
 
-def with_way_back(
+def with_reverse_flow(
     text: str, flow: str, name: str, exclude: Sequence[str] = (), *, job: str = "", groups: bool = True
 ) -> str | None:
-    """None where the text does not write the flow out, or so that nothing can be put beside it. Without
-    `groups` it moves none, and without `job` it has its destination's.
+    """Returns the text with the reverse flow; None if the flow is not there, or nothing fits beside it.
+
+    Without `groups` it syncs no groups. Without `job` it runs in the job of its destination.
     """
-    found = written(text, flow)
+    found = find_flow(text, flow)
     if found is None:
         return None
     fields = _fields(found, name, exclude)
@@ -50,7 +60,7 @@ def with_way_back(
 
 def _fields(found: FlowYamlNode, name: str, exclude: Sequence[str]) -> list[tuple[str, str]]:
     as_json = found.quotes == '"'
-    source, destination = value_of(found.flow, "from"), value_of(found.flow, "to")
+    source, destination = merged_value_of(found.flow, "from"), merged_value_of(found.flow, "to")
     topics = {"include": [".*"], **({"exclude": list(exclude)} if exclude else {})}
     made = [
         ("name", _word(name, as_json)),
@@ -59,12 +69,12 @@ def _fields(found: FlowYamlNode, name: str, exclude: Sequence[str]) -> list[tupl
         ("to", _word(source.value, as_json)),
         ("topics", _dumped(topics, as_json)),
     ]
-    kept = [(key, value_of(found.flow, key)) for key in KEPT]
+    kept = [(key, merged_value_of(found.flow, key)) for key in KEPT]
     return made + [(key, _node(node, as_json)) for key, node in kept if node is not None]
 
 
 def _below(text: str, found: FlowYamlNode, lines: Sequence[str]) -> str | None:
-    """A list of lines: behind the last line of the flow."""
+    """Returns the text with an entry of a block list below the flow."""
     column = found.flow.start_mark.column
     start = place(text, found.flow.start_mark)
     lead = text[start - column : start]
@@ -73,12 +83,12 @@ def _below(text: str, found: FlowYamlNode, lines: Sequence[str]) -> str | None:
     first, *rest = lines
     block = "\n".join([f"{lead}{first}", *(f"{' ' * column}{line}" for line in rest)])
     end = _end(text, found.flow)
-    apart = re.match(r"[^\n]*\n[ \t]*\n", text[end:])  # as far from its neighbours as they are
+    apart = re.match(r"[^\n]*\n[ \t]*\n", text[end:])  # a blank line as between the other flows
     return insert_lines(text, end, f"\n{block}" if apart else block)
 
 
 def _beside(text: str, found: FlowYamlNode, item: str) -> str:
-    """A list in brackets: a line of its own where the flow has one."""
+    """Returns the text with an entry of a bracketed list behind the flow, on its own line like the flow."""
     column = found.flow.start_mark.column
     start, end = place(text, found.flow.start_mark), place(text, found.flow.end_mark)
     lead = text[start - column : start]
@@ -87,16 +97,26 @@ def _beside(text: str, found: FlowYamlNode, item: str) -> str:
 
 
 def _end(text: str, node: Any) -> int:
-    """Behind the last sign that belongs to the node: a block's own mark is where the next thing begins."""
+    """Returns the place behind the node's last character: a block's own end is where the next node begins."""
     last = node
     while not isinstance(last, yaml.ScalarNode) and not last.flow_style and last.value:
-        last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+        if isinstance(last, yaml.MappingNode):
+            key, value = last.value[-1]
+            if is_alias(key, value):
+                return span_of(text, key, value)[1]
+            last = value
+        elif last.value[-1].start_mark.index < last.start_mark.index:
+            before = place(text, last.start_mark) if len(last.value) == 1 else _end(text, last.value[-2])
+            alias = text.index("*", before)
+            return alias + len(text[alias:].split(maxsplit=1)[0])
+        else:
+            last = last.value[-1]
     end = place(text, last.end_mark)
     return end - 1 if end and text[end - 1] == "\n" else end
 
 
 def _node(node: Any, as_json: bool) -> str:
-    """As it stands there, in one line."""
+    """Returns a node as it is written, on one line."""
     match node:
         case yaml.MappingNode():
             pairs = (f"{_node(key, as_json)}: {_node(value, as_json)}" for key, value in node.value)

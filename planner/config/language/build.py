@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
+from types import NoneType
 from typing import Any
 
 from planner.config.language.defaults import TopologyParts
@@ -30,6 +31,7 @@ from planner.model.topology import (
 )
 from runtime.contract.spec.rename import Rename, Table, Template
 
+_PLAIN = frozenset({str, int, bool, NoneType})
 _COMPARISON = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(.*?)\s*", re.DOTALL)
 
 
@@ -171,22 +173,22 @@ def _digest(topology: Topology) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, Cluster):
         client = {key: _plain_setting(key, one) for key, one in value.client.items()}
         return {**_plain_fields(value), "client": client}
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"is": type(value).__name__, **_plain_fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return value
+    return {"is": type(value).__name__, **_plain_fields(value)}
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
-    found = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    found = {name: getattr(value, name) for name in _fields_of(value.__class__)}
     return {name: _plain(one) for name, one in found.items() if name != "digest" and not _is_place(name, one)}
 
 

@@ -27,6 +27,7 @@ class TopologyParts:
 
 
 def parts_of(root: ParsedRecord) -> TopologyParts:
+    """Returns the parts of a topology, complete with their defaults."""
     defaults = root.get("defaults")
     for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
     return TopologyParts(
@@ -44,7 +45,7 @@ def _completed(one: Any) -> Any:
 
 
 def inherited(own: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:
-    """The record with what the defaults add: maps key by key, settings one by one, all else as a whole."""
+    """Returns the record with the defaults added: maps by key, settings by name, other values as a whole."""
     if default is None:
         return own
     result = ParsedRecord(own.record, own.source, dict(own.values), dict(own.places))
@@ -62,7 +63,7 @@ def inherited(own: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:
 
 
 def completed(fields: ParsedRecord) -> ParsedRecord:
-    """The record with the language's own defaults for what is still not said."""
+    """Returns the record with the language's own defaults for the keys that are still missing."""
     result = ParsedRecord(fields.record, fields.source, dict(fields.values), fields.places)
     for key in fields.record.keys:
         if key.name in result.values:
@@ -84,7 +85,7 @@ def _fill(fields: ParsedRecord, key: RecordKeyShape) -> None:
 
 @cache
 def default_value(key: RecordKeyShape) -> Any:
-    """The default as the loader itself would read it."""
+    """Returns the default of a key as the reader reads it."""
     assert not isinstance(key.default, shapes.Absent)
     reader = ShapeReader()
     value = reader.read(key.shape, plain_node(key.default), key.name)

@@ -1,17 +1,17 @@
-"""What reading gives: values by key, with the places they stood at."""
+"""The result of reading: values by key, with their places."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from planner.config.language.expected import describe
+from planner.config.hints import describe
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from planner.model.shapes import RecordShape
 
 
 class Invalid(Enum):
-    """What stands in for a value that was wrong: its diagnostic is gathered already."""
+    """Stands in for a value that was wrong and is reported already."""
 
     INVALID = 0
 
@@ -21,7 +21,7 @@ INVALID: Final = Invalid.INVALID
 
 @dataclass(frozen=True, slots=True)
 class NamedReference:
-    """A reference, with the place to show when nothing has that name."""
+    """A reference to a name, with the place to show if the name does not exist."""
 
     text: str
     source: SourceLocation
@@ -29,7 +29,7 @@ class NamedReference:
 
 @dataclass(slots=True)
 class ParsedRecord:
-    """One record that was read: `values` has the keys that were right, `places` those that were there."""
+    """One record that was read: `values` has the valid keys, `places` all keys that were written."""
 
     record: RecordShape
     source: SourceLocation
@@ -40,7 +40,7 @@ class ParsedRecord:
         return self.values[name]
 
     def get(self, name: str) -> Any:
-        """None for a key that was left out, that is off, or that was wrong."""
+        """Returns a value; None for a key that is missing, off or invalid."""
         return self.values.get(name)
 
     def place(self, name: str) -> SourceLocation:
@@ -48,7 +48,7 @@ class ParsedRecord:
 
 
 def missing(fields: ParsedRecord, misspelt: Collection[str | None] = ()) -> list[Diagnostic]:
-    """The required keys that are not there at all, nor misspelt."""
+    """Returns an error for each required key that is missing and not just misspelt."""
     return [
         error(
             f'{fields.record.titled} without "{key.name}"',

@@ -1,13 +1,12 @@
-"""Nodes → values, by the shapes of the language. Every mistake is gathered; reading goes on behind it."""
+"""Reads nodes into values by the shapes of the language, and collects all mistakes."""
 
 import re
 from collections.abc import Callable
 from typing import Any, assert_never
 
 from planner.config.bounds import refuse_more_mistakes
-from planner.config.hints import did_you_mean, nearest, prose, shown
+from planner.config.hints import describe, did_you_mean, nearest, prose, shown
 from planner.config.language import scalars
-from planner.config.language.expected import describe
 from planner.config.language.fields import INVALID, Invalid, NamedReference, ParsedRecord, missing
 from planner.config.settings import check_name, setting_value
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence
@@ -18,7 +17,7 @@ from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.regex import LONGEST, UnreadableRegex, regex
 from runtime.contract.spec.selection import written_out
 
-ROOT = "topology"  # what it must have is asked only where every file could be read
+ROOT = "topology"  # its required keys are checked only if every file could be read
 TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
 MOST_INSTRUCTIONS = 250_000  # of RE2's compiled patterns; a usual pattern has 20
 COST_OF_A_MISTAKE = 1_000  # instructions: compiling a pattern that turns out too large takes a millisecond
@@ -33,7 +32,7 @@ class _Regexes:
         self._instructions = 0
 
     def problem(self, pattern: str) -> UnreadableRegex | None:
-        """Why the pattern is not read here; None where it is."""
+        """Returns why the pattern is refused, or None."""
         if pattern not in self._problems:
             self._problems[pattern] = self._checked(pattern)
         return self._problems[pattern]
@@ -53,26 +52,28 @@ class _Regexes:
 
 
 class ShapeReader:
+    """Reads nodes by shapes and collects every mistake in `diagnostics`."""
+
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
         self._regexes = _Regexes()
 
-    def wrong(self, source: SourceLocation, what: str, mend: str = "") -> Invalid:
-        self.diagnostics.append(error(what, mend, source=source))
+    def wrong(self, source: SourceLocation, what: str, hint: str = "") -> Invalid:
+        self.diagnostics.append(error(what, hint, source=source))
         refuse_more_mistakes(self.diagnostics)
         return INVALID
 
     def read(self, shape: Shape, node: Node, of: str) -> Any:
-        """The value, or INVALID. `of` is the key, for errors."""
+        """Returns the value, or INVALID. `of` is the key, for errors."""
         if isinstance(node, Scalar) and node.failed:
             return INVALID
         match shape:
             case shapes.RecordShape():
                 return self._record(shape, node, of)
             case shapes.MapShape():
-                return self._table(shape, node, of)
+                return self._map(shape, node, of)
             case shapes.ListShape():
-                return self._listing(shape, node, of)
+                return self._list(shape, node, of)
             case shapes.SettingsShape():
                 return self._settings(shape, node, of)
             case shapes.OffOrShape():
@@ -80,7 +81,7 @@ class ShapeReader:
                     return None
                 return self._record(shape.shape, node, of, "off, or ")
             case shapes.AlternativesShape():
-                return self._either(shape, node, of)
+                return self._alternative(shape, node, of)
             case shapes.AnyShape():
                 return node
             case _:
@@ -97,9 +98,9 @@ class ShapeReader:
             case shapes.ChoiceShape():
                 return self._choice(shape, node, of)
             case shapes.BooleanShape():
-                return self._flag(shape, node, of)
+                return self._boolean(shape, node, of)
             case shapes.IntegerShape():
-                return self._whole(shape, node, of)
+                return self._integer(shape, node, of)
             case shapes.DurationShape():
                 return self._positive(scalars.duration, node, of)
             case shapes.RateShape():
@@ -123,7 +124,7 @@ class ShapeReader:
             return self.wrong(
                 node.source,
                 f'"{of}" is {shown(node)}, not {shape.expected}',
-                shape.mend or f"it takes {shape.expected}",
+                shape.hint or f"it takes {shape.expected}",
             )
         return NamedReference(node.text, node.source) if shape.placed else node.text
 
@@ -142,10 +143,10 @@ class ShapeReader:
             text = "off"
         if text in shape.words:
             return text if shape.enum is None else shape.enum(text)
-        mend = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
-        return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', mend)
+        hint = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
+        return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', hint)
 
-    def _flag(self, shape: shapes.BooleanShape, node: Scalar, of: str) -> bool | Invalid:
+    def _boolean(self, shape: shapes.BooleanShape, node: Scalar, of: str) -> bool | Invalid:
         if node.text in TRUE or node.text in FALSE:
             if node.plain:
                 return node.text in TRUE
@@ -154,12 +155,12 @@ class ShapeReader:
             )
         return self._unexpected(shape, node, of)
 
-    def _whole(self, shape: shapes.IntegerShape, node: Scalar, of: str) -> int | Invalid:
+    def _integer(self, shape: shapes.IntegerShape, node: Scalar, of: str) -> int | Invalid:
         try:
             number = scalars.whole(node.text)
         except scalars.NotReadable as not_readable:
-            if not_readable.mend:
-                return self.wrong(node.source, not_readable.what, not_readable.mend)
+            if not_readable.hint:
+                return self.wrong(node.source, not_readable.what, not_readable.hint)
             return self._unexpected(shape, node, of)
         if not node.plain and not shape.quoted:
             return self.wrong(
@@ -173,7 +174,7 @@ class ShapeReader:
         try:
             return parse(node.text)
         except scalars.NotReadable as not_readable:
-            return self.wrong(node.source, f'"{of}" is {shown(node)}: {not_readable.what}', not_readable.mend)
+            return self.wrong(node.source, f'"{of}" is {shown(node)}: {not_readable.what}', not_readable.hint)
 
     def _positive(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:
         number = self._parsed(parse, node, of)
@@ -196,15 +197,15 @@ class ShapeReader:
             try:
                 check_name(shape, key.text)
             except scalars.NotReadable as not_readable:
-                self.wrong(key.source, not_readable.what, not_readable.mend)
+                self.wrong(key.source, not_readable.what, not_readable.hint)
                 continue
             try:
                 values[key.text] = setting_value(shape, key.text, value)
             except scalars.NotReadable as not_readable:
-                self.wrong(value.source, not_readable.what, not_readable.mend)
+                self.wrong(value.source, not_readable.what, not_readable.hint)
         return values
 
-    def _listing(self, shape: shapes.ListShape, node: Node, of: str) -> tuple[Any, ...] | Invalid:
+    def _list(self, shape: shapes.ListShape, node: Node, of: str) -> tuple[Any, ...] | Invalid:
         if isinstance(node, Sequence):
             items = node.items
         elif shape.lone and isinstance(node, Scalar) and not node.is_null:
@@ -216,7 +217,7 @@ class ShapeReader:
         read = [self.read(shape.item, item, of) for item in items]
         return tuple(value for value in read if value is not INVALID)
 
-    def _table(self, shape: shapes.MapShape, node: Node, of: str) -> dict[Any, Any] | Invalid:
+    def _map(self, shape: shapes.MapShape, node: Node, of: str) -> dict[Any, Any] | Invalid:
         if not isinstance(node, Mapping):
             return self._unexpected(shape, node, of)
         if len(node.pairs) < shape.least:
@@ -228,7 +229,7 @@ class ShapeReader:
             if isinstance(read, ParsedRecord):
                 read.source = key.source
             if name is not INVALID:
-                # A wrong entry stays as a name, so that references to it are not errors too.
+                # An invalid entry stays as a name, so that references to it are not errors too.
                 values[name] = read
         return values
 
@@ -242,12 +243,12 @@ class ShapeReader:
         for key, value in node.pairs:
             known = shape.by_name.get(key.text)
             if known is None:
-                mend = (
+                hint = (
                     did_you_mean(key.text, shape.by_name)
                     or f"{shape.titled} has {prose(shape.by_name, 'and')}"
                 )
                 meant.add(nearest(key.text, shape.by_name))
-                self.wrong(key.source, f'unknown key "{key.text}" in {shape.titled}', mend)
+                self.wrong(key.source, f'unknown key "{key.text}" in {shape.titled}', hint)
                 continue
             fields.places[key.text] = value.source
             read = self.read(known.shape, value, key.text)
@@ -257,13 +258,13 @@ class ShapeReader:
             self.diagnostics += missing(fields, meant)
         return fields
 
-    def _either(self, shape: shapes.AlternativesShape, node: Node, of: str) -> Any:
+    def _alternative(self, shape: shapes.AlternativesShape, node: Node, of: str) -> Any:
         for alternative in shape.alternatives:
             if takes(alternative, node):
                 return self.read(alternative, node, of)
         if isinstance(node, Scalar) and node.is_null:
             return self._unexpected(shape, node, of)
-        mend = f"it takes {shape.expected}"
+        hint = f"it takes {shape.expected}"
         if isinstance(node, Scalar):
             words = [
                 word
@@ -271,7 +272,7 @@ class ShapeReader:
                 if isinstance(one, shapes.ChoiceShape)
                 for word in one.words
             ]
-            mend = did_you_mean(node.text, words) or mend
+            hint = did_you_mean(node.text, words) or hint
         elif isinstance(node, Mapping):
             names = [
                 name
@@ -279,13 +280,13 @@ class ShapeReader:
                 if isinstance(one, shapes.RecordShape)
                 for name in one.by_name
             ]
-            close = [hint for key, _ in node.pairs if (hint := did_you_mean(key.text, names))]
-            mend = close[0] if close else mend
-        return self.wrong(node.source, f'"{of}" is {shown(node)}', mend)
+            close = [found for key, _ in node.pairs if (found := did_you_mean(key.text, names))]
+            hint = close[0] if close else hint
+        return self.wrong(node.source, f'"{of}" is {shown(node)}', hint)
 
 
 def takes(shape: Shape, node: Node) -> bool:
-    """Whether an alternative is the one that is meant; what is wrong inside it is then its own error."""
+    """Returns whether the node is meant as this alternative. Mistakes inside it are then their own errors."""
     match shape, node:
         case shapes.ChoiceShape(), Scalar():
             return node.text in shape.words

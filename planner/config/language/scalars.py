@@ -1,4 +1,4 @@
-"""Text → numbers: whole numbers, durations, sizes, rates and moments, with the way out where text is none."""
+"""Parses integers, durations, sizes, rates and timestamps. An error says how to write the value."""
 
 import re
 from datetime import datetime
@@ -30,16 +30,19 @@ _OTHER_BASE = re.compile(r"-?0[xob][0-9A-Fa-f_]+")
 
 
 class NotReadable(ValueError):
-    """Why text is not what was expected, and the way out."""
+    """Text is not what was expected. `what` says why, `hint` how to write it."""
 
-    def __init__(self, what: str, mend: str) -> None:
+    def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
         self.what = what
-        self.mend = mend
+        self.hint = hint
 
 
 def whole(text: str) -> int:
-    """Decimal digits only, thousands may be parted by `_`; what two YAML versions read apart is refused."""
+    """Returns an integer: decimal digits, with `_` between thousands.
+
+    Text that YAML 1.1 and 1.2 read as different numbers is refused.
+    """
     if _WHOLE.fullmatch(text):
         return int(text)
     if _ZERO_LED.fullmatch(text):
@@ -53,17 +56,17 @@ def whole(text: str) -> int:
 
 
 def duration(text: str) -> int:
-    """Milliseconds of `7d`."""
+    """Returns the milliseconds of a duration such as `7d`."""
     return _quantity(text, MILLISECONDS, "a duration", "30s", "ms, s, m, h, d or w")
 
 
 def size(text: str) -> int:
-    """Bytes of `10MB` (powers of 1000) or `10MiB` (powers of 1024)."""
+    """Returns the bytes of `10MB` (powers of 1000) or `10MiB` (powers of 1024)."""
     return _quantity(text, BYTES, "a size", "10MB", "B, KB, MB, GB, TB, KiB, MiB, GiB or TiB")
 
 
 def rate(text: str) -> int:
-    """Bytes per second of `50MB/s`."""
+    """Returns the bytes per second of a rate such as `50MB/s`."""
     amount, slash, per = text.partition("/")
     if not slash or per.strip() != "s":
         raise NotReadable("a rate is a size per second", "write it as 50MB/s")
@@ -71,7 +74,7 @@ def rate(text: str) -> int:
 
 
 def moment(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time with a zone, or of digits."""
+    """Returns the milliseconds since 1970 of an ISO 8601 time with a zone, or of digits."""
     if text.isascii() and text.isdigit():
         return whole(text)
     try:
@@ -94,8 +97,8 @@ def _quantity(text: str, units: MappingProxyType[str, int], what: str, example: 
     unit = found["unit"]
     if unit not in units:
         right = next((one for one in units if one.casefold() == unit.casefold()), None)
-        mend = f'did you mean "{right}"?' if right else f"the units are {known}"
-        raise NotReadable(f'"{unit}" is no unit of {what}', mend)
+        hint = f'did you mean "{right}"?' if right else f"the units are {known}"
+        raise NotReadable(f'"{unit}" is no unit of {what}', hint)
     amount = Decimal(found["number"]) * units[unit]
     if amount != int(amount):
         raise NotReadable("a fraction that is no whole number of the smallest unit", "use a smaller unit")

@@ -1,4 +1,4 @@
-"""One `A->B.enabled = true` → one flow, with MirrorMaker 2's own defaults where they differ from ours."""
+"""Converts each `A->B.enabled = true` to a flow, with MirrorMaker 2's defaults where repl's differ."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ _CONFIGS_OUT = ("config.properties.exclude", "config.properties.blacklist")
 
 
 def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKeys) -> Flow:
-    """`names`: MirrorMaker's alias → the name of the cluster here."""
+    """Converts one flow; `names` maps MirrorMaker's aliases to the names of clusters."""
     name = f"{names[source]}-to-{names[target]}"
     own = FlowPropertyKeys(keys, f"{source}->{target}.")
     rename, back = _rename(source, target, names, own)
@@ -64,13 +64,13 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
 def _rename(
     source: str, target: str, names: Mapping[str, str], own: FlowPropertyKeys
 ) -> tuple[Rename, tuple[str, ...]]:
-    """The rename, and the names that must not go back where they came from."""
+    """Returns the rename, and the names of topics that must not be copied back."""
     policy = (own.text(*_POLICY) or _PREFIX).rpartition(".")[2]
     separator = own.text("replication.policy.separator") or "."
     if policy == _IDENTITY:
         return SAME_NAME, ()
     if policy != _PREFIX:
-        own.say(_POLICY, f"{policy} is code of its own: the prefix rule is written instead, look at rename")
+        own.note(_POLICY, f"{policy} is code of its own: the prefix rule is written instead, look at rename")
     origin = "{source}" if names[source] == source else source
     # A mirror of the destination's own topic never travels home; its name says where it is from.
     back = rf"(.*{re.escape(separator)})?{re.escape(target)}{re.escape(separator)}.*"
@@ -84,13 +84,13 @@ def _selection(
     denials: tuple[str, ...],
     more: tuple[str, ...] = (),
 ) -> Selection:
-    """An exclude of the file replaces MirrorMaker's own defaults, which are the default denials here."""
+    """Returns a selection. An exclude of the file replaces MirrorMaker's defaults: the default denials."""
     include = own.listed(*include_keys) or (".*",)
     exclude = own.listed(*exclude_keys)
     for keys, regexes in ((include_keys, include), (exclude_keys, exclude or ())):
         for one in regexes:
             if (wrong := java_regex_problem(one)) is not None:
-                own.say(keys, wrong)
+                own.note(keys, wrong)
     if exclude is None:
         return Selection(include, more)
     usual = all(one in exclude for one in denials)
@@ -113,7 +113,7 @@ def _configs(own: FlowPropertyKeys) -> Configs:
             continue
         exclude.append(plain)
         if not re.fullmatch(r"[a-z.]+", plain):
-            own.say(_CONFIGS_OUT, f"{one} is a regex: name each setting in configs.exclude")
+            own.note(_CONFIGS_OUT, f"{one} is a regex: name each setting in configs.exclude")
     if not own.flag(True, "sync.topic.configs.enabled"):
         return Configs(ConfigSync.OFF)
     return Configs(ConfigSync.ALL if every else ConfigSync.SET, tuple(exclude))
@@ -127,7 +127,7 @@ def _groups(own: FlowPropertyKeys) -> Groups:
 
 
 def _every(own: FlowPropertyKeys, duty: str, usual: int) -> int | None:
-    """None where the duty is off. An interval that the file does not name is ours."""
+    """Returns an interval, or None if it is off. One that the file does not set is repl's default."""
     every = own.seconds(f"{duty}.interval.seconds")
     if not own.flag(True, f"{duty}.enabled") or every == 0:
         return None

@@ -1,4 +1,4 @@
-"""The whole file → a topology and notes."""
+"""Converts a whole MirrorMaker 2 file to a topology and notes."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ _CLIENT_ROLES = ("", "admin.", "consumer.", "producer.")
 
 
 def convert(text: str, file: str, name: str) -> ConvertedTopology:
-    """Failure where the file is no MirrorMaker 2 configuration or has nothing switched on."""
+    """Converts a file. Raises a Failure if it is no MirrorMaker 2 configuration, or no flow is enabled."""
     keys = PropertyKeys({one.key: one for one in properties_of(text)}, file)
     aliases = keys.listed("clusters") or ()
     if not aliases:
@@ -86,7 +86,7 @@ def _flows(aliases: tuple[str, ...], names: Mapping[str, str], keys: PropertyKey
 def _jobs(
     aliases: tuple[str, ...], names: Mapping[str, str], flows: Iterable[Flow], keys: PropertyKeys
 ) -> dict[str, Job]:
-    """`tasks.max` is the number of slots of the job at the destination; of several the largest."""
+    """Returns the jobs: the largest `tasks.max` at a destination is the number of slots of its job."""
     jobs = {}
     for target in aliases:
         wanted = []
@@ -103,7 +103,7 @@ def _jobs(
 
 
 def _internal_replication(aliases: tuple[str, ...], keys: PropertyKeys) -> int | None:
-    """Of all of MirrorMaker's own topics the most copies. -1, the broker's default, is ours too."""
+    """Returns the largest replication of MirrorMaker's own topics. -1 stands for the broker's default."""
     numbers = []
     for key in _INTERNAL:
         for name in (key, *(f"{alias}.{key}" for alias in aliases)):
@@ -118,9 +118,9 @@ def _explain_rest(aliases: tuple[str, ...], keys: PropertyKeys) -> None:
     for one in keys.rest():
         prefix = next((name for name in (*pairs, *aliases) if one.key.startswith(f"{name}.")), None)
         if "->" in one.key and prefix not in pairs:
-            keys.say(one.key, "a cluster of it is not among clusters, so MirrorMaker does not run it either")
+            keys.note(one.key, "a cluster of it is not among clusters, so MirrorMaker does not run it either")
         elif prefix in pairs and not keys.flag(False, f"{prefix}.enabled"):
-            keys.say(one.key, "its flow is not enabled", loss=False)
+            keys.note(one.key, "its flow is not enabled", loss=False)
         else:
             reason, loss = reason_for(one.key.removeprefix(f"{prefix}.") if prefix else one.key)
-            keys.say(one.key, reason, loss=loss)
+            keys.note(one.key, reason, loss=loss)

@@ -1,4 +1,4 @@
-"""Why a key of MirrorMaker 2 has no counterpart, by what it is about."""
+"""The reasons why keys of MirrorMaker 2 have no counterpart."""
 
 from planner.config.connect.reasons import CLIENT_REASONS, REPLICATION, Reason, first_reason
 
@@ -41,5 +41,5 @@ _REASONS: tuple[Reason, ...] = (
 
 
 def reason_for(key: str) -> tuple[str, bool]:
-    """`key` without the cluster or flow it stands under."""
+    """Returns the reason for a key, given without its cluster or flow, and whether an effect is lost."""
     return first_reason(key, _REASONS)

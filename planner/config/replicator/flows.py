@@ -48,7 +48,7 @@ def _topics(keys: PropertyKeys) -> Selection:
     named = keys.listed("topic.whitelist") or ()
     pattern = keys.text("topic.regex") or None
     if pattern is not None and (problem := java_regex_problem(pattern)) is not None:
-        keys.say("topic.regex", problem)
+        keys.note("topic.regex", problem)
     include = (*map(_literal, named), *((pattern,) if pattern is not None else ()))
     exclude = tuple(map(_literal, keys.listed("topic.blacklist") or ()))
     if pattern is None:
@@ -70,7 +70,7 @@ def _rename(keys: PropertyKeys, topics: Selection) -> Rename:
     named = keys.listed("topic.whitelist") or ()
     if len(named) == 1 and len(topics.include) == 1:
         return Table(((named[0], text),))
-    keys.say(
+    keys.note(
         key,
         f"without ${{topic}}, all topics would be copied into {text}, which has no inverse:"
         " choose a rename, repl validate refuses this one",
@@ -81,7 +81,7 @@ def _rename(keys: PropertyKeys, topics: Selection) -> Rename:
 def _provenance(keys: PropertyKeys) -> Provenance:
     enabled = keys.flag(False, "provenance.header.enable")
     if keys.text("provenance.header.filter.overrides"):
-        keys.say(
+        keys.note(
             "provenance.header.filter.overrides",
             "records that came from the destination never return to it; after a failover, reverse_of and"
             " repl failback copy back what is missing there",
@@ -94,7 +94,9 @@ def _groups(keys: PropertyKeys) -> Groups:
     """Zero translator tasks switch the translation off. Any other number is no setting here."""
     tasks = keys.text("offset.translator.tasks.max")
     if tasks is not None and tasks not in ("0", "-1"):
-        keys.say("offset.translator.tasks.max", "the driver translates, without tasks of its own", loss=False)
+        keys.note(
+            "offset.translator.tasks.max", "the driver translates, without tasks of its own", loss=False
+        )
     every = keys.milliseconds("offset.translator.batch.period.ms")
     return Groups(sync=tasks != "0", every_ms=every or Groups().every_ms)
 
@@ -105,7 +107,7 @@ def _follow(keys: PropertyKeys) -> int | None:
     topics = keys.milliseconds("topic.poll.interval.ms")
     if topics is not None and settings not in (None, topics):
         reason = f"follow.every is the one interval for topics and settings: {topics} ms is taken"
-        keys.say("topic.config.sync.interval.ms", reason, loss=False)
+        keys.note("topic.config.sync.interval.ms", reason, loss=False)
     return topics or settings or 5_000
 
 
@@ -144,8 +146,8 @@ def _note_differences(keys: PropertyKeys) -> None:
     ):
         value = keys.text(key)
         if value is not None and value.lower() != usual.lower():
-            keys.say(key, reason)
+            keys.note(key, reason)
     for key in _CONVERTERS:
         value = keys.text(key)
         if value is not None and not value.endswith(_BYTE_ARRAYS):
-            keys.say(key, f"{value.rpartition('.')[2]} has no counterpart: records are copied byte for byte")
+            keys.note(key, f"{value.rpartition('.')[2]} has no counterpart: records are copied byte for byte")

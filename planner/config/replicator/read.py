@@ -38,7 +38,7 @@ class _Clusters:
             bootstrap = ",".join(part.strip() for part in (keys.text(_BOOTSTRAP[end]) or "").split(","))
             self.by_name[name] = Cluster(name, bootstrap, client=client)
         elif client != found.client:
-            keys.say(
+            keys.note(
                 _BOOTSTRAP[end],
                 f"its client settings differ from those of cluster {name} above: a cluster has one client",
             )
@@ -71,7 +71,7 @@ def convert(files: Iterable[tuple[str, str]], name: str) -> ConvertedTopology:
             slots[destination] = max(slots.get(destination, 1), tasks)
         for left in one.keys.rest():
             reason, loss = reason_for(left.key)
-            one.keys.say(left.key, reason, loss=loss)
+            one.keys.note(left.key, reason, loss=loss)
     destinations = dict.fromkeys(flow.destination_cluster for flow in flows.values())
     jobs = {job: Job(job, slots=slots.get(job, "auto")) for job in destinations}
     topology = Topology(

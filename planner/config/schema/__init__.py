@@ -1,4 +1,4 @@
-"""The language published: JSON Schema for editors, Markdown for people, a starter to begin with."""
+"""Publishes the language: a JSON Schema for editors, Markdown for people, and a commented starter file."""
 
 from importlib.resources import files
 
@@ -7,7 +7,7 @@ from planner.config.schema.reference import reference
 
 
 def starter() -> str:
-    """The commented topology that `repl init` writes."""
+    """Returns the commented topology that `repl init` writes."""
     return files(__name__).joinpath("starter.yaml").read_text(encoding="utf-8")
 
 

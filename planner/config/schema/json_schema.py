@@ -1,4 +1,4 @@
-"""The language as JSON Schema, draft 2020-12, so that an editor completes and checks it."""
+"""Makes the JSON Schema of the language, draft 2020-12. Editors complete and check topologies by it."""
 
 from typing import Any, assert_never
 
@@ -29,7 +29,7 @@ def _reference(kind: str) -> Schema:
     return {"type": "object", "properties": named, "required": [kind], "additionalProperties": False}
 
 
-# Shared by everything below; each is named so that an editor shows it once.
+# Shared definitions; each has a name, so that an editor shows it once.
 DEFINITIONS: dict[str, Schema] = {
     "expression": {"type": "string", "pattern": r"\{\{.*\}\}", "description": "A Jinja2 expression, quoted."},
     "off": {"enum": ["off", False], "description": "Off."},
@@ -65,7 +65,7 @@ DEFINITIONS: dict[str, Schema] = {
 
 
 def json_schema() -> Schema:
-    """What each file may hold; what a folder must have somewhere can't be asked of each of its files."""
+    """Returns the schema of each file. Keys that a folder must have in one of its files are not required."""
     definitions: dict[str, Schema] = dict(DEFINITIONS)
     root = _record(record_of(Topology), definitions)
     required = root.pop("required")
@@ -111,7 +111,7 @@ def example_value(text: str) -> Any:
 
 
 def _computable(shape: Shape, definitions: dict[str, Schema]) -> Schema:
-    """The schema of a value, or an expression in its place."""
+    """Returns the schema of a value, or of an expression in its place."""
     schema = _of(shape, definitions)
     if schema == {"type": "string"} or isinstance(shape, shapes.AnyShape | shapes.RecordShape):
         return schema
@@ -126,9 +126,9 @@ def _of(shape: Shape, definitions: dict[str, Schema]) -> Schema:
     """Returns the schema of a shape; the definitions of records are added to `definitions`."""
     match shape:
         case shapes.ListShape():
-            return _listing(shape, definitions)
+            return _list(shape, definitions)
         case shapes.MapShape():
-            return _table(shape, definitions)
+            return _map(shape, definitions)
         case shapes.RecordShape():
             if shape.name not in definitions:
                 definitions[shape.name] = _record(shape, definitions)
@@ -188,7 +188,7 @@ def _settings(shape: shapes.SettingsShape) -> Schema:
     return {"type": "object", "propertyNames": {"pattern": names}, "additionalProperties": _named("setting")}
 
 
-def _listing(shape: shapes.ListShape, definitions: dict[str, Schema]) -> Schema:
+def _list(shape: shapes.ListShape, definitions: dict[str, Schema]) -> Schema:
     item = _computable(shape.item, definitions)
     listed: Schema = {"type": "array", "items": item}
     if shape.least:
@@ -196,7 +196,7 @@ def _listing(shape: shapes.ListShape, definitions: dict[str, Schema]) -> Schema:
     return {"anyOf": [listed, item]} if shape.lone else listed
 
 
-def _table(shape: shapes.MapShape, definitions: dict[str, Schema]) -> Schema:
+def _map(shape: shapes.MapShape, definitions: dict[str, Schema]) -> Schema:
     table: Schema = {"type": "object", "additionalProperties": _computable(shape.value, definitions)}
     if isinstance(shape.key, shapes.IntegerShape):
         table["propertyNames"] = {"pattern": r"^\d+$"}

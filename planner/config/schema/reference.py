@@ -1,8 +1,8 @@
-"""The language as a page for people: docs/topology.md is exactly this."""
+"""Generates docs/topology.md from the language."""
 
 from importlib.resources import files
 
-from planner.config.language.expected import describe
+from planner.config.hints import describe
 from planner.model import shapes
 from planner.model.keys import record_of
 from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape
@@ -20,7 +20,7 @@ def reference() -> str:
 
 
 def _records(record: RecordShape) -> list[RecordShape]:
-    """The record and every record inside it, each once, in the order a reader meets them."""
+    """Returns the record and every record inside it, each once, in the order of the page."""
     found: list[RecordShape] = []
     waiting: list[Shape] = [record]
     while waiting:

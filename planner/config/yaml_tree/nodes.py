@@ -1,7 +1,7 @@
-"""The YAML tree as the loader sees it: text and places, nothing interpreted yet.
+"""The nodes of a YAML tree: text and places, not interpreted yet.
 
-A scalar stays the text the user wrote, so YAML 1.1's surprises (`off` as a boolean, `010` as eight,
-dates) never happen: what a scalar means is decided by the key it stands under.
+A scalar keeps the text that the user wrote. Its key decides what it means, so `off` never becomes a boolean
+by itself, `010` never eight, and no text a date, as YAML 1.1 would have it.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,11 @@ NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """`plain` means unquoted, or the outcome of an expression. `written` is the expression it came from;
-    `failed` that it has none, which is said already."""
+    """A scalar. `plain` means unquoted, or the result of an expression.
+
+    `written` is the expression it came from. `failed` means that the expression has no value, which is
+    reported already.
+    """
 
     text: str
     plain: bool
@@ -47,7 +50,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Pairs in the order of the file; keys are unique, merges (`<<`) are done."""
+    """A map: pairs in the order of the file, with unique keys and merges (`<<`) done."""
 
     pairs: tuple[tuple[Scalar, "Node"], ...]
     file: str
@@ -66,7 +69,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def kind_of(node: Node) -> str:
-    """What a node is, for an error; never its content."""
+    """Returns the kind of a node for an error, without its content."""
     match node:
         case Scalar():
             return "nothing" if node.is_null else "text"

@@ -1,6 +1,6 @@
-"""YAML text → trees of nodes with their places, within limits that stop bombs early.
+"""Parses YAML text into trees of nodes with their places, within limits that stop YAML bombs early.
 
-The C parser's events are walked with a stack of our own, so depth costs no recursion and every limit
+The events of the C parser are handled with an explicit stack. So depth costs no recursion, and every limit
 holds while the text is still being read.
 """
 
@@ -22,7 +22,7 @@ TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 
 @dataclass(slots=True)
 class _Open:
-    """A collection whose end has not come yet."""
+    """A collection whose end was not read yet."""
 
     is_mapping: bool
     flow: bool
@@ -34,7 +34,7 @@ class _Open:
 
 
 def documents(text: str, file: str) -> tuple[list[Node], list[Diagnostic]]:
-    """Every document of one file, with the mistakes that do not stop reading. Others are a Failure."""
+    """Returns the documents of one file and the mistakes that do not stop reading. Others raise a Failure."""
     builder = _Builder(file)
     parser = Parser(text)
     try:
@@ -184,7 +184,7 @@ class _Builder:
         return tuple(pairs.values())
 
     def _merged(self, values: list[Node]) -> list[Mapping]:
-        """What `<<` names: a map or a list of maps; the earlier one wins, a key written out beats all."""
+        """Returns the maps behind `<<`. The earlier one wins; a key that is written out wins over them."""
         found: list[Mapping] = []
         for value in values:
             for one in value.items if isinstance(value, Sequence) else (value,):

@@ -1,10 +1,10 @@
-"""What the YAML scanner complains about, in words that help. The line itself is never shown."""
+"""Explains the errors of the YAML scanner in plain words, without the line: it may hold a secret."""
 
 from typing import Any
 
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 
-# Part of the scanner's words → what is wrong, and the way out.
+# A part of the scanner's message, what is wrong, and how to correct it.
 SENTENCES: tuple[tuple[str, str, str], ...] = (
     (
         "mapping values are not allowed",
@@ -74,7 +74,7 @@ SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("control characters are not allowed", "a control character", "remove it"),
     ("special characters are not allowed", "a control character", "remove it"),
 )
-# Noticed far below the mistake, at worst at the end of the file: the place to show is where it opened.
+# The scanner notices these far below the mistake: the place to show is where the text or bracket opens.
 SHOWN_AT_THE_OPENING = (
     "unexpected end of stream",
     "unexpected document indicator",
@@ -89,7 +89,7 @@ TAB = ("a tab in the indent", "indent by spaces")
 
 
 def explain(wrong: Any, text: str, file: str) -> Diagnostic:
-    """A YAMLError as a diagnostic at its place."""
+    """Returns a YAMLError as a diagnostic at its place."""
     problem = str(getattr(wrong, "problem", None) or getattr(wrong, "reason", None) or "not YAML")
     marks = [getattr(wrong, "problem_mark", None), getattr(wrong, "context_mark", None)]
     if any(part in problem for part in SHOWN_AT_THE_OPENING):
@@ -99,10 +99,10 @@ def explain(wrong: Any, text: str, file: str) -> Diagnostic:
         line, column = place_of(text, getattr(wrong, "position", 0) or 0)
     else:
         line, column = mark.line + 1, mark.column + 1
-    what, mend = _words(problem, _line(text, line), column)
+    what, hint = _words(problem, _line(text, line), column)
     if what == UNQUOTED_EXPRESSION[0]:
         column = _line(text, line).index("{{") + 1
-    return error(what, mend, source=SourceLocation(file, line, column), code="syntax")
+    return error(what, hint, source=SourceLocation(file, line, column), code="syntax")
 
 
 def _words(problem: str, line: str, column: int) -> tuple[str, str]:
@@ -115,10 +115,10 @@ def _words(problem: str, line: str, column: int) -> tuple[str, str]:
     if "cannot start any token" in problem:
         sign = line[column - 1 : column]
         return f'a value can\'t begin with "{sign}"', "quote it"
-    for part, what, mend in SENTENCES:
+    for part, what, hint in SENTENCES:
         if part in problem:
-            return what, mend
-    return f"not YAML: {problem}", "mend the line, or quote the value"
+            return what, hint
+    return f"not YAML: {problem}", "correct the line, or quote the value"
 
 
 def _line(text: str, number: int) -> str:
@@ -133,6 +133,6 @@ def _line(text: str, number: int) -> str:
 
 
 def place_of(text: str, position: int) -> tuple[int, int]:
-    """Line and column, both from 1, of a position in a text."""
+    """Returns line and column, both from 1, of a position in a text."""
     line = text.count("\n", 0, position) + 1
     return line, position - (text.rfind("\n", 0, position) + 1) + 1

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, Record
+from planner.model.keys import Key, RecordName
 from planner.model.shapes import (
     ChoiceShape,
     ListShape,
@@ -48,7 +48,7 @@ OPERATIONS = ListShape(
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclRule:
-    """One binding, as Kafka knows it. Words are Kafka's upper-case enum names."""
+    """One binding of Kafka, in Kafka's upper-case enum names."""
 
     cluster: str
     resource_type: str
@@ -61,7 +61,7 @@ class AclRule:
 
     @property
     def name(self) -> str:
-        """The rest of its address after the cluster."""
+        """Returns the part of its address behind the cluster."""
         star = "*" if self.pattern == "PREFIXED" else ""
         host = "" if self.host == "*" else f"@{self.host}"
         return (
@@ -82,13 +82,16 @@ class Acl:
 class AclEntry:
     """One or more ACL bindings: each operation on each name at each cluster."""
 
-    record: ClassVar = Record("acl", "an ACL")
+    record: ClassVar = RecordName("acl", "an ACL")
 
-    cluster: Annotated[tuple[str, ...], Key("Where it holds.", CLUSTER_REFERENCES, example="dc1")]
+    cluster: Annotated[
+        tuple[str, ...],
+        Key("The cluster it applies to; a list makes one at each.", CLUSTER_REFERENCES, example="dc1"),
+    ]
     principal: Annotated[
         str,
         Key(
-            "Who it is about.",
+            "The user or group that the ACL is for.",
             TextShape("a principal", r"[A-Za-z]+:.+", 'write its type too, for example "User:app"'),
             example='"User:app"',
         ),
@@ -122,7 +125,9 @@ class AclEntry:
     ] = ()
     whole_cluster: Annotated[bool, Key("On the cluster itself.", example="true")] = False
     prefixed: Annotated[bool, Key("Whether the names are prefixes.", example="true")] = False
-    host: Annotated[str, Key("From where.", TextShape("a host, or *"), example='"10.0.0.7"')] = "*"
+    host: Annotated[
+        str, Key("The host that clients connect from.", TextShape("a host, or *"), example='"10.0.0.7"')
+    ] = "*"
     source: SourceLocation | None = None
 
     def acls(self) -> list[Acl]:

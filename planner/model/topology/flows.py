@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Inline, Key, Record, Section, record_of
+from planner.model.keys import Inline, Key, RecordName, Section, record_of
 from planner.model.shapes import (
     AlternativesShape,
     ChoiceShape,
@@ -36,7 +36,7 @@ class Selection:
     The lists are whole-name regexes: include, less exclude, less the default denials where they are on.
     """
 
-    record: ClassVar = Record("flow-topics", "the topics of a flow")
+    record: ClassVar = RecordName("flow-topics", "the topics of a flow")
 
     include: Annotated[
         tuple[str, ...],
@@ -110,7 +110,7 @@ class OnSourceDelete(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """`earliest`, `latest`."""
+    """A start at the first or behind the last record: `earliest` or `latest`."""
 
     at: Literal["earliest", "latest"]
 
@@ -119,7 +119,7 @@ class StartAt:
 class StartAtTimestamp:
     """A start at the first record that is as late as a time."""
 
-    record: ClassVar = Record("start-timestamp", "a start by time")
+    record: ClassVar = RecordName("start-timestamp", "a start by time")
 
     timestamp_ms: Annotated[
         int,
@@ -134,7 +134,7 @@ class StartAtOffsets:
     What is not named starts at earliest; with restart_from it stays where it is.
     """
 
-    record: ClassVar = Record("start-offsets", "a start by offsets")
+    record: ClassVar = RecordName("start-offsets", "a start by offsets")
 
     offsets: Annotated[
         Mapping[str, Mapping[int, int]],
@@ -193,7 +193,7 @@ RENAME = AlternativesShape(
 class Configs:
     """How a mirror topic's settings follow its source."""
 
-    record: ClassVar = Record("flow-configs", "the configs of a flow")
+    record: ClassVar = RecordName("flow-configs", "the configs of a flow")
 
     sync: Annotated[
         ConfigSync,
@@ -216,7 +216,7 @@ class Configs:
 class Groups:
     """The consumer groups that follow a flow to its destination."""
 
-    record: ClassVar = Record("flow-groups", "the groups of a flow")
+    record: ClassVar = RecordName("flow-groups", "the groups of a flow")
 
     select: Annotated[
         Selection,
@@ -243,7 +243,7 @@ class Groups:
 class OriginCommits:
     """Progress shown at the source, for Kafka's own lag tools."""
 
-    record: ClassVar = Record("origin-commits", "origin_commits")
+    record: ClassVar = RecordName("origin-commits", "origin_commits")
 
     group: Annotated[
         str,
@@ -262,14 +262,14 @@ class OriginCommits:
 ACL_SYNC = Section(
     "acls",
     "Whether ACLs follow.",
-    Record("flow-acls", "the acls of a flow", "Whether ACLs follow the topics."),
+    RecordName("flow-acls", "the acls of a flow", "Whether ACLs follow the topics."),
     example="{sync: false}",
     inherited=True,
 )
 FOLLOW = Section(
     "follow",
     "Pick up new topics, partitions and settings while running.",
-    Record("follow", "follow", "Following changes while running."),
+    RecordName("follow", "follow", "Following changes while running."),
     example="{every: 5s}",
     off=True,
     inherited=True,
@@ -277,7 +277,7 @@ FOLLOW = Section(
 HEARTBEATS = Section(
     "heartbeats",
     "Records that measure the link end to end.",
-    Record("heartbeats", "heartbeats", "Records that measure the link."),
+    RecordName("heartbeats", "heartbeats", "Records that measure the link."),
     example="{every: 1s}",
     off=True,
     inherited=True,
@@ -285,7 +285,7 @@ HEARTBEATS = Section(
 CHECKPOINTS = Section(
     "checkpoints",
     "Keep each translation of a group's offset.",
-    Record("checkpoints", "checkpoints", "Translations of offsets, kept for audit."),
+    RecordName("checkpoints", "checkpoints", "Translations of offsets, kept for audit."),
     example="{every: 60s}",
     off=True,
     inherited=True,
@@ -300,7 +300,7 @@ class Flow:
     `origin_commits.group` is `repl.` and the flow's name.
     """
 
-    record: ClassVar = Record("flow", "a flow")
+    record: ClassVar = RecordName("flow", "a flow")
 
     name: Annotated[str, Key("Its name: `flow.<name>` in plans.", NAME, example="dc1-to-dc2")]
     source_cluster: Annotated[
@@ -351,7 +351,7 @@ class Flow:
     provenance: Annotated[
         Provenance,
         Key(
-            "How records that came from the destination are known, so that they never return to it.",
+            "How records that came from the destination are recognized, so that they never return to it.",
             example="headers",
             inherited=True,
         ),
@@ -401,7 +401,7 @@ class Flow:
     rpo_ms: Annotated[
         int | None,
         Key(
-            "The lag that is acceptable: alerts go by it, and no transaction lasts longer than half of it.",
+            "The acceptable lag: alerts use it, and no transaction lasts longer than half of it.",
             DurationShape(),
             example="5s",
             inherited=True,
@@ -413,9 +413,7 @@ class Flow:
     ] = None
     follow_every_ms: Annotated[
         int | None,
-        Key(
-            "How often the source is looked at.", DurationShape(), name="every", section=FOLLOW, example="5s"
-        ),
+        Key("How often the source is checked.", DurationShape(), name="every", section=FOLLOW, example="5s"),
     ] = 5_000
     heartbeats_every_ms: Annotated[
         int | None,

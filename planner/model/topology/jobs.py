@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, Record, Section
+from planner.model.keys import Key, RecordName, Section
 from planner.model.shapes import (
     AlternativesShape,
     ChoiceShape,
@@ -18,7 +18,7 @@ from planner.model.shapes import (
 METRICS = Section(
     "metrics",
     "The Prometheus endpoint.",
-    Record("metrics", "metrics", "The job's Prometheus endpoint."),
+    RecordName("metrics", "metrics", "The job's Prometheus endpoint."),
     example="{port: 9404}",
     off=True,
 )
@@ -32,12 +32,12 @@ class Job:
     follows from the launcher. `metrics_port` is 0 where no port is declared, and None where metrics are off.
     """
 
-    record: ClassVar = Record("job", "a job")
+    record: ClassVar = RecordName("job", "a job")
 
     name: str
     launcher: Annotated[
         Literal["local", "standalone", "yarn", "kubernetes"],
-        Key("What starts it and looks after it.", example="standalone"),
+        Key("What starts the job and watches it.", example="standalone"),
     ] = "local"
     master: Annotated[
         str,
@@ -65,7 +65,7 @@ class Job:
     memory: Annotated[
         str,
         Key(
-            "Memory of a slot's Python process, as Spark writes it. YARN and Kubernetes hold it to that.",
+            "Memory of a slot's Python process, as Spark writes it. YARN and Kubernetes enforce it.",
             TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 1g or 512m"),
             example="2g",
         ),
@@ -112,7 +112,7 @@ class Job:
     options: Annotated[
         Mapping[str, str],
         Key(
-            "What only this launcher knows: a queue, a namespace, an image.",
+            "Settings of this launcher alone: a queue, a namespace, an image.",
             MapShape(TextShape("an option of the launcher"), TextShape(), "option"),
             example="{namespace: replication}",
         ),

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, Record
+from planner.model.keys import Key, RecordName
 from planner.model.shapes import (
     IntegerShape,
     ListShape,
@@ -47,13 +47,13 @@ Setting = str | SecretRef
 class Cluster:
     """One Kafka cluster."""
 
-    record: ClassVar = Record("cluster", "a cluster")
+    record: ClassVar = RecordName("cluster", "a cluster")
 
     name: str
     bootstrap: Annotated[
         str,
         Key(
-            "Brokers to ask first, `host:port`, parted by commas.",
+            "Brokers to connect to first, `host:port`, separated by commas.",
             ListShape(
                 TextShape(
                     "a broker's host:port",
@@ -99,12 +99,17 @@ class Topic:
     It is one topic at one cluster: `cluster: [a, b]` in the YAML becomes two.
     """
 
-    record: ClassVar = Record("topic", "a topic")
+    record: ClassVar = RecordName("topic", "a topic")
 
     name: Annotated[str, Key("Its name.", TopicNameShape(), example="orders")]
     cluster: Annotated[
         str,
-        Key("Where it is; a list makes one at each.", CLUSTER_REFERENCES, example="[dc1, dc2]", each=True),
+        Key(
+            "The cluster it is at; a list makes one topic at each.",
+            CLUSTER_REFERENCES,
+            example="[dc1, dc2]",
+            each=True,
+        ),
     ]
     partitions: Annotated[
         int | None,
@@ -138,7 +143,7 @@ class Topic:
     protect: Annotated[
         bool,
         Key(
-            "Never delete it. Remembered at the cluster, also when the block is gone.",
+            "Never delete the topic. The cluster keeps this mark when the block is removed.",
             example="true",
             inherited=True,
         ),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, Record, defaults_of, record_of
+from planner.model.keys import Key, RecordName, defaults_of, record_of
 from planner.model.shapes import (
     AnyShape,
     DurationShape,
@@ -20,21 +20,22 @@ from planner.model.topology.jobs import Job
 from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Cluster, Topic
 
 API_VERSION = "repl/v1"
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Timestamps:
-    """The topic of consumer timestamps. What concerns the topic itself is meant for when it is made.
+    """The topic of consumer timestamps. Keys about the topic itself apply when it is created.
 
     None stands for the value of the other internal topics.
     """
 
-    record: ClassVar = Record("timestamps", "timestamps")
+    record: ClassVar = RecordName("timestamps", "timestamps")
 
     retention_ms: Annotated[
         int | None,
         Key(
-            "How long a group is remembered that is gone from the source.",
+            "How long a group that is gone from the source is kept.",
             DurationShape(),
             default_doc="that of internal",
             example="90d",
@@ -48,7 +49,7 @@ class Timestamps:
     max_per_partition: Annotated[
         int,
         Key(
-            "How many commits of one group are remembered of each partition it reads.",
+            "How many commits of one group are kept for each partition it reads.",
             IntegerShape(1, 10_000),
             example="10",
         ),
@@ -57,12 +58,13 @@ class Timestamps:
 
 @dataclass(frozen=True, slots=True)
 class Internal:
-    """The product's own topics. They are made like this; those that are there already stay as they are.
+    """The product's own topics. New ones are created like this; existing ones stay as they are.
 
-    None stands for what the cluster can, and for the usual retention.
+    Without a replication, each topic has 3 copies, or as many as the cluster can hold. A retention
+    of None stands for the usual one, as in job specs of older releases.
     """
 
-    record: ClassVar = Record("internal", "internal")
+    record: ClassVar = RecordName("internal", "internal")
 
     replication: Annotated[
         int | None,
@@ -78,10 +80,9 @@ class Internal:
         Key(
             "How long the journal of applies and consumer timestamps are kept.",
             DurationShape(),
-            default="30d",
             example="90d",
         ),
-    ] = None
+    ] = 30 * DAY_MS
     timestamps: Annotated[
         Timestamps,
         Key("Consumer timestamps, for flows whose groups go by record time.", example="{retention: 90d}"),
@@ -102,7 +103,7 @@ class Requirement:
 class Policies:
     """Checked at plan and at apply."""
 
-    record: ClassVar = Record("policies", "policies")
+    record: ClassVar = RecordName("policies", "policies")
 
     max_deletes: Annotated[int, Key("A plan that deletes more is refused.", IntegerShape(), example="0")] = 5
     require: Annotated[
@@ -127,7 +128,7 @@ class Policies:
 class Defaults:
     """What topics and flows inherit."""
 
-    record: ClassVar = Record("defaults", "defaults")
+    record: ClassVar = RecordName("defaults", "defaults")
 
     topic: Annotated[
         Topic | None,
@@ -135,7 +136,7 @@ class Defaults:
             "For declared topics; `config` is merged setting by setting.",
             defaults_of(
                 Topic,
-                Record(
+                RecordName(
                     "topic-defaults",
                     "the defaults of topics",
                     "What every declared topic has unless it says otherwise.",
@@ -150,7 +151,7 @@ class Defaults:
             "For flows; maps are merged key by key.",
             defaults_of(
                 Flow,
-                Record(
+                RecordName(
                     "flow-defaults", "the defaults of flows", "What every flow has unless it says otherwise."
                 ),
             ),
@@ -161,12 +162,12 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The whole of it: one file, or a folder of files that are merged.
+    """The whole topology: one file, or a folder of files that are merged.
 
     A key that is a class variable is used up by the loader.
     """
 
-    record: ClassVar = Record("topology", "a topology")
+    record: ClassVar = RecordName("topology", "a topology")
 
     api_version: ClassVar[
         Annotated[

@@ -1,19 +1,14 @@
-"""Bindings as few lines as say it all: clusters, operations and names join where everything else is equal."""
+"""Writes ACL bindings as few entries: clusters, operations and names are joined if all else is equal."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.model.topology import AclRule
+from planner.model.topology import RESOURCES, AclEntry, AclRule
 from planner.render.yaml.text import Value
+from planner.render.yaml.values import values_of
 
-_KEYS = {
-    "TOPIC": "topic",
-    "GROUP": "group",
-    "TRANSACTIONAL_ID": "transactional_id",
-    "DELEGATION_TOKEN": "delegation_token",
-    "USER": "user",
-}
+_KEYS = {kind: key for key, kind in RESOURCES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +24,7 @@ class _Entry:
 
 
 def acl_values(rules: Iterable[AclRule]) -> list[dict[str, Value]]:
-    """By principal, then by what it is about."""
+    """Returns the entries by principal, then by resource."""
     entries = [
         _Entry(
             rule.principal,
@@ -61,7 +56,7 @@ def _order(entry: _Entry) -> tuple[object, ...]:
 
 
 def _joined(entries: list[_Entry], part: str) -> list[_Entry]:
-    """Entries that differ in this part alone become one."""
+    """Joins entries that differ in this part alone."""
     alike: dict[_Entry, set[str]] = {}
     nothing: dict[str, Any] = {part: ()}
     for entry in entries:
@@ -74,21 +69,15 @@ def _joined(entries: list[_Entry], part: str) -> list[_Entry]:
 
 
 def _value(entry: _Entry) -> dict[str, Value]:
-    found: dict[str, Value] = {
-        "cluster": _lone(entry.clusters),
-        "principal": entry.principal,
-        entry.permission.lower(): list(entry.operations),
-    }
-    if entry.kind == "CLUSTER":
-        found["whole_cluster"] = True
-    else:
-        found[_KEYS[entry.kind]] = _lone(entry.names)
-    if entry.prefixed:
-        found["prefixed"] = True
-    if entry.host != "*":
-        found["host"] = entry.host
-    return found
-
-
-def _lone(values: tuple[str, ...]) -> Value:
-    return list(values) if len(values) > 1 else values[0]
+    names: dict[str, Any] = {_KEYS[entry.kind]: entry.names} if entry.kind in _KEYS else {}
+    written = AclEntry(
+        cluster=entry.clusters,
+        principal=entry.principal,
+        allow=entry.operations if entry.permission == "ALLOW" else (),
+        deny=entry.operations if entry.permission == "DENY" else (),
+        **names,
+        whole_cluster=entry.kind == "CLUSTER",
+        prefixed=entry.prefixed,
+        host=entry.host,
+    )
+    return values_of(written)

@@ -1,4 +1,4 @@
-"""YAML as a person would write it: short maps on one line, quotes only where they are needed."""
+"""Writes values as YAML for people: short maps on one line, quotes only where they are needed."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _UNPRINTABLE = re.compile(f"[{UNSHOWABLE}]")
 
 @dataclass(frozen=True, slots=True)
 class UnquotedText:
-    """A word of the language, or a quantity: never quoted."""
+    """A word of the language, or a quantity, which is never quoted."""
 
     text: str
 
@@ -39,12 +39,12 @@ def scalar(value: str | int | bool | UnquotedText) -> str:
 
 
 def printable(text: str) -> str:
-    """For a comment: what a reader of YAML would refuse is a question mark."""
+    """Returns text for a comment: a character that YAML refuses becomes a question mark."""
     return _UNPRINTABLE.sub("?", text.replace("\n", " "))
 
 
 def setting(value: str) -> str | UnquotedText:
-    """The value of one of Kafka's settings: a number or a quantity stands as it is."""
+    """Returns the value of a Kafka setting: a number or a quantity is not quoted."""
     if _BARE_VALUE.fullmatch(value) or value in ("true", "false"):
         return UnquotedText(value)
     return value
@@ -88,7 +88,7 @@ def _escaped(sign: str) -> str:
 
 
 def inline(value: Value) -> str:
-    """On one line: `{a: 1, b: [x, y]}`."""
+    """Returns a value on one line: `{a: 1, b: [x, y]}`."""
     match value:
         case str() | int() | UnquotedText():
             return scalar(value)
@@ -99,7 +99,7 @@ def inline(value: Value) -> str:
 
 
 def pair(key: str, value: Value, indent: int = 0) -> Iterator[str]:
-    """`key: value` on one line where it fits, else its parts below it."""
+    """Yields `key: value` on one line if it fits, otherwise the parts below the key."""
     margin = " " * indent
     line = f"{margin}{_key(key)}: {inline(value)}"
     if len(line) <= WIDTH or not _has_parts(value):
@@ -110,7 +110,7 @@ def pair(key: str, value: Value, indent: int = 0) -> Iterator[str]:
 
 
 def below(value: Value, indent: int) -> Iterator[str]:
-    """The parts of a map or list, each on its own line or lines."""
+    """Yields the parts of a map or list, each on its own lines."""
     match value:
         case Mapping():
             for key, one in value.items():
@@ -123,7 +123,7 @@ def below(value: Value, indent: int) -> Iterator[str]:
 
 
 def item(value: Value, indent: int) -> Iterator[str]:
-    """`- value` on one line where it fits, else the parts, the first behind the dash."""
+    """Yields `- value` on one line if it fits, otherwise the parts, the first behind the dash."""
     margin = " " * indent
     line = f"{margin}- {inline(value)}"
     if len(line) <= WIDTH or not _has_parts(value):

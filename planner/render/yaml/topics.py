@@ -1,13 +1,13 @@
-"""Topics as few lines as say it all: what most have is a default, equal ones at several clusters join."""
+"""Writes topics as few entries: common values become defaults, equal topics at several clusters join."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from planner.diff.values import in_units
-from planner.model.topology import OnRemove, Topic
-from planner.render.yaml.text import UnquotedText, Value, setting
+from planner.model.topology import Topic
+from planner.render.yaml.text import Value
+from planner.render.yaml.values import values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,9 @@ class TopicDefaults:
 
 
 def topic_defaults(topics: Sequence[Topic]) -> TopicDefaults:
-    """What is said at least twice and most often. A setting only where every topic has some value for it:
-    a default can't be taken back for one that has none.
+    """Returns the most common values, if they occur at least twice.
+
+    A setting becomes a default only if every topic has a value for it: no topic can take a default back.
     """
     if len(topics) < 2:
         return TopicDefaults()
@@ -37,12 +38,12 @@ def topic_defaults(topics: Sequence[Topic]) -> TopicDefaults:
     )
 
 
-Said = TypeVar("Said", int, str)
+Common = TypeVar("Common", int, str)
 
 
-def _most(values: Iterable[Said | None]) -> Said | None:
-    """The commonest, the smallest of equals; None where any has none, or nothing comes twice."""
-    counts: Counter[Said] = Counter()
+def _most(values: Iterable[Common | None]) -> Common | None:
+    """Returns the most common value, the smallest of equals; None if a topic has none, or all differ."""
+    counts: Counter[Common] = Counter()
     for one in values:
         if one is None:
             return None
@@ -52,18 +53,12 @@ def _most(values: Iterable[Said | None]) -> Said | None:
 
 
 def defaults_value(defaults: TopicDefaults) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    if defaults.partitions is not None:
-        found["partitions"] = defaults.partitions
-    if defaults.replication is not None:
-        found["replication"] = defaults.replication
-    if defaults.config:
-        found["config"] = config_value(defaults.config)
-    return found
+    found = values_of(Topic("", "", defaults.partitions, defaults.replication, defaults.config))
+    return {key: value for key, value in found.items() if key not in ("name", "cluster")}
 
 
 def topic_values(topics: Iterable[Topic], defaults: TopicDefaults) -> list[dict[str, Value]]:
-    """By name, then by cluster."""
+    """Returns the entries of topics by name, then by cluster."""
     alike: dict[tuple[object, ...], list[Topic]] = {}
     for topic in sorted(topics, key=lambda one: (one.name, one.cluster)):
         same = (
@@ -80,21 +75,8 @@ def topic_values(topics: Iterable[Topic], defaults: TopicDefaults) -> list[dict[
 
 def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
     topic = group[0]
-    clusters = [one.cluster for one in group]
-    found: dict[str, Value] = {"name": topic.name, "cluster": clusters if len(clusters) > 1 else clusters[0]}
-    if topic.partitions is not None and topic.partitions != defaults.partitions:
-        found["partitions"] = topic.partitions
-    if topic.replication is not None and topic.replication != defaults.replication:
-        found["replication"] = topic.replication
-    own = {key: value for key, value in topic.config.items() if defaults.config.get(key) != value}
-    if own:
-        found["config"] = config_value(own)
-    if topic.protect:
-        found["protect"] = True
-    if topic.on_remove is not OnRemove.KEEP:
-        found["on_remove"] = topic.on_remove.value
+    usual = Topic(topic.name, topic.cluster, defaults.partitions, defaults.replication, defaults.config)
+    found = values_of(topic, usual)
+    if len(group) > 1:
+        found["cluster"] = [one.cluster for one in group]
     return found
-
-
-def config_value(config: Mapping[str, str]) -> dict[str, str | UnquotedText]:
-    return {key: setting(in_units(key, value)) for key, value in sorted(config.items())}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from planner.config.edit.flow_key import with_state
-from planner.config.edit.reverse_flow import with_way_back
+from planner.config.edit.reverse_flow import with_reverse_flow
 from planner.config.files import text_to_edit
 from planner.graph.failback import Failback, without_covered
 from planner.model.diagnostic import Failure, SourceLocation, error
@@ -58,7 +58,7 @@ def _free(one: Failback, topology: Topology) -> None:
 
 
 def _adding(one: Failback) -> Callable[[str], str | None]:
-    return lambda text: with_way_back(
+    return lambda text: with_reverse_flow(
         text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.covered
     )
 

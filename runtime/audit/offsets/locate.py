@@ -34,6 +34,7 @@ from runtime.contract.records.offset_map import (
 from runtime.contract.records.orphans import NONE
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition
+from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
@@ -63,7 +64,7 @@ async def with_replays(
     replayed = [
         (low, one)
         for low, one in opened.ledger.orphans(key.flow).get(key, NONE).replayed
-        if one.source_topic_id == progress.source_topic_id
+        if not is_other_topic(one.source_topic_id, progress.source_topic_id)
     ]
     if not replayed:
         return located

@@ -25,6 +25,7 @@ from runtime.contract.records.orphans import NONE, Orphans, uncopied_ranges
 from runtime.contract.records.provenance import ClusterTopic, origins
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.route import Router, is_reserved
+from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.salvage_view import SalvagedPartition, SalvagedRecord, SalvageView
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
@@ -209,7 +210,7 @@ class _Partition:
     ) -> SalvagedPartition:
         count, progress = self._count, self._progress
         topic = known.get(self._key.topic)
-        if topic is None or (progress is not None and topic.id != progress.source_topic_id):
+        if topic is None or (progress is not None and is_other_topic(progress.source_topic_id, topic.id)):
             gone = (
                 "is not there any more"
                 if topic is None

@@ -9,6 +9,7 @@ from runtime.audit.status.facts import ClusterFacts, TopicFacts
 from runtime.audit.status.jobs import JobFacts, SlotPartitionReport, duration
 from runtime.contract.records.ledger import Generation, Progress
 from runtime.contract.records.status import PartitionState as S
+from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN
 from runtime.kafka.protocol.offsets import TopicPartition
 
@@ -114,7 +115,7 @@ def _finding(facts: PartitionFacts) -> tuple[S, str] | None:
 
 
 def _other(topic: TopicFacts, known: bytes) -> bool:
-    return bool(known.strip(b"\0")) and bool(topic.id.strip(b"\0")) and topic.id != known
+    return is_other_topic(known, topic.id)
 
 
 def _cut(facts: PartitionFacts, progress: Progress) -> tuple[S, str] | None:

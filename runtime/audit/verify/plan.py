@@ -25,6 +25,7 @@ from runtime.contract.records.orphans import NONE, Orphans, ranges
 from runtime.contract.spec.regex import regex
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
+from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.verify_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -111,7 +112,7 @@ async def _left_by_the_opposite(
         other = PartitionKey(asked.opposite, one.destination_topic, key.partition)
         orphaned = ranges(orphans.get(other, NONE), one.destination_topic_id)
         found[key] = [(left.low, left.end) for left in orphaned]
-        if other in theirs and theirs[other].source_topic_id == one.destination_topic_id:
+        if other in theirs and not is_other_topic(theirs[other].source_topic_id, one.destination_topic_id):
             found[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
     return found
 
@@ -154,8 +155,8 @@ class _Partition:
         self._replayed = [
             (low, one.end, one.records)
             for low, one in sorted(read.orphans.get(key, NONE).replayed, key=itemgetter(0))
-            if (one.source_topic_id, one.topic)
-            == (self._progress.source_topic_id, self._progress.destination_topic)
+            if one.topic == self._progress.destination_topic
+            and not is_other_topic(one.source_topic_id, self._progress.source_topic_id)
         ]
         self._at = TopicPartition(key.topic, key.partition)
         self._at_copy = TopicPartition(self._progress.destination_topic, key.partition)
@@ -188,7 +189,7 @@ class _Partition:
         for at, known, logs, cluster in sides:
             if at.topic not in logs.ids:
                 return f"there is no topic {at.topic} at {cluster}"
-            if logs.ids[at.topic] != known:
+            if is_other_topic(known, logs.ids[at.topic]):
                 return f"{at.topic} at {cluster} is not the topic that was copied: it was recreated"
             if at not in logs.starts or at not in logs.ends:
                 return f"{at.topic}-{at.partition} at {cluster} has no leader that answers"

@@ -23,6 +23,7 @@ from runtime.contract.records.advance import first_progress, start_over
 from runtime.contract.records.ledger import Generation, Progress, Segment
 from runtime.contract.records.offset_map import OffsetMap, Run, encode_runs
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.topic_ids import is_other_topic
 
 _RUNNING = ("active", "paused")
 
@@ -119,10 +120,11 @@ def failback_start(
     """
     position, segments = here.source_start, list[Segment]()
     source_id, destination_id = opposite.destination_topic_id, opposite.source_topic_id
-    if (source_id, destination_id) == (here.source_topic_id, here.destination_topic_id):
+    same_source = not is_other_topic(source_id, here.source_topic_id)
+    if same_source and not is_other_topic(destination_id, here.destination_topic_id):
         position = _position(opposite, offsets, here.destination_end)
         segments = list(_inverted(offsets, position, here.destination_end))
-    restored = opposite.destination_end if source_id == here.source_topic_id else 0
+    restored = opposite.destination_end if same_source else 0
     if before is None:
         started = first_progress(
             generation=generation,
@@ -213,5 +215,5 @@ def single_before(before: Progress | None, after: FailbackStart, here: Partition
 
 
 def _old_position(before: Progress | None, after: FailbackStart, here: PartitionBounds) -> int:
-    same = before is not None and after.progress.source_topic_id == before.source_topic_id
+    same = before is not None and not is_other_topic(before.source_topic_id, after.progress.source_topic_id)
     return before.position if before is not None and same else here.source_start

@@ -23,6 +23,7 @@ from runtime.contract.records.ledger import (
     Replayed,
 )
 from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.topic_ids import is_other_topic
 
 BEYOND = "not copied"
 ORPHANED = "orphaned"
@@ -70,7 +71,7 @@ def ranges(orphans: Orphans, source_topic_id: bytes) -> list[OrphanedRange]:
     return _disjoint(
         OrphanedRange(low, one.end, ORPHANED)
         for low, one in orphans.orphaned
-        if one.source_topic_id == source_topic_id
+        if not is_other_topic(one.source_topic_id, source_topic_id)
     )
 
 
@@ -90,7 +91,11 @@ def uncopied_ranges(
     )
     if not cut:
         return []
-    replayed = [(low, one.end) for low, one in orphans.replayed if one.source_topic_id == source_topic_id]
+    replayed = [
+        (low, one.end)
+        for low, one in orphans.replayed
+        if not is_other_topic(one.source_topic_id, source_topic_id)
+    ]
     return _without(cut, sorted([*replayed, *_copied(offsets, cut[0].low)]))
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from runtime.contract.topic_ids import is_from_kafka
+
 _VERSION = 1
 
 
@@ -26,7 +28,8 @@ def mirror_entry(
     """Encodes the entry of a mirror topic. `source` is the cluster's name and the topic's."""
     spec = {f"config.{key}": value for key, value in sorted(config.items())}
     spec["partitions"] = str(partitions)
-    spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
+    if is_from_kafka(topic_id):
+        spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
     spec["source.cluster"], spec["source.topic"] = source
     return msgspec.json.encode(
         {

@@ -44,6 +44,11 @@ STATES: dict[str, Advice] = {
         "the destination refuses a record: a timestamp too far ahead, a null key on a compacted topic",
         f"change the mirror's settings, then repl apply; or {_PAST_IT}",
     ),
+    S.UNSUPPORTED_VERSION: Advice(
+        "a broker's version of Kafka lacks a request that the copy needs (`why` names it)",
+        "upgrade the broker; repl doctor CLUSTER shows what each version can do; it is tried again each"
+        " minute",
+    ),
     S.RECORD_CORRUPT: Advice(
         "a batch at the source does not match its checksum, or can't be read",
         f"check the source's disk: another replica may have the record whole; or {_PAST_IT}",

@@ -32,6 +32,7 @@ class PartitionState(StrEnum):
     DIVERGED = "diverged"
     LEDGER_MISSING = "ledger_missing"
     SOURCE_DELETED = "source_deleted"
+    UNSUPPORTED_VERSION = "unsupported_version"
     UNSCHEDULED = "unscheduled"
     PROMOTED = "promoted"
     FAILED_OVER = "failed_over"
@@ -59,6 +60,7 @@ _NEEDS_SOMEONE = frozenset(
         PartitionState.DIVERGED,
         PartitionState.LEDGER_MISSING,
         PartitionState.SOURCE_DELETED,
+        PartitionState.UNSUPPORTED_VERSION,
     }
 )
 _OVER_LOSS = frozenset({PartitionState.DATA_LOSS, PartitionState.RECREATED, PartitionState.DIVERGED})

@@ -1,6 +1,6 @@
 """Defines which settings a mirror topic takes from its source topic. Plan and job follow these rules."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -31,8 +31,44 @@ BOUNDS = {
     "message.timestamp.after.max.ms": FOREVER_MS,
 }
 
+# Kafka before 3.6 has one bound for both directions.
+_BEFORE, _OLD_BOUND = "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"
+
+# Settings that some versions of Kafka lack: newer ones, and those that Kafka 4.0 removed.
+VERSIONED = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.after.max.ms",
+        _BEFORE,
+        _OLD_BOUND,
+    }
+)
+
 # The size of a hop's provenance header: its key, two names of at most 255 bytes each, numbers, and a reserve.
 HEADER_BYTES = 1024
+
+
+def lacks(known: Collection[str], key: str) -> bool:
+    """Returns whether a cluster that knows these settings lacks one.
+
+    Every version has one of the bounds for timestamps: where neither is known, the cluster is not known.
+    """
+    described = _BEFORE in known or _OLD_BOUND in known
+    return described and key in VERSIONED and key not in known
+
+
+def supported(settings: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """Returns the settings without those that the cluster lacks, and with its own bound for timestamps."""
+    kept = {key: value for key, value in settings.items() if not lacks(known, key)}
+    if _BEFORE in settings and lacks(known, _BEFORE) and _OLD_BOUND in known:
+        kept[_OLD_BOUND] = settings[_BEFORE]
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +133,12 @@ class MirrorRule:
         return {**values, **BOUNDS}
 
     def edit(self, source: TopicSettings, mirror: TopicSettings, declared: frozenset[str]) -> ConfigUpdate:
-        """Returns the changes that an existing mirror topic needs."""
-        wanted = {key: value for key, value in self.wanted(source).items() if key not in declared}
+        """Returns the changes that an existing mirror topic needs; its settings are all that its cluster
+        knows.
+        """
+        known = {*mirror.explicit, *mirror.inherited}
+        possible = supported(self.wanted(source), known)
+        wanted = {key: value for key, value in possible.items() if key not in declared}
         changed = {key: value for key, value in wanted.items() if mirror.explicit.get(key) != value}
         if self._sync == "off":
             return ConfigUpdate(changed)

@@ -10,18 +10,18 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.contract.records.registry import mirror_entry, mirror_key
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.mirror import MirrorRule, TopicSettings
+from runtime.contract.spec.mirror import MirrorRule, TopicSettings, supported
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
-from runtime.driver.topics.admin import TopicToCreate
+from runtime.driver.topics.admin import TopicAdmin, TopicToCreate
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.ledger.records import InternalRecord
@@ -136,6 +136,7 @@ class MirrorTopicManager:
         self._shared_rule = MirrorRule("off", [], headers=False)
         self._copied_back: dict[str, bool] = {}
         self._settings: dict[str, TopicSettings] = {}
+        self._known: frozenset[str] = frozenset()
         self._read_at = -_REREAD_S
         self.failed: dict[str, str] = {}
         self.done: Counter[str] = Counter()
@@ -184,6 +185,8 @@ class MirrorTopicManager:
         if not wanted:
             return
         admin = await self._clusters.admin(self._flow.destination)
+        known = await self._known_settings(admin)
+        wanted = [replace(one, config=supported(one.config, known)) for one in wanted]
         await self._leadership.ensure()
         self.failed |= await admin.create(wanted)
         made = [one for one in wanted if one.name not in self.failed]
@@ -191,6 +194,18 @@ class MirrorTopicManager:
         await self._await_leaders({one.name: one.partitions for one in made})
         await self._register(made, {one.destination_topic: one.topic for one in create})
         self._read_at = -_REREAD_S
+
+    async def _known_settings(self, admin: TopicAdmin) -> frozenset[str]:
+        """Returns the names of all topic settings of the destination's version of Kafka.
+
+        They are those of the ledger's topic; none where it can't be read.
+        """
+        if not self._known:
+            described = await admin.settings([naming.LEDGER])
+            self._known = frozenset(
+                key for one in described.values() for key in (*one.explicit, *one.inherited)
+            )
+        return self._known
 
     async def _register(self, made: Sequence[TopicToCreate], sources: Mapping[str, str]) -> None:
         """Records the mirrors in the destination's registry, if the planner has created one, so that the

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from runtime.batch import Batch, PartitionLocation, walk
+from runtime.contract.topic_ids import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.fetch import (
     NO_SESSION_EPOCH,
     FetchedPartition,
+    FetchedTopic,
     FetchFrom,
     FetchRequest,
     Isolation,
@@ -50,6 +52,8 @@ async def fetch_once(
         if leader is None:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
         start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
+        asked_id = topic_id or topic.id
+        known = not is_other_topic(asked_id, topic.id)
         request = FetchRequest(
             wait_ms,
             1 if wait_ms else 0,
@@ -57,7 +61,8 @@ async def fetch_once(
             isolation,
             _NO_SESSION,
             NO_SESSION_EPOCH,
-            {(topic_id or topic.id, at.partition): start},
+            {(asked_id, at.partition): start},
+            topics={asked_id: FetchedTopic(at.topic, topic.id)} if known else {},
         )
         try:
             response = await cluster.call(leader.leader, request, purpose, within)

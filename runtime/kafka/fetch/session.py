@@ -7,22 +7,27 @@ order, so a full response starves nobody; without one (its cache is full) the or
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from runtime.contract.client.values import WireSettings
+from runtime.contract.topic_ids import is_from_kafka
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure
 from runtime.kafka.protocol.fetch import (
     FULL_SESSION_EPOCH,
     NO_SESSION_EPOCH,
     FetchedPartition,
+    FetchedTopic,
     FetchFrom,
     FetchRequest,
     FetchResponse,
     Isolation,
 )
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time
 
@@ -36,6 +41,7 @@ _LOST_SESSION = frozenset(
 _HIGHEST_EPOCH = 0x7FFFFFFF
 _NO_SESSION = 0
 _FAREWELL_S = 1.0
+_KNOWN_FOR_S = 1.0  # a topic fetched by name is looked up again after so long
 
 Key = tuple[bytes, int]
 R = TypeVar("R")
@@ -46,6 +52,12 @@ class Caller(Protocol):
 
     @property
     def settings(self) -> WireSettings: ...
+
+    def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None: ...
+
+    def heard_at(self, topic: str) -> float: ...
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> Mapping[str, TopicMetadata]: ...
 
     async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
 
@@ -66,6 +78,8 @@ class FetchSession:
     A partition stays wanted at its position until `want` moves it: after each answer, the caller says where
     to go on. A partition that was answered with an error (or a diverging epoch) is wanted no more, so that
     the caller sets the pace of trying again: want it once more here, or in the session of its new leader.
+    A broker before Kafka 3.1 is asked by name. A recreated topic would go on under its name there, so the
+    topics are looked up again first, and one whose id is known no more is answered with UNKNOWN_TOPIC_ID.
     `answered_ms` is when the broker last answered for all that it was told: what it left out has no news.
     """
 
@@ -89,6 +103,9 @@ class FetchSession:
         self._session_id = _NO_SESSION
         self._epoch = FULL_SESSION_EPOCH
         self._anew = False
+        self._by_name = False
+        self._topics: dict[bytes, FetchedTopic] = {}
+        self._with_first_ids: dict[bytes, FetchedTopic] = {}  # of these, what the caller names by a name id
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -116,6 +133,8 @@ class FetchSession:
         A session that the broker no longer knows is begun anew and answers nothing this time. Raises wire
         errors; after one, the next fetch begins anew too.
         """
+        if self._by_name:
+            await self._look_up_topics()
         request = self._request()
         within = self.limits.max_wait_ms / 1000 + self._cluster.settings.request_timeout_s
         try:
@@ -169,6 +188,12 @@ class FetchSession:
         self, epoch: int, partitions: dict[Key, FetchFrom], forgotten: list[Key] | tuple[()]
     ) -> FetchRequest:
         limits = self.limits
+        if (
+            self._by_name
+            or epoch == FULL_SESSION_EPOCH
+            or any(not is_from_kafka(key[0]) for key in partitions)
+        ):
+            self._resolve_topics({key[0] for key in (*self._told, *partitions, *forgotten)})
         return FetchRequest(
             limits.max_wait_ms,
             limits.min_bytes,
@@ -178,10 +203,38 @@ class FetchSession:
             epoch,
             partitions,
             forgotten,
+            topics=self._topics if self._by_name or epoch == FULL_SESSION_EPOCH else self._with_first_ids,
         )
+
+    def _resolve_topics(self, ids: Iterable[bytes]) -> None:
+        """Resolves the ids of topics to names, and to the ids that the cluster has now."""
+        found = {topic_id: self._cluster.topic_by_id(topic_id) for topic_id in ids}
+        self._topics = {
+            topic_id: FetchedTopic(topic.name, topic.id)
+            for topic_id, topic in found.items()
+            if topic is not None
+        }
+        self._with_first_ids = {
+            topic_id: topic for topic_id, topic in self._topics.items() if not is_from_kafka(topic_id)
+        }
+
+    async def _look_up_topics(self) -> None:
+        """Asks for topics that were heard of too long ago; the session begins anew where an id is gone."""
+        now = asyncio.get_running_loop().time()
+        topics = (self._cluster.topic_by_id(topic_id) for topic_id in {key[0] for key in self._wanted})
+        old = [
+            topic.name
+            for topic in topics
+            if topic and self._cluster.heard_at(topic.name) < now - _KNOWN_FOR_S
+        ]
+        if old:
+            await self._cluster.topics(old, fresh=True)
+        if any(self._cluster.topic_by_id(key[0]) is None for key in self._told):
+            self._begin_anew()
 
     def _accept(self, request: FetchRequest, response: FetchResponse) -> None:
         self._session_id = response.session_id
+        self._by_name = response.by_name
         if response.session_id == _NO_SESSION:
             self._epoch = FULL_SESSION_EPOCH
         else:

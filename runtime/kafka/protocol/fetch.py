@@ -1,18 +1,33 @@
-"""Fetch v13 to v17: topic ids, incremental sessions, last fetched epochs. Hot: no record is copied."""
+"""Fetch v11 to v17: incremental sessions, leader epochs, and from v13 on topic ids. Hot: no record is copied.
+
+Callers name topics by id. Before v13 the request names them by name, which `FetchRequest.topics` tells, and
+the answer is given the ids again. Last fetched epochs are sent from v12 on.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
 
+from runtime.contract.topic_ids import NO_TOPIC_ID, is_from_kafka
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Truncated, Writer, uvarint
+from runtime.kafka.protocol.fields import (
+    FixedReader,
+    Reader,
+    Truncated,
+    Writer,
+    reader_of,
+    uvarint,
+    writer_of,
+)
 from runtime.kafka.protocol.request import Api, Buffer
 
+_BY_ID = 13
 _PARTITION = struct.Struct(">iiqiqi")
+_OLD_PARTITION = struct.Struct(">iiqqi")
 _ANSWERED = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
@@ -77,14 +92,27 @@ class FetchResponse:
     error: ErrorCode
     session_id: int
     partitions: tuple[FetchedPartition, ...]
+    by_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedTopic:
+    """The name of a topic, and the id that the cluster has for it now."""
+
+    name: str
+    id: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """The partitions are in the order in which the broker fills the response."""
+    """The partitions are in the order in which the broker fills the response.
+
+    `topics` describes the topics of the session by the caller's ids. From v13 on, an id that is missing there
+    is sent as it is; before, such a partition is not asked for, and is answered with UNKNOWN_TOPIC_ID.
+    """
 
     API: ClassVar[Api] = Api.FETCH
-    VERSIONS: ClassVar[tuple[int, int]] = (13, 17)
+    VERSIONS: ClassVar[tuple[int, int]] = (11, 17)
     FLEXIBLE: ClassVar[int] = 12
 
     max_wait_ms: int
@@ -96,8 +124,11 @@ class FetchRequest:
     partitions: Mapping[tuple[bytes, int], FetchFrom]
     forgotten: Sequence[tuple[bytes, int]] = ()
     rack: str = ""
+    topics: Mapping[bytes, FetchedTopic] = field(default_factory=dict)
 
     def body(self, version: int) -> list[Buffer]:
+        if version < _BY_ID:
+            return self._body_by_name(version)
         writer = Writer()
         if version < 15:
             writer.int32(-1)
@@ -107,26 +138,95 @@ class FetchRequest:
         writer.int8(self.isolation)
         writer.int32(self.session_id)
         writer.int32(self.session_epoch)
-        _write_wanted(writer.buffer, self.partitions)
-        _write_forgotten(writer.buffer, self.forgotten)
+        ids = {known: topic.id for known, topic in self.topics.items() if is_from_kafka(topic.id)}
+        _write_wanted(writer.buffer, self.partitions, ids)
+        _write_forgotten(writer.buffer, self.forgotten, ids)
+        writer.compact_string(self.rack)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def _body_by_name(self, version: int) -> list[Buffer]:
+        writer = writer_of(version, self.FLEXIBLE)
+        writer.int32(-1)
+        writer.int32(self.max_wait_ms)
+        writer.int32(self.min_bytes)
+        writer.int32(self.max_bytes)
+        writer.int8(self.isolation)
+        writer.int32(self.session_id)
+        writer.int32(self.session_epoch)
+        runs: list[tuple[bytes, list[tuple[int, FetchFrom]]]] = []
+        for (topic_id, partition), start in self.partitions.items():
+            if topic_id not in self.topics:
+                continue
+            if not runs or runs[-1][0] != topic_id:
+                runs.append((topic_id, []))
+            runs[-1][1].append((partition, start))
+        writer.count(len(runs))
+        for topic_id, wanted in runs:
+            writer.compact_string(self.topics[topic_id].name)
+            writer.count(len(wanted))
+            for partition, start in wanted:
+                if version >= self.FLEXIBLE:
+                    epochs = (start.leader_epoch, start.offset, start.last_fetched_epoch)
+                    writer.raw(_PARTITION.pack(partition, *epochs, -1, start.max_bytes))
+                else:
+                    position = (start.leader_epoch, start.offset)
+                    writer.raw(_OLD_PARTITION.pack(partition, *position, -1, start.max_bytes))
+                writer.no_tags()
+            writer.no_tags()
+        writer.by_topic(
+            (self.topics[topic_id].name, index)
+            for topic_id, index in self.forgotten
+            if topic_id in self.topics
+        )
         writer.compact_string(self.rack)
         writer.no_tags()
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> FetchResponse:
+        if version < _BY_ID:
+            return self._answer_by_name(reader_of(reader, version, self.FLEXIBLE))
+        known = {
+            topic.id: topic_id
+            for topic_id, topic in self.topics.items()
+            if topic.id != topic_id and is_from_kafka(topic.id)
+        }
         throttle_ms = reader.int32()
         error = ErrorCode(reader.int16())
         session_id = reader.int32()
         partitions: list[FetchedPartition] = []
         for _ in range(reader.count()):
             topic_id = reader.uuid()
+            topic_id = known.get(topic_id, topic_id)
             partitions += [_partition(reader, topic_id) for _ in range(reader.count())]
             reader.skip_tags()
         reader.skip_tags()
         return FetchResponse(throttle_ms, error, session_id, tuple(partitions))
 
+    def _answer_by_name(self, reader: Reader) -> FetchResponse:
+        ids = {topic.name: topic_id for topic_id, topic in self.topics.items()}
+        throttle_ms = reader.int32()
+        error = ErrorCode(reader.int16())
+        session_id = reader.int32()
+        partitions: list[FetchedPartition] = []
+        for _ in range(reader.count()):
+            topic_id = ids.get(reader.compact_string(), NO_TOPIC_ID)  # a session may hold what was forgotten
+            partitions += [_partition(reader, topic_id) for _ in range(reader.count())]
+            reader.skip_tags()
+        reader.skip_tags()
+        if not error:
+            unknown = [key for key in self.partitions if key[0] not in self.topics]
+            partitions += [_unknown_topic(*key) for key in unknown]
+        return FetchResponse(throttle_ms, error, session_id, tuple(partitions), by_name=True)
 
-def _write_wanted(out: bytearray, partitions: Mapping[tuple[bytes, int], FetchFrom]) -> None:
+
+def _unknown_topic(topic_id: bytes, partition: int) -> FetchedPartition:
+    return FetchedPartition(topic_id, partition, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, (), -1, _EMPTY)
+
+
+def _write_wanted(
+    out: bytearray, partitions: Mapping[tuple[bytes, int], FetchFrom], ids: Mapping[bytes, bytes]
+) -> None:
     """Neighbours of one topic share its entry; the order of partitions is kept, so a topic may come again."""
     runs: list[tuple[bytes, list[bytes]]] = []
     for (topic_id, partition), start in partitions.items():
@@ -139,19 +239,21 @@ def _write_wanted(out: bytearray, partitions: Mapping[tuple[bytes, int], FetchFr
         )
     out += uvarint(len(runs) + 1)
     for topic_id, packed in runs:
-        out += topic_id
+        out += ids.get(topic_id, topic_id)
         out += uvarint(len(packed) + 1)
         out += b"\0".join(packed)
         out += b"\0\0"
 
 
-def _write_forgotten(out: bytearray, forgotten: Sequence[tuple[bytes, int]]) -> None:
+def _write_forgotten(
+    out: bytearray, forgotten: Sequence[tuple[bytes, int]], ids: Mapping[bytes, bytes]
+) -> None:
     by_topic: dict[bytes, list[int]] = {}
     for topic_id, partition in forgotten:
         by_topic.setdefault(topic_id, []).append(partition)
     out += uvarint(len(by_topic) + 1)
     for topic_id, indexes in by_topic.items():
-        out += topic_id
+        out += ids.get(topic_id, topic_id)
         out += uvarint(len(indexes) + 1)
         out += struct.pack(f">{len(indexes)}i", *indexes)
         out += b"\0"
@@ -161,8 +263,8 @@ def _partition(reader: Reader, topic_id: bytes) -> FetchedPartition:
     index, error, high_watermark, stable, log_start = _ANSWERED.unpack(reader.take(_ANSWERED.size))
     aborted = _aborted(reader)
     preferred = reader.int32()
-    size = reader.uvarint()
-    records = reader.take(size - 1) if size > 1 else _EMPTY
+    size = reader.bytes_size()
+    records = reader.take(size) if size > 0 else _EMPTY
     diverging, leader = _partition_tags(reader)
     return FetchedPartition(
         topic_id,
@@ -188,6 +290,8 @@ def _aborted(reader: Reader) -> tuple[tuple[int, int], ...]:
 
 
 def _partition_tags(reader: Reader) -> tuple[EpochEnd | None, LeaderHint | None]:
+    if isinstance(reader, FixedReader):
+        return None, None
     buffer, position = reader.buffer, reader.position
     if position >= len(buffer):
         raise Truncated("a partition without its tagged fields")

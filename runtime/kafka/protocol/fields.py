@@ -17,8 +17,6 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
-NO_TOPIC_ID = bytes(16)
-
 
 class Truncated(ValueError):
     """The bytes end before the value does, or say something that can't be."""
@@ -210,7 +208,11 @@ class Reader:
         return bytes(self.take(max(0, self.int32())))
 
     def compact_bytes(self) -> bytes:
-        return bytes(self.take(max(0, self.uvarint() - 1)))
+        return bytes(self.take(max(0, self.bytes_size())))
+
+    def bytes_size(self) -> int:
+        """The length of bytes that follow; -1 for null."""
+        return self.uvarint() - 1
 
     def nullable_string(self) -> str | None:
         size = self.uvarint()
@@ -256,8 +258,8 @@ class FixedReader(Reader):
 
     __slots__ = ()
 
-    def compact_bytes(self) -> bytes:
-        return self.old_bytes()
+    def bytes_size(self) -> int:
+        return self.int32()
 
     def nullable_string(self) -> str | None:
         return self.string()

@@ -1,4 +1,4 @@
-"""A group's committed offsets, for the commits at the origin: OffsetCommit v8, v9 and OffsetFetch v8, v9."""
+"""A group's committed offsets, for the commits at the origin: OffsetCommit v8, v9, OffsetFetch v6 to v9."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import Reader, Writer
 from runtime.kafka.protocol.offsets import TopicPartition, write_by_topic
 from runtime.kafka.protocol.request import Api, Buffer
+
+# The versions of OffsetFetch that brought some of its fields.
+MANY_GROUPS = 8
+REQUIRE_STABLE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class OffsetFetchRequest:
     """`partitions` of None asks for all that the group ever committed."""
 
     API: ClassVar[Api] = Api.OFFSET_FETCH
-    VERSIONS: ClassVar[tuple[int, int]] = (8, 9)
+    VERSIONS: ClassVar[tuple[int, int]] = (6, 9)
     FLEXIBLE: ClassVar[int] = 6
 
     group: str
@@ -87,7 +91,8 @@ class OffsetFetchRequest:
 
     def body(self, version: int) -> list[Buffer]:
         writer = Writer()
-        writer.count(1)
+        if version >= MANY_GROUPS:
+            writer.count(1)
         writer.compact_string(self.group)
         if version >= 9:
             writer.compact_string(None)
@@ -96,8 +101,10 @@ class OffsetFetchRequest:
             writer.count(None)
         else:
             writer.by_topic(self.partitions)
-        writer.no_tags()
-        writer.boolean(False)
+        if version >= MANY_GROUPS:
+            writer.no_tags()
+        if version >= REQUIRE_STABLE:
+            writer.boolean(False)
         writer.no_tags()
         return [writer.buffer]
 
@@ -105,6 +112,9 @@ class OffsetFetchRequest:
         throttle_ms = reader.int32()
         offsets: dict[TopicPartition, CommittedOffset | ErrorCode] = {}
         error = ErrorCode.NONE
+        if version < MANY_GROUPS:
+            read_group(reader, offsets)
+            return OffsetFetchResponse(throttle_ms, ErrorCode(reader.int16()), offsets)
         for _ in range(reader.count()):
             reader.compact_string()
             read_group(reader, offsets)

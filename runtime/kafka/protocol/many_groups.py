@@ -1,4 +1,4 @@
-"""Groups of a broker, and the offsets of many at once: ListGroups v0 to v5 and OffsetFetch v8, v9."""
+"""Groups of a broker, and the offsets of many at once: ListGroups v0 to v5 and OffsetFetch v6 to v9."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
-from runtime.kafka.protocol.groups import CommittedOffset, read_group
+from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset, OffsetFetchRequest, read_group
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Buffer
 
@@ -76,15 +76,21 @@ class FetchManyResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchManyRequest:
-    """All that each of these groups ever committed, from the broker that coordinates them."""
+    """All that each of these groups ever committed, from the broker that coordinates them.
+
+    Many groups in one request need version 8 (Kafka 3.0).
+    """
 
     API: ClassVar[Api] = Api.OFFSET_FETCH
-    VERSIONS: ClassVar[tuple[int, int]] = (8, 9)
+    VERSIONS: ClassVar[tuple[int, int]] = (6, 9)
     FLEXIBLE: ClassVar[int] = 6
 
     groups: Sequence[str]
 
     def body(self, version: int) -> list[Buffer]:
+        if version < MANY_GROUPS:
+            (group,) = self.groups
+            return OffsetFetchRequest(group).body(version)
         writer = Writer()
         writer.count(len(self.groups))
         for group in self.groups:
@@ -99,6 +105,10 @@ class FetchManyRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> FetchManyResponse:
+        if version < MANY_GROUPS:
+            (group,) = self.groups
+            one = OffsetFetchRequest(group).answer(version, reader)
+            return FetchManyResponse(one.throttle_ms, {group: one.error or one.offsets})
         throttle_ms = reader.int32()
         found: dict[str, Offsets | ErrorCode] = {}
         for _ in range(reader.count()):

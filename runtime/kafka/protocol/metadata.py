@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics by name or id, leaders with their epochs. Version 12, or 1 to 12 without ids."""
+"""Metadata v9 to v12, for the planner from v1: brokers, topics, leaders with epochs. And DescribeQuorum."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from runtime.contract.topic_ids import NO_TOPIC_ID, name_id
 from runtime.kafka.brokers import MAX_BROKERS, check_address
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import NO_TOPIC_ID, Reader, reader_of, writer_of
+from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.request import Api, Buffer
 
 NO_LEADER = -1
 NO_EPOCH = -1
+_METADATA_TOPIC = "__cluster_metadata"
 
 # The versions that brought, or have, some of the fields.
 _TOPIC_IDS = 10
@@ -62,11 +64,15 @@ class MetadataResponse:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """`names` of None with no ids asks for every topic."""
+    """`names` of None with no ids asks for every topic.
+
+    A topic gets its name id where the broker tells none.
+    """
 
     API: ClassVar[Api] = Api.METADATA
-    VERSIONS: ClassVar[tuple[int, int]] = (12, 12)
+    VERSIONS: ClassVar[tuple[int, int]] = (9, 12)
     FLEXIBLE: ClassVar[int] = 9
+    NAME_IDS: ClassVar[bool] = True
 
     names: Sequence[str] | None = ()
     ids: Sequence[bytes] = ()
@@ -109,15 +115,23 @@ class MetadataRequest:
         brokers = [_broker(reader) for _ in range(count)]
         cluster_id = reader.compact_string() if version >= 2 else ""
         controller = reader.int32()
-        topics = reader.array(lambda: _topic(reader, version))
+        topics = reader.array(lambda: _topic(reader, version, self.NAME_IDS))
         return MetadataResponse(throttle_ms, tuple(brokers), cluster_id, controller, tuple(topics))
 
 
 @dataclass(frozen=True, slots=True)
 class AnyMetadataRequest(MetadataRequest):
-    """The same question to a broker of any age; topics are asked for by name alone."""
+    """The same question to a broker of any age; topics are asked for by name alone, and may have no id."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (1, 12)
+    NAME_IDS: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataByIdRequest(MetadataRequest):
+    """The same question by topic ids, which brokers from Kafka 3.0 on answer."""
+
+    VERSIONS: ClassVar[tuple[int, int]] = (12, 12)
 
 
 def _broker(reader: Reader) -> Broker:
@@ -127,7 +141,7 @@ def _broker(reader: Reader) -> Broker:
     return broker
 
 
-def _topic(reader: Reader, version: int) -> TopicMetadata:
+def _topic(reader: Reader, version: int, name_ids: bool) -> TopicMetadata:
     error = ErrorCode(reader.int16())
     name = reader.compact_string()
     topic_id = reader.uuid() if version >= _TOPIC_IDS else NO_TOPIC_ID
@@ -136,6 +150,8 @@ def _topic(reader: Reader, version: int) -> TopicMetadata:
     if version >= _TOPIC_RIGHTS:
         reader.int32()  # authorized operations, never asked for
     reader.skip_tags()
+    if name_ids and topic_id == NO_TOPIC_ID and not error:
+        topic_id = name_id(name)
     by_index = {partition.index: partition for partition in partitions}
     return TopicMetadata(name, topic_id, error, internal, by_index)
 
@@ -151,3 +167,66 @@ def _partition(reader: Reader, version: int) -> Partition:
         reader.int32s()  # offline replicas
     reader.skip_tags()
     return Partition(index, leader, epoch, replicas, in_sync, error)
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A replica of the metadata log; of the leader itself, `caught_up_ms` is its present time."""
+
+    node: int
+    caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumResponse:
+    throttle_ms: ClassVar[int] = 0
+
+    error: ErrorCode
+    leader: int
+    voters: tuple[QuorumReplica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumRequest:
+    """Any broker passes it on to the active controller. Kafka 3.3 and newer, in KRaft mode."""
+
+    API: ClassVar[Api] = Api.DESCRIBE_QUORUM
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    FLEXIBLE: ClassVar[int] = 0
+
+    def body(self, version: int) -> Sequence[Buffer]:
+        writer = Writer()
+        writer.count(1)
+        writer.compact_string(_METADATA_TOPIC)
+        writer.count(1)
+        writer.int32(0)
+        for _ in range(3):
+            writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> DescribeQuorumResponse:
+        error = ErrorCode(reader.int16())
+        leader = -1
+        voters: list[QuorumReplica] = []
+        for _ in range(reader.count()):
+            reader.compact_string()
+            for _ in range(reader.count()):
+                reader.int32()
+                error = ErrorCode(reader.int16()) or error
+                leader = reader.int32()
+                reader.int32()
+                reader.int64()
+                voters = reader.array(lambda: _quorum_replica(reader))
+                reader.array(lambda: _quorum_replica(reader))  # observers
+                reader.skip_tags()
+            reader.skip_tags()
+        return DescribeQuorumResponse(error, leader, tuple(voters))
+
+
+def _quorum_replica(reader: Reader) -> QuorumReplica:
+    node = reader.int32()
+    reader.int64()
+    reader.int64()
+    replica = QuorumReplica(node, reader.int64())
+    reader.skip_tags()
+    return replica

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
-from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.request import Api, Buffer
 
 LATEST = -1
@@ -52,14 +52,14 @@ class ListOffsetsRequest:
     """With READ_COMMITTED, the latest offset is the last stable one."""
 
     API: ClassVar[Api] = Api.LIST_OFFSETS
-    VERSIONS: ClassVar[tuple[int, int]] = (7, 8)
+    VERSIONS: ClassVar[tuple[int, int]] = (5, 8)
     FLEXIBLE: ClassVar[int] = 6
 
     isolation: Isolation
     questions: Mapping[TopicPartition, OffsetQuestion]
 
     def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
+        writer = writer_of(version, self.FLEXIBLE)
         writer.int32(-1)
         writer.int8(self.isolation)
 
@@ -72,6 +72,7 @@ class ListOffsetsRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> ListOffsetsResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
         throttle_ms = reader.int32()
         answers: dict[TopicPartition, ListedOffset | ErrorCode] = {}
         for _ in range(reader.count()):
@@ -105,13 +106,13 @@ class EpochEndsRequest:
     """OffsetForLeaderEpoch. An end offset of -1 says that the broker knows no such epoch."""
 
     API: ClassVar[Api] = Api.OFFSET_FOR_LEADER_EPOCH
-    VERSIONS: ClassVar[tuple[int, int]] = (4, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 4)
     FLEXIBLE: ClassVar[int] = 4
 
     questions: Mapping[TopicPartition, EpochQuestion]
 
     def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
+        writer = writer_of(version, self.FLEXIBLE)
         writer.int32(-1)
 
         def question(epoch: EpochQuestion) -> None:
@@ -123,6 +124,7 @@ class EpochEndsRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> EpochEndsResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
         throttle_ms = reader.int32()
         answers: dict[TopicPartition, EpochEnd | ErrorCode] = {}
         for _ in range(reader.count()):

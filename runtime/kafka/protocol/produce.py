@@ -1,4 +1,4 @@
-"""Produce v9 to v11: record batches go out as the caller's own memory. Hot.
+"""Produce v8 to v11: record batches go out as the caller's own memory. Hot.
 
 Version 12 would add partitions to the transaction by itself and needs transaction.version=2, version 13 names
 topics by id; docs/internals/kafka-client.md says why the classic protocol is spoken.
@@ -7,18 +7,28 @@ topics by id; docs/internals/kafka-client.md says why the classic protocol is sp
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import LeaderHint
-from runtime.kafka.protocol.fields import INT32, Reader, Writer, uvarint
+from runtime.kafka.protocol.fields import (
+    INT16,
+    INT32,
+    FixedReader,
+    Reader,
+    Writer,
+    reader_of,
+    uvarint,
+    writer_of,
+)
 from runtime.kafka.protocol.request import Api, Buffer
 
 _ANSWERED = struct.Struct(">ihqqq")
 _LEADER = struct.Struct(">ii")
 _NOTHING_MORE = b"\1\0\0"  # no record errors, no message, no tags: nearly always
+_NOTHING_MORE_OLD = b"\0\0\0\0\xff\xff"  # the same in version 8
 ALL_IN_SYNC = -1
 
 
@@ -57,7 +67,7 @@ class ProduceRequest:
     """The partitions of a topic stand together."""
 
     API: ClassVar[Api] = Api.PRODUCE
-    VERSIONS: ClassVar[tuple[int, int]] = (9, 11)
+    VERSIONS: ClassVar[tuple[int, int]] = (8, 11)
     FLEXIBLE: ClassVar[int] = 9
 
     transactional_id: str | None
@@ -66,7 +76,7 @@ class ProduceRequest:
     acks: int = ALL_IN_SYNC
 
     def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
+        writer = writer_of(version, self.FLEXIBLE)
         writer.compact_string(self.transactional_id)
         writer.int16(self.acks)
         writer.int32(self.timeout_ms)
@@ -75,6 +85,8 @@ class ProduceRequest:
             by_topic.setdefault(partition.topic, []).append(partition)
         writer.count(len(by_topic))
         parts: list[Buffer] = []
+        if version < self.FLEXIBLE:
+            return self._old_body(writer, by_topic)
         between = writer.buffer
         for topic, partitions in by_topic.items():
             name = topic.encode()
@@ -90,7 +102,22 @@ class ProduceRequest:
         parts.append(between)
         return parts
 
+    def _old_body(self, writer: Writer, by_topic: Mapping[str, Sequence[ProducePartition]]) -> list[Buffer]:
+        parts: list[Buffer] = []
+        between = writer.buffer
+        for topic, partitions in by_topic.items():
+            name = topic.encode()
+            between += INT16.pack(len(name)) + name + INT32.pack(len(partitions))
+            for partition in partitions:
+                size = sum(map(len, partition.records))
+                between += INT32.pack(partition.partition) + INT32.pack(size)
+                parts.append(between)
+                parts += partition.records
+                between = bytearray()
+        return parts
+
     def answer(self, version: int, reader: Reader) -> ProduceResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
         partitions: list[ProducedPartition] = []
         for _ in range(reader.count()):
             topic = reader.compact_string()
@@ -103,11 +130,12 @@ class ProduceRequest:
 
 def _partition(reader: Reader, topic: str) -> ProducedPartition:
     index, error, base_offset, append_time, log_start = _ANSWERED.unpack(reader.take(_ANSWERED.size))
-    if not error and reader.skip(_NOTHING_MORE):
+    old = isinstance(reader, FixedReader)
+    if not error and reader.skip(_NOTHING_MORE_OLD if old else _NOTHING_MORE):
         return ProducedPartition(topic, index, ErrorCode.NONE, base_offset, append_time, log_start)
     record_errors = tuple([_record_error(reader) for _ in range(reader.count())])
     message = reader.nullable_string()
-    tags = reader.tags()
+    tags = {} if old else reader.tags()
     leader = LeaderHint(*_LEADER.unpack(tags[0].take(_LEADER.size))) if 0 in tags else None
     return ProducedPartition(
         topic,

@@ -9,8 +9,10 @@ from typing import ClassVar
 
 from runtime.kafka.brokers import check_address
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.request import Api, Buffer
+
+_MANY_KEYS = 4
 
 
 class CoordinatorKind(IntEnum):
@@ -36,24 +38,45 @@ class FindCoordinatorResponse:
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorRequest:
+    """The coordinator of one key."""
+
     API: ClassVar[Api] = Api.FIND_COORDINATOR
-    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
+    VERSIONS: ClassVar[tuple[int, int]] = (2, 5)
     FLEXIBLE: ClassVar[int] = 3
 
     kind: CoordinatorKind
     keys: Sequence[str]
 
     def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.int8(self.kind)
-        writer.count(len(self.keys))
-        for key in self.keys:
+        writer = writer_of(version, self.FLEXIBLE)
+        if version < _MANY_KEYS:
+            (key,) = self.keys
             writer.compact_string(key)
+            writer.int8(self.kind)
+        else:
+            writer.int8(self.kind)
+            writer.count(len(self.keys))
+            for key in self.keys:
+                writer.compact_string(key)
         writer.no_tags()
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> FindCoordinatorResponse:
-        return FindCoordinatorResponse(reader.int32(), tuple(reader.array(lambda: _found(reader))))
+        reader = reader_of(reader, version, self.FLEXIBLE)
+        throttle_ms = reader.int32()
+        if version >= _MANY_KEYS:
+            return FindCoordinatorResponse(throttle_ms, tuple(reader.array(lambda: _found(reader))))
+        error, message = ErrorCode(reader.int16()), reader.nullable_string()
+        node, host, port = reader.int32(), reader.compact_string(), reader.int32()
+        found = _checked(FoundCoordinator(self.keys[0], node, host, port, error, message))
+        return FindCoordinatorResponse(throttle_ms, (found,))
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorsRequest(FindCoordinatorRequest):
+    """The coordinators of many keys, which brokers from Kafka 3.0 on answer."""
+
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
 
 
 def _found(reader: Reader) -> FoundCoordinator:
@@ -66,6 +89,10 @@ def _found(reader: Reader) -> FoundCoordinator:
         reader.nullable_string(),
     )
     reader.skip_tags()
+    return _checked(found)
+
+
+def _checked(found: FoundCoordinator) -> FoundCoordinator:
     if not found.error:
         check_address(found.node_id, found.host, found.port)
     return found
@@ -88,8 +115,10 @@ class InitProducerIdResponse:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
+    """The classic request, without the id and epoch that version 3 may carry: the epoch always moves on."""
+
     API: ClassVar[Api] = Api.INIT_PRODUCER_ID
-    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
+    VERSIONS: ClassVar[tuple[int, int]] = (2, 5)
     FLEXIBLE: ClassVar[int] = 2
 
     transactional_id: str | None
@@ -99,8 +128,9 @@ class InitProducerIdRequest:
         writer = Writer()
         writer.compact_string(self.transactional_id)
         writer.int32(self.transaction_timeout_ms)
-        writer.int64(-1)
-        writer.int16(-1)
+        if version >= 3:
+            writer.int64(-1)
+            writer.int16(-1)
         writer.no_tags()
         return [writer.buffer]
 
@@ -118,10 +148,10 @@ class AddPartitionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsRequest:
-    """Version 3: the versions after it are for brokers among themselves."""
+    """Versions up to 3: those after it are for brokers among themselves."""
 
     API: ClassVar[Api] = Api.ADD_PARTITIONS_TO_TXN
-    VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
     FLEXIBLE: ClassVar[int] = 3
 
     transactional_id: str
@@ -129,7 +159,7 @@ class AddPartitionsRequest:
     partitions: Sequence[tuple[str, int]]
 
     def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
+        writer = writer_of(version, self.FLEXIBLE)
         writer.compact_string(self.transactional_id)
         writer.int64(self.identity.producer_id)
         writer.int16(self.identity.epoch)
@@ -138,6 +168,7 @@ class AddPartitionsRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> AddPartitionsResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
         throttle_ms = reader.int32()
         errors: dict[tuple[str, int], ErrorCode] = {}
         for _ in range(reader.count()):
@@ -159,7 +190,7 @@ class EndTransactionResponse:
 @dataclass(frozen=True, slots=True)
 class EndTransactionRequest:
     API: ClassVar[Api] = Api.END_TXN
-    VERSIONS: ClassVar[tuple[int, int]] = (3, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
     FLEXIBLE: ClassVar[int] = 3
 
     transactional_id: str
@@ -167,7 +198,7 @@ class EndTransactionRequest:
     commit: bool
 
     def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
+        writer = writer_of(version, self.FLEXIBLE)
         writer.compact_string(self.transactional_id)
         writer.int64(self.identity.producer_id)
         writer.int16(self.identity.epoch)

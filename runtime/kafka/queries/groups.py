@@ -10,8 +10,8 @@ from typing import TypeVar
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
-from runtime.kafka.protocol.groups import CommittedOffset, OffsetCommitRequest
-from runtime.kafka.protocol.many_groups import FetchManyRequest, ListedGroup, ListGroupsRequest
+from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset, OffsetCommitRequest
+from runtime.kafka.protocol.many_groups import FetchManyRequest, ListedGroup, ListGroupsRequest, Offsets
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries.partitions import coordinated
@@ -102,14 +102,14 @@ async def _fetch_at(
     cluster: KafkaCluster, node: int, groups: list[str], read: Read, within: float
 ) -> list[str]:
     try:
-        answer = await cluster.call(node, FetchManyRequest(groups), PURPOSE, within)
+        answers = await _ask_for_groups(cluster, node, groups, within)
     except ConnectionFailure as error:
         for group in groups:
             read.failed[group] = str(error)
             cluster.forget_coordinator(CoordinatorKind.GROUP, group)
         return groups
     again = []
-    for group, found in answer.groups.items():
+    for group, found in answers.items():
         if isinstance(found, ErrorCode):
             read.failed[group] = found.name
             if found.retriable:
@@ -121,6 +121,21 @@ async def _fetch_at(
                 at: one for at, one in found.items() if isinstance(one, CommittedOffset) and one.offset >= 0
             }
     return again
+
+
+async def _ask_for_groups(
+    cluster: KafkaCluster, node: int, groups: list[str], within: float
+) -> Mapping[str, Offsets | ErrorCode]:
+    """Asks for all groups in one request, or in one request each where the broker is older than Kafka 3.0."""
+    connection = await cluster.connection(node, PURPOSE, within)
+    if connection.version_of(FetchManyRequest(groups)) >= MANY_GROUPS:
+        return (await connection.call(FetchManyRequest(groups), within)).groups
+    await connection.ready()
+    started = [connection.start(FetchManyRequest([group]), within) for group in groups]
+    found: dict[str, Offsets | ErrorCode] = {}
+    for response in await asyncio.gather(*started):
+        found.update(response.groups)
+    return found
 
 
 async def _placed(

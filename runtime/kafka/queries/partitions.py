@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure
+from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
     CommittedOffset,
@@ -168,6 +168,8 @@ async def _ask(
         response = await cluster.call(node, request, CONTROL, within)
     except ConnectionFailure:
         return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
+    except Unsupported:
+        return dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
     missing: dict[TopicPartition, A | ErrorCode] = dict.fromkeys(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
     return missing | dict(response.answers)
 

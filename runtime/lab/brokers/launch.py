@@ -4,17 +4,18 @@ explain a death.
 
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from runtime.lab.brokers import processes, ready
+from runtime.lab.brokers import processes, ready, zookeeper
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.kit.kit import Kit
-from runtime.lab.spec import BrokerPorts
+from runtime.lab.spec import ZOOKEEPER, BrokerPorts
 
 SCRATCH = "scratch"  # for the native libraries that Java unpacks
+Kits: TypeAlias = Mapping[str, Kit]  # by version
 _LINES_SHOWN = 12  # lines of a dead broker's log
 
 
@@ -28,21 +29,36 @@ class LabBroker(NamedTuple):
     def key(self) -> tuple[str, int]:
         return self.cluster.name, self.node.id
 
+    @property
+    def is_zookeeper(self) -> bool:
+        return self.node.id == ZOOKEEPER
+
     def __str__(self) -> str:
+        if self.is_zookeeper:
+            return f"{self.cluster.name}:zookeeper"
         return self.cluster.name if len(self.cluster.nodes) == 1 else f"{self.cluster.name}:{self.node.id}"
 
 
-def launch(kit: Kit, brokers: Sequence[LabBroker], timeout: float) -> None:
+def launch(kits: Kits, nodes: Sequence[LabBroker], timeout: float) -> None:
     """Starts all brokers in parallel and waits for all; after any failure none of them is left running.
+
+    ZooKeeper is started first, and brokers when it serves.
 
     Raises LabError.
     """
-    log_starts = {broker.key: _log_size(broker) for broker in brokers}
+    log_starts = {broker.key: _log_size(broker) for broker in nodes}
+    brokers = [one for one in nodes if not one.is_zookeeper]
     try:
-        for cluster, node in brokers:
-            processes.spawn(
-                processes.mark(cluster, node), command(kit, cluster, node), cluster.log_file(node)
-            )
+        for one in nodes:
+            if one.is_zookeeper:
+                _spawn(kits, one)
+        for cluster in {one.cluster.name: one.cluster for one in nodes}.values():
+            if cluster.zookeeper is not None:
+                zookeeper.wait_ready(cluster, cluster.zookeeper)
+                mine = [one.node.id for one in brokers if one.cluster is cluster]
+                zookeeper.wait_unregistered(cluster, mine)
+        for one in brokers:
+            _spawn(kits, one)
         check = _DeathCheck(brokers, log_starts)
         late = ready.wait(brokers, timeout=timeout, check=check)
         if late:
@@ -54,8 +70,14 @@ def launch(kit: Kit, brokers: Sequence[LabBroker], timeout: float) -> None:
                 where=str(late[0][0].log_file(late[0][1])),
             )
     except BaseException:
-        kill(brokers)
+        kill(nodes)
         raise
+
+
+def _spawn(kits: Kits, one: LabBroker) -> None:
+    cluster, node = one
+    words = command(kits[node.version], cluster, node)
+    processes.spawn(processes.mark(cluster, node), words, cluster.log_file(node))
 
 
 def kill(brokers: Iterable[LabBroker]) -> None:
@@ -73,12 +95,23 @@ def kill(brokers: Iterable[LabBroker]) -> None:
         time.sleep(0.02)
 
 
+def stop(brokers: Sequence[LabBroker], grace: float) -> None:
+    """Stops the brokers with SIGTERM, so that they hand over what they lead, and kills what is left after
+    `grace` seconds.
+    """
+    clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
+    processes.stop_some(clusters, {one.key for one in brokers if not one.is_zookeeper}, grace=grace)
+    processes.stop_some(clusters, {one.key for one in brokers}, grace=grace)
+
+
 def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
-    """Returns the command line of one broker."""
+    """Returns the command line of one broker, or of ZooKeeper."""
+    if node.id == ZOOKEEPER:
+        return zookeeper.command(kit, cluster, node, *cluster.logging_options(kit.version))
     home = cluster.home_of(node)
     jvm = (
         *("-XX:+ExitOnOutOfMemoryError", f"-XX:ErrorFile={home}/crash.log"),
-        *(f"-Djava.io.tmpdir={home / SCRATCH}", f"-Dlog4j2.configurationFile={cluster.logging_file()}"),
+        *(f"-Djava.io.tmpdir={home / SCRATCH}", *cluster.logging_options(kit.version)),
         processes.mark(cluster, node),
         *cluster.spec.jvm,
     )

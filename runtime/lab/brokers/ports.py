@@ -8,10 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from runtime.lab.errors import LabError
-from runtime.lab.spec import BrokerPorts, LabClusterSpec
+from runtime.lab.kit.versions import KafkaVersion
+from runtime.lab.spec import ZOOKEEPER, BrokerPorts, LabClusterSpec
 
 # Offsets from a cluster's first port: its brokers, their controllers, further listeners.
 CONTROLLERS = 100
+ZOOKEEPER_PORT = 150
 LISTENERS = 200
 # This range is below the kernel's ephemeral ports, so an outgoing connection can't take one of them.
 FREE_PORTS = range(12_000, 32_000)
@@ -20,15 +22,20 @@ _picked: set[int] = set()
 _LISTEN = "0A"
 
 
-def assign(spec: LabClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[BrokerPorts, ...]:
-    """Returns the nodes of a new cluster with their ports: from the spec's first port on, or free ones."""
+def assign(
+    spec: LabClusterSpec, taken: frozenset[int] = frozenset()
+) -> tuple[tuple[BrokerPorts, ...], BrokerPorts | None]:
+    """Returns the nodes of a new cluster and its ZooKeeper, where it needs one.
+
+    The ports follow the spec's first port, or are free ones.
+    """
     free = _free_ports(spec, set(taken))
     first = spec.port
 
     def port(offset: int) -> int:
         return next(free) if first is None else first + offset
 
-    return tuple(
+    nodes = tuple(
         BrokerPorts(
             id=number + 1,
             port=port(number),
@@ -37,9 +44,14 @@ def assign(spec: LabClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[B
                 listener.name: port(LISTENERS + 10 * place + number)
                 for place, listener in enumerate(spec.listeners)
             },
+            version=spec.version,
         )
         for number in range(spec.brokers)
     )
+    if not KafkaVersion.of(spec.version).zookeeper:
+        return nodes, None
+    shared = port(ZOOKEEPER_PORT)
+    return nodes, BrokerPorts(ZOOKEEPER, shared, shared, version=spec.version)
 
 
 def require_free(spec: LabClusterSpec, port: int) -> None:

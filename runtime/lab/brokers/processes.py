@@ -7,12 +7,12 @@ or belong to another process.
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.lab.cluster import LabKafkaCluster
-from runtime.lab.spec import BrokerPorts
+from runtime.lab.spec import ZOOKEEPER, BrokerPorts
 
 # The children of this process that were not reaped yet, with their marks. During an exec the process table
 # shows no command line, so `find` reads this as well.
@@ -67,7 +67,7 @@ def find(clusters: Iterable[LabKafkaCluster]) -> dict[tuple[str, int], BrokerPro
     wanted = {
         mark(cluster, node).encode(): (cluster.name, node.id)
         for cluster in clusters
-        for node in cluster.nodes
+        for node in cluster.processes
     }
     _reap()
     born = {
@@ -132,21 +132,35 @@ def _all_stopped(process: BrokerProcess) -> bool:
 def stop(clusters: Sequence[LabKafkaCluster], *, grace: float) -> None:
     """Sends SIGTERM to all brokers, and SIGKILL to those that are left after `grace` seconds; returns when
     none is left.
+
+    ZooKeeper is stopped after the brokers, because a broker needs it for a clean end.
     """
-    for process in find(clusters).values():
+    keys = {(cluster.name, node.id) for cluster in clusters for node in cluster.processes}
+    stop_some(clusters, {key for key in keys if key[1] != ZOOKEEPER}, grace=grace)
+    stop_some(clusters, keys, grace=grace)
+
+
+def stop_some(
+    clusters: Sequence[LabKafkaCluster], keys: Collection[tuple[str, int]], *, grace: float
+) -> None:
+    """Stops the processes of these keys in the same way."""
+
+    def left() -> list[BrokerProcess]:
+        return [process for key, process in find(clusters).items() if key in keys]
+
+    for process in left():
         send(process, signal.SIGTERM)
         send(process, signal.SIGCONT)
-    if grace and wait_gone(clusters, grace):
+    if grace and _wait_gone(left, grace):
         return
-    for process in find(clusters).values():
+    for process in left():
         send(process, signal.SIGKILL)
-    wait_gone(clusters, 30)
+    _wait_gone(left, 30)
 
 
-def wait_gone(clusters: Sequence[LabKafkaCluster], timeout: float) -> bool:
-    """Waits until no broker runs; returns false after `timeout` seconds."""
+def _wait_gone(left: Callable[[], list[BrokerProcess]], timeout: float) -> bool:
     deadline = time.monotonic() + timeout
-    while find(clusters):
+    while left():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from runtime.lab.brokers.security import ADMIN, CONTROLLER, SCRAM, jaas, java_tls
 from runtime.lab.cluster import LabKafkaCluster
-from runtime.lab.spec import BrokerPorts, Security
+from runtime.lab.spec import SESSION_TIMEOUT_MS, BrokerPorts, Security
 
 # A lab uses few threads, little memory, and short housekeeping intervals, so that tests need not wait.
 _SMALL = {
@@ -33,8 +33,9 @@ def server_properties(
     cluster: LabKafkaCluster, node: BrokerPorts, passwords: Mapping[str, str]
 ) -> dict[str, str]:
     """Returns all settings of a broker; those of the spec override the others."""
+    identity = _kraft(cluster, node) if cluster.zookeeper is None else _zookeeper(cluster, node)
     return {
-        **_identity_and_listeners(cluster, node),
+        **identity,
         **_replication(len(cluster.nodes)),
         **_SMALL,
         **_security(cluster, passwords),
@@ -51,31 +52,43 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _identity_and_listeners(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
-    host, folder = cluster.spec.host, cluster.home_of(node)
-    protocol = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[
-        cluster.spec.security
-    ]
-    listeners = {"CLIENT": node.port, **node.listener_ports}
-    advertised = {"CLIENT": cluster.address(node)} | {
-        listener.name: listener.advertised[node.id] for listener in cluster.spec.listeners
-    }
-    names = [*listeners, "CONTROLLER"]
+def _kraft(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
+    host = cluster.spec.host
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.id),
-        "log.dirs": str(folder / "data"),
         "controller.quorum.voters": ",".join(
             f"{each.id}@{host}:{each.controller_port}" for each in cluster.nodes
         ),
-        "listeners": ",".join(
-            f"{name}://{host}:{port}"
-            for name, port in [*listeners.items(), ("CONTROLLER", node.controller_port)]
-        ),
-        "advertised.listeners": ",".join(f"{name}://{address}" for name, address in advertised.items()),
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name in names),
-        "inter.broker.listener.name": "CLIENT",
         "controller.listener.names": "CONTROLLER",
+        **_listeners(cluster, node, {"CONTROLLER": node.controller_port}),
+    }
+
+
+def _zookeeper(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
+    assert cluster.zookeeper is not None
+    return {
+        "broker.id": str(node.id),
+        "zookeeper.connect": cluster.address(cluster.zookeeper),
+        "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+        **_listeners(cluster, node, {}),
+    }
+
+
+def _listeners(cluster: LabKafkaCluster, node: BrokerPorts, controller: Mapping[str, int]) -> dict[str, str]:
+    protocol = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[
+        cluster.spec.security
+    ]
+    ports = {"CLIENT": node.port, **node.listener_ports, **controller}
+    advertised = {"CLIENT": cluster.address(node)} | {
+        listener.name: listener.advertised[node.id] for listener in cluster.spec.listeners
+    }
+    return {
+        "log.dirs": str(cluster.home_of(node) / "data"),
+        "listeners": ",".join(f"{name}://{cluster.spec.host}:{port}" for name, port in ports.items()),
+        "advertised.listeners": ",".join(f"{name}://{address}" for name, address in advertised.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name in ports),
+        "inter.broker.listener.name": "CLIENT",
     }
 
 
@@ -101,7 +114,7 @@ def _security(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[st
             # It takes effect only with an authorizer; then the brokers themselves must keep access.
             return {"super.users": "User:ANONYMOUS"}
         case Security.SASL:
-            return _sasl(passwords)
+            return _sasl(passwords) if cluster.zookeeper is None else _sasl_with_zookeeper(passwords)
         case Security.TLS:
             return _tls(cluster)
         case never:
@@ -120,6 +133,16 @@ def _sasl(passwords: Mapping[str, str]) -> dict[str, str]:
         "listener.name.controller.plain.sasl.jaas.config": controller_login,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{ADMIN};User:{CONTROLLER}",
+    }
+
+
+def _sasl_with_zookeeper(passwords: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "sasl.enabled.mechanisms": SCRAM,
+        "sasl.mechanism.inter.broker.protocol": SCRAM,
+        f"listener.name.client.{SCRAM.lower()}.sasl.jaas.config": jaas(SCRAM, ADMIN, passwords[ADMIN]),
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": f"User:{ADMIN}",
     }
 
 

@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from runtime.lab.brokers import zookeeper
+from runtime.lab.brokers.launch import Kits
 from runtime.lab.brokers.security import CONTROLLER, SCRAM
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
@@ -29,7 +31,7 @@ def new_id() -> str:
 def format_command(cluster: LabKafkaCluster, kit: Kit, passwords: Mapping[str, str]) -> list[str]:
     """Returns the command that formats the first node."""
     node = cluster.nodes[0]
-    words = kit.command(f"-Dlog4j2.configurationFile={cluster.logging_file()}", "-XX:TieredStopAtLevel=1")
+    words = kit.command(*cluster.logging_options(kit.version), "-XX:TieredStopAtLevel=1")
     words += ["kafka.tools.StorageTool", "format", "-t", cluster.cluster_id]
     words += ["-c", str(cluster.properties_file(node))]
     if cluster.spec.security is Security.SASL:
@@ -40,18 +42,24 @@ def format_command(cluster: LabKafkaCluster, kit: Kit, passwords: Mapping[str, s
 
 
 def format_all(
-    kit: Kit, clusters: Sequence[LabKafkaCluster], passwords: Mapping[str, Mapping[str, str]]
+    kits: Kits, clusters: Sequence[LabKafkaCluster], passwords: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Formats the first node of each cluster, in parallel; the other nodes get the same bootstrap metadata.
 
+    A cluster with ZooKeeper needs no format: its id and its users are written to ZooKeeper.
+
     Raises LabError.
     """
+    for cluster in clusters:
+        if cluster.zookeeper is not None:
+            zookeeper.prepare(kits[cluster.spec.version], cluster, passwords[cluster.name])
+    clusters = [cluster for cluster in clusters if cluster.zookeeper is None]
     running: list[tuple[LabKafkaCluster, subprocess.Popen[str]]] = []
     try:
         for cluster in clusters:
             # The arguments are passed in a private file: the process table must not show passwords.
             arguments = cluster.secret_file("format.args")
-            words = format_command(cluster, kit, passwords[cluster.name])
+            words = format_command(cluster, kits[cluster.spec.version], passwords[cluster.name])
             write(arguments, "\n".join(_quote(word) for word in words[1:]), secret=True)
             running.append((cluster, _run_tool(words[0], arguments)))
         for cluster, process in running:

@@ -16,8 +16,8 @@ from pathlib import Path
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained, write
 from runtime.lab.kit.ivy import IvyDependency, IvyRequest, Report, resolve
+from runtime.lab.kit.versions import KAFKA_VERSION, KafkaVersion
 
-KAFKA_VERSION = "4.1.1"
 SCALA_VERSION = "2.13"
 MANIFEST = "manifest.json"
 
@@ -26,16 +26,27 @@ def silent(_what: str, _done: int, _total: int) -> None:
     """Ignores progress."""
 
 
-BROKER = IvyRequest(
-    f"kafka-{KAFKA_VERSION}",
-    (
-        IvyDependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION, transitive=True),
-        IvyDependency("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-        IvyDependency("org.apache.kafka", "kafka-shell", KAFKA_VERSION),
-        IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
-    ),
-    count=48,
+_LOG4J_2 = (IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),)
+_LOG4J_1 = (
+    IvyDependency("ch.qos.reload4j", "reload4j", "1.2.25"),
+    IvyDependency("org.slf4j", "slf4j-reload4j", "1.7.36"),
 )
+
+
+def broker_jars(version: KafkaVersion) -> IvyRequest:
+    """Returns the request for a broker of this version, with Kafka's tools and, for older ones, ZooKeeper."""
+    tools = ("kafka-tools",) if version.zookeeper else ("kafka-tools", "kafka-shell")
+    return IvyRequest(
+        f"kafka-{version}",
+        (
+            IvyDependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", str(version), transitive=True),
+            *(IvyDependency("org.apache.kafka", tool, str(version)) for tool in tools),
+            *(_LOG4J_2 if version.log4j2 else _LOG4J_1),
+        ),
+        count=48 if version.log4j2 else 40,
+    )
+
+
 # MirrorMaker 2 for the benchmarks; the lab itself does not need it.
 MIRROR = IvyRequest(
     f"connect-mirror-{KAFKA_VERSION}",
@@ -54,7 +65,7 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "repl"
 
 
-def classpath(java: str, wanted: IvyRequest = BROKER, report: Report = silent) -> str:
+def classpath(java: str, wanted: IvyRequest, report: Report = silent) -> str:
     """Returns the class path of a set of jars, and fetches the set if it is missing or damaged.
 
     Raises LabError.

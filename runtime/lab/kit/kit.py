@@ -17,14 +17,16 @@ from runtime.lab.files import exclusive
 from runtime.lab.kit import jars
 from runtime.lab.kit.ivy import Report
 from runtime.lab.kit.java import find_java
+from runtime.lab.kit.versions import DEFAULT, KAFKA_VERSION, KafkaVersion
 
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """A Kit is a Java and a class path."""
+    """A Kit is a Java and the class path of one version of Kafka."""
 
     java: str
     classpath: str
+    version: KafkaVersion = DEFAULT
 
     @property
     def jars(self) -> Path:
@@ -51,10 +53,10 @@ class Kit:
         ]
 
 
-def find_kit(report: Report) -> Kit:
-    """Finds Java and fetches the jars. Raises LabError."""
-    java = find_java()
-    return Kit(java, jars.classpath(java, report=report))
+def find_kit(report: Report, version: str = KAFKA_VERSION) -> Kit:
+    """Finds Java and fetches the jars of a version. Raises LabError."""
+    java, known = find_java(), KafkaVersion.of(version)
+    return Kit(java, jars.classpath(java, jars.broker_jars(known), report), known)
 
 
 def ensure_archive(kit: Kit, train: Callable[[Path, Path], None]) -> None:

@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 from runtime.lab.errors import LabError
+from runtime.lab.kit.versions import KafkaVersion
 
 _PACKAGES = ("org/apache/kafka/tools/", "org/apache/kafka/shell/", "kafka/")
 
@@ -28,6 +29,12 @@ def main_class(jars: Path, name: str) -> str:
             problem, ", ".join(matching) or "for example TopicCommand, ConsoleProducer, ConsoleConsumer"
         )
     return matching[0]
+
+
+def bootstrap_flag(tool: str, version: KafkaVersion) -> str:
+    """Returns the flag with which a tool takes the bootstrap servers."""
+    old = version < (2, 5, 0) and tool.endswith("ConsoleProducer")
+    return "--broker-list" if old else "--bootstrap-server"
 
 
 def _classes(jars: Path) -> set[str]:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from runtime.contract.records.advance import give_up, start_over
 from runtime.contract.records.ledger import Progress
 from runtime.contract.records.status import PartitionState as State
+from runtime.contract.topic_ids import is_other_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +15,14 @@ class SourceFacts:
     """The inspected state of a partition at the source.
 
     `diverged_at` is the offset from which the source's log differs from what was read: an older leader epoch
-    ends before the position.
+    ends before the position. `recreated` is told by the leader epoch, in a cluster without topic ids.
     """
 
     topic_id: bytes
     log_start: int
     log_end: int
     diverged_at: int | None = None
+    recreated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class DestinationFacts:
     log_end: int
     rewritten: bool = False
     leader_epoch: int = -1
+    recreated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,12 @@ class Finding:
 def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
     """Returns why the source contradicts the ledger's progress, or None."""
     position = progress.position
-    if facts.topic_id != progress.source_topic_id:
+    if facts.recreated:
+        return Finding(
+            State.RECREATED,
+            "the source's topic was recreated: its leader epoch and its end are not those of the one copied",
+        )
+    if is_other_topic(progress.source_topic_id, facts.topic_id):
         return Finding(
             State.RECREATED,
             f"the source's topic was recreated: its id is {facts.topic_id.hex()}, copied was"
@@ -78,7 +86,13 @@ def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
 def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | None:
     """Returns why the destination contradicts the ledger's progress, or None."""
     end = progress.destination_end
-    if facts.topic_id != progress.destination_topic_id:
+    if facts.recreated:
+        return Finding(
+            State.RECREATED,
+            "the destination's topic was recreated: its leader epoch and its end are not those of the one"
+            " written",
+        )
+    if is_other_topic(progress.destination_topic_id, facts.topic_id):
         return Finding(
             State.RECREATED,
             f"the destination's topic was recreated: its id is {facts.topic_id.hex()}, written was"
@@ -112,7 +126,7 @@ def accept_loss(
     which it was truncated, or from the beginning of a recreated topic. A destination that was recreated or
     truncated receives the records from this position on.
     """
-    recreated = source.topic_id != progress.source_topic_id
+    recreated = source.recreated or is_other_topic(progress.source_topic_id, source.topic_id)
     restarted = recreated or judge_destination(progress, destination) is not None
     position = progress.position
     if recreated:

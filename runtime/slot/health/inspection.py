@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.records.ledger import BatchIdentity
+from runtime.contract.topic_ids import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
@@ -94,7 +95,9 @@ async def _source(
             found[copy] = MissingPartition("source", stale)
             continue
         diverged = _diverged_at(copy, epochs.get(place))
-        found[copy] = SourceFacts(topics[place.topic].id, start.offset, end.offset, diverged)
+        topic = topics[place.topic]
+        another = _recreated(topic, place, progress.source_epoch, end.offset < progress.position)
+        found[copy] = SourceFacts(topic.id, start.offset, end.offset, diverged, recreated=another)
     return found
 
 
@@ -141,7 +144,9 @@ async def _destination(
             found[copy] = MissingPartition("destination", code)
             continue
         led = topic.partitions[copy.at.partition].leader_epoch
-        found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led)
+        shorter = end.offset < progress.destination_end
+        another = _recreated(topic, copy.at, progress.destination_epoch, shorter)
+        found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led, recreated=another)
     return found
 
 
@@ -156,8 +161,19 @@ def _stale_metadata(
     named = topic.partitions.get(at.partition)
     if topic.error or named is None:
         return ErrorCode.LEADER_NOT_AVAILABLE
-    older = topic.id == topic_id and named.leader_epoch < epoch
+    same = is_from_kafka(topic.id) and topic.id == topic_id
+    older = same and named.leader_epoch < epoch
     return ErrorCode.UNKNOWN_LEADER_EPOCH if older else None
+
+
+def _recreated(topic: TopicMetadata, at: TopicPartition, epoch: int, shorter: bool) -> bool:
+    """Returns whether the topic was recreated, as far as a cluster without topic ids tells.
+
+    Leader epochs never fall, and only a new leader truncates a log. A lower epoch, or a shorter log in the
+    same epoch, is another topic's.
+    """
+    led = topic.partitions[at.partition].leader_epoch
+    return not is_from_kafka(topic.id) and (led < epoch or (shorter and led == epoch))
 
 
 def _epoch_ends_early(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None, log_end: int) -> bool:
@@ -176,7 +192,8 @@ async def _rewritten(cluster: KafkaCluster, copy: PartitionCopy, topic_id: bytes
     A batch that is gone (compacted, expired) proves nothing: the result is False. Raises WireError.
     """
     mark, last = copy.progress.mark, copy.progress.destination_end - 1
-    if mark is None or topic_id != copy.progress.destination_topic_id or cluster.leader(*copy.at) is None:
+    other = is_other_topic(copy.progress.destination_topic_id, topic_id)
+    if mark is None or other or cluster.leader(*copy.at) is None:
         return False
     answer = await fetch_once(
         cluster,

@@ -205,6 +205,7 @@ class PartitionSupervisor:
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
         if finding is None:
             copy.inspected(destination.leader_epoch)
+            copy.take_topic_ids(source.topic_id, destination.topic_id)
             self._resume_if_ready(copy)
         elif self._accepts_loss or copy.assigned.accept_loss:
             self._accept_loss(copy, finding, source, destination)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import OpenTransaction
+from runtime.contract.topic_ids import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
@@ -56,10 +57,13 @@ class TopicWatch:
         for copy in copies:
             topic, mirror = source_topics.get(copy.key.topic), destination_topics.get(copy.at.topic)
             progress = copy.progress
-            changed = topic is not None and not topic.error and topic.id != progress.source_topic_id
+            changed = (
+                topic is not None and not topic.error and is_other_topic(progress.source_topic_id, topic.id)
+            )
             if mirror is not None:
                 gone = mirror.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                changed |= gone or (not mirror.error and mirror.id != progress.destination_topic_id)
+                other = is_other_topic(progress.destination_topic_id, mirror.id)
+                changed |= gone or (not mirror.error and other)
             if changed and copy.fetchable:
                 self._supervisor.inspect_later(copy, "a topic's id changed")
 

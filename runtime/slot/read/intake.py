@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from runtime.batch import BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.spec.jobspec import CopySettings
+from runtime.contract.topic_ids import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
@@ -169,6 +171,9 @@ class BrokerIntake:
         leader = self._cluster.leader(copy.key.topic, copy.key.partition)
         epoch = leader.leader_epoch if leader is not None else -1
         cursor = copy.cursor
+        if not is_from_kafka(copy.progress.source_topic_id):
+            # Only the epoch tells of a recreated topic, whose leaders begin with the first one again.
+            epoch = max(epoch, cursor.epoch)
         return FetchFrom(cursor.offset, epoch, cursor.epoch, self._settings.partition_fetch_bytes)
 
     async def _fetch(self) -> Sequence[FetchedPartition]:
@@ -241,6 +246,8 @@ class BrokerIntake:
             if answer.leader is not None:
                 self._cluster.learn(answer.topic_id, answer.partition, answer.leader)
             decision = by_code(ErrorPhase.FETCH, answer.error)
+            if answer.error is ErrorCode.UNKNOWN_LEADER_EPOCH and not is_from_kafka(answer.topic_id):
+                decision = ErrorDecision(ErrorAction.INSPECT, refresh=True)
             self._emit(FetchFailed(copy, decision, f"{answer.error.name} ({int(answer.error)})"))
             return
         if answer.diverging is not None:

@@ -48,6 +48,24 @@ def test_properties_for_all_and_for_one() -> None:
     assert [one.properties for one in specs({}, chosen)] == [{"a.b": "1"}, {"a.b": "2", "c": "x=y"}]
 
 
+@pytest.mark.parametrize(
+    ("flag", "versions"),
+    [
+        (None, ["4.1.1", "4.1.1"]),
+        ("3.9.1", ["3.9.1", "3.9.1"]),
+        ("dc1=2.8.2", ["2.8.2", "4.1.1"]),
+        ("dc1=2.8.2, dc2=3.9.1", ["2.8.2", "3.9.1"]),
+    ],
+)
+def test_versions_for_all_and_for_each(flag: str | None, versions: list[str]) -> None:
+    assert [one.version for one in specs({}, LabChoices(version=flag))] == versions
+
+
+def test_a_version_for_another_cluster_is_refused() -> None:
+    with pytest.raises(LabError, match=r"--version dc3=2\.8\.2 names none of these clusters"):
+        specs({}, LabChoices(version="dc3=2.8.2"))
+
+
 def test_flags_reach_every_cluster() -> None:
     chosen = LabChoices(brokers=3, security="sasl", users=("eve", "eve"))
     assert {(one.brokers, one.security, one.users) for one in specs({}, chosen)} == {
@@ -65,11 +83,13 @@ def test_settings_that_make_no_sense(settings: tuple[str, ...]) -> None:
 def status() -> LabStatus:
     def broker(node: int, state: LabState) -> BrokerStatus:
         pid = None if state is LabState.DOWN else 100 + node
-        return BrokerStatus(node, f"127.0.0.1:{node}", state, pid, 240_000_000 if pid else 0, "/lab/log")
+        return BrokerStatus(node, f"127.0.0.1:{node}", state, pid, 240_000_000 if pid else 0, "/log", "4.1.1")
 
     def cluster(name: str, state: LabState, *brokers: BrokerStatus) -> ClusterStatus:
         memory = sum(one.memory_bytes for one in brokers)
-        return ClusterStatus(name, f"id-{name}", "boot", Security.PLAIN, state, memory, "p", "y", brokers)
+        return ClusterStatus(
+            name, f"id-{name}", "boot", Security.PLAIN, state, memory, "p", "y", brokers, ("4.1.1",)
+        )
 
     return LabStatus(
         "/lab",
@@ -85,10 +105,10 @@ def test_the_table(status: LabStatus, capsys: pytest.CaptureFixture[str]) -> Non
     show(status, as_json=False)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[1:] == [
-        ["dc1", "up", "127.0.0.1:1", "id-dc1", "plain", "101", "240", "MB"],
-        ["dc2", "partly", "up", "id-dc2", "plain", "240", "MB"],
-        ["dc2:1", "up", "127.0.0.1:1", "101", "240", "MB"],
-        ["dc2:2", "down", "127.0.0.1:2", "–", "–"],
+        ["dc1", "up", "127.0.0.1:1", "id-dc1", "plain", "4.1.1", "101", "240", "MB"],
+        ["dc2", "partly", "up", "id-dc2", "plain", "4.1.1", "240", "MB"],
+        ["dc2:1", "up", "127.0.0.1:1", "4.1.1", "101", "240", "MB"],
+        ["dc2:2", "down", "127.0.0.1:2", "4.1.1", "–", "–"],
     ]
 
 
@@ -99,7 +119,7 @@ def test_the_json_is_versioned_and_whole(status: LabStatus, capsys: pytest.Captu
     assert shown["format_version"] == 1
     assert set(shown["clusters"][0]) == {
         *("name", "cluster_id", "bootstrap", "security", "state", "memory_bytes"),
-        *("client_properties", "client_yaml", "brokers"),
+        *("client_properties", "client_yaml", "brokers", "versions", "zookeeper"),
     }
     assert shown["clusters"][1]["brokers"][1] == {
         "node": 2,
@@ -107,7 +127,8 @@ def test_the_json_is_versioned_and_whole(status: LabStatus, capsys: pytest.Captu
         "state": "down",
         "pid": None,
         "memory_bytes": 0,
-        "log": "/lab/log",
+        "log": "/log",
+        "version": "4.1.1",
     }
 
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from planner.config.edit.flow_key import with_value
-from planner.config.edit.reverse_flow import with_way_back
+from planner.config.edit.reverse_flow import with_reverse_flow
 
 BLOCK = """\
 flows:
@@ -58,7 +58,7 @@ MADE = (
     ],
 )
 def test_the_way_back_stands_behind_its_flow(text: str, after: str, added: str) -> None:
-    edited = with_way_back(text, "there", "there-back")
+    edited = with_reverse_flow(text, "there", "there-back")
 
     assert edited == text.replace(after, after + added, 1)
     assert edited is not None
@@ -67,7 +67,7 @@ def test_the_way_back_stands_behind_its_flow(text: str, after: str, added: str) 
 
 
 def test_what_comes_home_otherwise_is_left_out() -> None:
-    edited = with_way_back(BLOCK, "there", "there-back", ["a.b", "c"])
+    edited = with_reverse_flow(BLOCK, "there", "there-back", ["a.b", "c"])
 
     assert edited is not None
     (back,) = [one for one in yaml.safe_load(edited)["flows"] if one["name"] == "there-back"]
@@ -75,7 +75,7 @@ def test_what_comes_home_otherwise_is_left_out() -> None:
 
 
 def test_its_job_and_no_groups() -> None:
-    edited = with_way_back(JSON, "there", "there-back", job="into-dc1", groups=False)
+    edited = with_reverse_flow(JSON, "there", "there-back", job="into-dc1", groups=False)
 
     assert edited is not None
     assert '"topics": {"include": [".*"]}, "job": "into-dc1", "groups": {"sync": false}}' in edited
@@ -83,7 +83,7 @@ def test_its_job_and_no_groups() -> None:
 
 @pytest.mark.parametrize("text", ["flows: []\n", "flows:\n  -\n    name: there\n    from: a\n    to: b\n"])
 def test_where_nothing_can_be_put(text: str) -> None:
-    assert with_way_back(text, "there", "there-back") is None
+    assert with_reverse_flow(text, "there", "there-back") is None
 
 
 @pytest.mark.parametrize(

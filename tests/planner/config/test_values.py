@@ -77,7 +77,7 @@ QUANTITIES = {
 def test_text_that_is_no_duration(text: str) -> None:
     with pytest.raises(scalars.NotReadable) as raised:
         scalars.duration(text)
-    assert (raised.value.what, raised.value.mend) == QUANTITIES[text]
+    assert (raised.value.what, raised.value.hint) == QUANTITIES[text]
 
 
 SETTINGS = {

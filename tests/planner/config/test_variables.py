@@ -66,24 +66,24 @@ WRONG = {
     "give it under vars or with --var-file; known: flat, n, names, off_word, on, per, retention and text",
     "{{ z }}": 'the variable "z" has no value — give it one under vars or with --var-file',
     "{{ per.dc9 }}": "the expression has no value: 'dict object' has no attribute 'dc9' — "
-    "mend it, or the variables it uses",
+    "correct it, or the variables it uses",
     "{{ n + }}": "the expression has no value: not an expression: unexpected 'end of template'"
-    " — mend it, or the variables it uses",
+    " — correct it, or the variables it uses",
     "{{ n": "the expression has no value: not an expression: unexpected end of template, "
-    "expected 'end of print statement' — mend it, or the variables it uses",
+    "expected 'end of print statement' — correct it, or the variables it uses",
     "{{ 1 / 0 }}": "the expression has no value: it can't be computed from the values of its variables — "
-    "mend it, or the variables it uses",
+    "correct it, or the variables it uses",
     "{{ retention + 1 }}": "the expression has no value: it can't be computed from the values of its variables — "
-    "mend it, or the variables it uses",
+    "correct it, or the variables it uses",
     "{{ n | shout }}": "the expression has no value: not an expression: No filter named 'shout' — "
-    "mend it, or the variables it uses",
+    "correct it, or the variables it uses",
     "{{ retention.upper() }}": "the expression has no value: nothing can be called in an expression — "
-    "mend it, or the variables it uses",
+    "correct it, or the variables it uses",
     "{{ range(9) }}": 'the variable "range" is not defined — did you mean "n"?',
     "{{ retention.__class__ }}": "the expression has no value: access to attribute '__class__' of 'str' object is unsafe."
-    " — mend it, or the variables it uses",
-    "{{ 'x' * 1000000000 }}": "the expression has no value: * is for numbers only — mend it, or the variables it uses",
-    "{{ 9 ** 9 ** 9 }}": "the expression has no value: a power too large — mend it, or the variables it uses",
+    " — correct it, or the variables it uses",
+    "{{ 'x' * 1000000000 }}": "the expression has no value: * is for numbers only — correct it, or the variables it uses",
+    "{{ 9 ** 9 ** 9 }}": "the expression has no value: a power too large — correct it, or the variables it uses",
     "{% if on %}{{ n }}{% endif %}": "a statement ({% … %}) — only expressions are read: {{ … }}",
 }
 

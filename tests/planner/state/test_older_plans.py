@@ -10,7 +10,7 @@ import pytest
 from planner.diff import diff
 from planner.graph import expand
 from planner.model.plan import Plan
-from planner.model.topology import FlowState, Job, Selection, StartAt, StartAtOffsets, Topology
+from planner.model.topology import FlowState, Internal, Job, Selection, StartAt, StartAtOffsets, Topology
 from planner.plan import make_plan
 from planner.plan.agreement import disagreements
 from planner.plan.recheck import shown_as_running
@@ -25,6 +25,7 @@ from tests.fakes.states import cluster, flow, live, observed, topology
 OLDER = Path(__file__).parent / "older"  # files that the release before wrote
 NOTHING = observed(cluster(live("a"), live("b")), cluster(name="dc2"))
 ORDERS = flow("orders", topics=Selection(("a",)))
+WITHOUT_RETENTION = Internal(retention_ms=None)  # as in the topology of these files
 PAYMENTS = flow("payments", topics=Selection(("b",)))
 DECLARED = Job("dc2", metrics_port=9404)  # where none was declared, the release before had this port
 
@@ -42,7 +43,7 @@ def edited() -> Topology:
     )
     payments = flow("payments", topics=Selection(("b",)), state=FlowState.PAUSED, rename=Table((("b", "c"),)))
     job = Job("dc2", metrics_port=None, memory="2g", slots=3, conf={"a": "b"})
-    return replace(topology(orders, payments), jobs={"dc2": job})
+    return replace(topology(orders, payments), jobs={"dc2": job}, internal=WITHOUT_RETENTION)
 
 
 def values(plan: Plan) -> Any:
@@ -60,7 +61,7 @@ def values(plan: Plan) -> Any:
 
 @pytest.mark.parametrize("name", ["new", "restart"])
 def test_a_plan_file_of_the_release_before_is_shown_as_it_was_and_agreed_to(name: str) -> None:
-    shop = replace(topology(ORDERS, PAYMENTS), jobs={"dc2": DECLARED})
+    shop = replace(topology(ORDERS, PAYMENTS), internal=WITHOUT_RETENTION, jobs={"dc2": DECLARED})
     desired = expand(shop, NOTHING)
     now = make_plan(desired, NOTHING, diff(desired, NOTHING, shop), shop)
     seen = NOTHING

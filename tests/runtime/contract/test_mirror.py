@@ -2,7 +2,14 @@
 
 import pytest
 
-from runtime.contract.spec.mirror import BOUNDS, ConfigUpdate, MirrorRule, TopicSettings
+from runtime.contract.spec.mirror import (
+    BOUNDS,
+    FOREVER_MS,
+    ConfigUpdate,
+    MirrorRule,
+    TopicSettings,
+    supported,
+)
 
 SOURCE = TopicSettings(
     explicit={"retention.ms": "1000", "min.insync.replicas": "2"},
@@ -54,3 +61,26 @@ def test_declared_keys_and_each_clusters_own_are_left_alone():
 def test_off_takes_nothing_back():
     mirror = TopicSettings({**BOUNDS, "retention.ms": "5"})
     assert not MirrorRule("off", [], headers=False).edit(SOURCE, mirror, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("known", "settings"),
+    [
+        (set(), {**BOUNDS, "compression.gzip.level": "3", "retention.ms": "1"}),
+        ({*BOUNDS, "compression.gzip.level"}, {**BOUNDS, "compression.gzip.level": "3", "retention.ms": "1"}),
+        (set(BOUNDS), {**BOUNDS, "retention.ms": "1"}),
+        (
+            {"message.timestamp.difference.max.ms"},  # before Kafka 3.6
+            {
+                "message.timestamp.type": "CreateTime",
+                "message.timestamp.difference.max.ms": FOREVER_MS,
+                "retention.ms": "1",
+            },
+        ),
+    ],
+)
+def test_a_setting_that_the_destinations_version_lacks_is_left_out(
+    known: set[str], settings: dict[str, str]
+) -> None:
+    wanted = {**BOUNDS, "compression.gzip.level": "3", "retention.ms": "1"}
+    assert supported(wanted, known) == settings

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -34,7 +35,11 @@ def test_a_silent_jvm_is_said_and_asked_again_after_the_call_that_hangs() -> Non
                 await jvm.call("cores", hangs)
         assert turns > 3
         answers.set()
-        assert await jvm.call("cores", hangs) == 7
+        async with asyncio.timeout(30):  # on a busy machine even a call that answers may need more than 50 ms
+            while True:
+                with suppress(JvmSilent):
+                    assert await jvm.call("cores", hangs) == 7
+                    return
 
     asyncio.run(work())
     assert at_once == 1

@@ -97,8 +97,8 @@ def test_the_highest_version_that_both_speak_is_used() -> None:
     ("versions", "why"),
     [
         ({}, "END_TXN: .* does not offer it"),
-        ({Api.END_TXN: (0, 2)}, "speaks versions 0 to 2, needed are 3 to 4"),
-        ({Api.END_TXN: (7, 9)}, "speaks versions 7 to 9, needed are 3 to 4"),
+        ({Api.END_TXN: (0, 0)}, "speaks versions 0 to 0, needed are 1 to 4"),
+        ({Api.END_TXN: (7, 9)}, "speaks versions 7 to 9, needed are 1 to 4"),
     ],
 )
 def test_a_broker_too_old_or_too_new_is_named(versions: dict[int, tuple[int, int]], why: str) -> None:

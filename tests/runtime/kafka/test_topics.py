@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from runtime.contract.topic_ids import NO_TOPIC_ID
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import LeaderHint
-from runtime.kafka.protocol.fields import NO_TOPIC_ID
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.topics import TopicCache
 

@@ -66,3 +66,14 @@ def test_no_mode_leaves_a_listener_open_that_should_not_be(security: Security) -
 
 def test_a_backslash_survives_java() -> None:
     assert render({"rule": r"RULE:^a\.b$/x/"}) == "rule=RULE:^a\\\\.b$/x/\n"
+
+
+def test_an_old_version_asks_zookeeper() -> None:
+    spec = LabClusterSpec("dc1", port=1000, version="2.8.2", security=Security.SASL)
+    node = BrokerPorts(1, 1001, 2001, version="2.8.2")
+    of = LabKafkaCluster(spec, "an-id", (node,), Path("/lab/dc1"), BrokerPorts(0, 1150, 1150))
+    told = properties(of)
+    assert (told["broker.id"], told["zookeeper.connect"]) == ("1", "127.0.0.1:1150")
+    assert told["listeners"] == "CLIENT://127.0.0.1:1001"
+    assert told["authorizer.class.name"] == "kafka.security.authorizer.AclAuthorizer"
+    assert not [key for key in told if "controller" in key or key == "process.roles"]

@@ -35,19 +35,40 @@ def test_listeners_that_are_refused(name: str) -> None:
 
 
 def test_fixed_ports_follow_the_first() -> None:
-    nodes = assign(LabClusterSpec("dc1", brokers=3, port=19092, listeners=(Listener("LINK", {}),)))
+    nodes, _ = assign(LabClusterSpec("dc1", brokers=3, port=19092, listeners=(Listener("LINK", {}),)))
     assert [node.port for node in nodes] == [19092, 19093, 19094]
     assert [node.controller_port for node in nodes] == [19192, 19193, 19194]
     assert [node.listener_ports for node in nodes] == [{"LINK": 19292}, {"LINK": 19293}, {"LINK": 19294}]
 
 
 def test_free_ports_are_free_and_differ() -> None:
-    nodes = assign(LabClusterSpec("dc1", brokers=9))
+    nodes, _ = assign(LabClusterSpec("dc1", brokers=9))
     chosen = [port for node in nodes for port in (node.port, node.controller_port)]
     assert len(set(chosen)) == 18
     for port in chosen:
         with socket.create_server(("127.0.0.1", port)):
             pass
+
+
+@pytest.mark.parametrize("version", ["2.3.1", "4.1", "latest", ""])
+def test_versions_that_are_refused(version: str) -> None:
+    with pytest.raises(LabError, match=r"is not a version of Kafka|is too old for the lab"):
+        LabClusterSpec("dc1", version=version)
+
+
+def test_certificates_need_a_version_that_reads_them() -> None:
+    with pytest.raises(LabError, match=r"choose version 2\.7\.0 or newer"):
+        LabClusterSpec("dc1", version="2.6.3", security=Security.TLS)
+    LabClusterSpec("dc1", version="2.7.2", security=Security.TLS)
+
+
+@pytest.mark.parametrize(
+    ("version", "zookeeper"), [("2.4.1", True), ("3.4.1", True), ("3.5.2", False), ("4.1.1", False)]
+)
+def test_old_versions_get_a_zookeeper(version: str, zookeeper: bool) -> None:
+    nodes, found = assign(LabClusterSpec("dc1", brokers=3, port=19092, version=version))
+    assert {node.version for node in nodes} == {version}
+    assert (found.port if found else None) == (19242 if zookeeper else None)
 
 
 def test_default_ports_pass_over_taken_ones() -> None:
@@ -76,7 +97,7 @@ def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
         (Listener("LINK", {1: "x:1", 2: "x:2"}),),
         ("p",),
     )
-    nodes = assign(replace(spec, prefix=("elsewhere",)))
+    nodes, _ = assign(replace(spec, prefix=("elsewhere",)))
     folder = tmp_path / "dc1"
     folder.mkdir()
     (folder / "cluster.json").write_bytes(msgspec.json.encode(StoredLabCluster(spec, "an-id", nodes)))

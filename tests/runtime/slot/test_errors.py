@@ -100,7 +100,7 @@ def test_a_record_that_is_refused_stops_its_partition(code: E, state: State) -> 
         (ErrorPhase.FETCH, AuthenticationFailed("b", "refused"), ErrorAction.RETRY),
         (ErrorPhase.PRODUCE, AuthenticationFailed("b", "refused"), ErrorAction.ABORT),
         (ErrorPhase.END, Malformed("b", "odd", sent=True), ErrorAction.ASK_LEDGER),
-        (ErrorPhase.FETCH, Unsupported("FETCH", "old broker"), ErrorAction.RETRY),
+        (ErrorPhase.FETCH, Unsupported("FETCH", "old broker"), ErrorAction.STOP),
     ],
 )
 def test_a_lost_connection_is_decided_by_whether_the_request_may_have_arrived(

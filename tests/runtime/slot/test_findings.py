@@ -6,6 +6,7 @@ from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.ledger import Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
 from runtime.contract.records.status import PartitionState as State
+from runtime.contract.topic_ids import name_id
 from runtime.slot.health.findings import (
     DestinationFacts,
     SourceFacts,
@@ -40,6 +41,8 @@ def copied(position: int = 100, destination_end: int = 120) -> Progress:
         (SourceFacts(SOURCE, 0, 99), State.DIVERGED),
         (SourceFacts(SOURCE, 0, 200, diverged_at=90), State.DIVERGED),
         (SourceFacts(OTHER, 0, 500), State.RECREATED),
+        (SourceFacts(name_id("orders"), 0, 500), None),  # a cluster without ids cannot tell
+        (SourceFacts(name_id("orders"), 0, 500, recreated=True), State.RECREATED),
     ],
 )
 def test_the_source_is_judged(facts: SourceFacts, state: State | None) -> None:
@@ -80,6 +83,7 @@ HEALTHY = DestinationFacts(DESTINATION, 130)
         (SourceFacts(SOURCE, 50, 200, diverged_at=40), HEALTHY, 50, 1, [(40, 50)]),
         (SourceFacts(SOURCE, 0, 80), HEALTHY, 80, 1, []),
         (SourceFacts(OTHER, 7, 80), HEALTHY, 7, 1, []),
+        (SourceFacts(name_id("orders"), 7, 80, recreated=True), HEALTHY, 7, 1, []),
         (SourceFacts(SOURCE, 0, 200), DestinationFacts(OTHER, 0), 100, 1, []),
         (SourceFacts(SOURCE, 150, 200), DestinationFacts(OTHER, 0), 150, 1, [(100, 150)]),
     ],

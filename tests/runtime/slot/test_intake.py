@@ -47,6 +47,9 @@ class Leader:
     def leader(self, topic: str, partition: int) -> None:
         return None
 
+    def topic_by_id(self, topic_id: bytes) -> None:
+        return None
+
 
 def partition(number: int) -> PartitionCopy:
     progress = first_progress(

@@ -1,6 +1,7 @@
 """Replicator's connectors → flows; each key without a counterpart is noted, and no secret is copied."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def of(*configs: object) -> ConvertedTopology:
     return convert([(f"{at}.json", json.dumps(one)) for at, one in enumerate(configs, 1)], "test")
 
 
-def with_keys(keys: dict[str, object]) -> ConvertedTopology:
+def with_keys(keys: Mapping[str, object]) -> ConvertedTopology:
     return of({"name": "copy", "config": {**BASE, **keys}})
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from runtime.kafka.protocol.fetch import (
     FetchRequest,
     FetchResponse,
 )
+from runtime.kafka.protocol.metadata import TopicMetadata
 
-A, B = b"A" * 16, b"B" * 16
+A, B, C = b"A" * 16, b"B" * 16, b"C" * 16
 OK = ErrorCode.NONE
 SESSION = 42
 
@@ -35,6 +37,22 @@ class Broker:
     answers: list[FetchResponse | Exception] = field(default_factory=list)
     asked: list[FetchRequest] = field(default_factory=list)
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {"client.rack": "r1"}))
+    names: dict[bytes, str] = field(default_factory=lambda: {A: "a", B: "b"})
+    looked_up: list[str] = field(default_factory=list)
+    recreated: bool = False
+
+    def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
+        name = self.names.get(topic_id)
+        return None if name is None else TopicMetadata(name, topic_id, OK, False, {})
+
+    def heard_at(self, topic: str) -> float:
+        return float("-inf")
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+        self.looked_up += names
+        if self.recreated:
+            self.names = {C if one == A else one: name for one, name in self.names.items()}
+        return {}
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         self.asked.append(request)
@@ -87,6 +105,25 @@ def test_after_the_first_fetch_only_changes_are_said() -> None:
         (SESSION, 3, {}, [(A, 0)]),
     ]
     assert {one.rack for one in broker.asked} == {""}  # else a leader may answer a replica's name, no records
+
+
+def test_a_broker_that_is_asked_by_name_is_asked_after_the_topics_were_looked_up() -> None:
+    one, broker = session(*(replace(fetched(), by_name=True) for _ in range(3)))
+    one.want(A, 0, FetchFrom(10))
+    fetch(one)
+    assert not broker.looked_up
+    fetch(one)
+    assert broker.looked_up == ["a"]
+    broker.recreated = True
+    fetch(one)
+
+    named = [{topic_id: topic.name for topic_id, topic in each.topics.items()} for each in broker.asked]
+    assert named == [{A: "a"}, {A: "a"}, {}]  # the id is gone: another topic has the name
+    assert [said(request)[1:3] for request in broker.asked] == [
+        (0, {(A, 0): 10}),
+        (1, {}),
+        (0, {(A, 0): 10}),
+    ]
 
 
 def test_wanting_the_same_again_or_changing_ones_mind_says_nothing() -> None:

@@ -55,7 +55,7 @@ public class Golden {
             .setAuthBytes("x".getBytes()), 0, 1);
 
         print("MetadataRequest.names", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(List.of(
-            new MetadataRequestData.MetadataRequestTopic().setName("orders"), new MetadataRequestData.MetadataRequestTopic().setName("päy"))), 12);
+            new MetadataRequestData.MetadataRequestTopic().setName("orders"), new MetadataRequestData.MetadataRequestTopic().setName("päy"))), 9, 10, 11, 12);
         print("MetadataRequest.ids", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(List.of(
             new MetadataRequestData.MetadataRequestTopic().setTopicId(ONE).setName(null))), 12);
         print("MetadataRequest.all", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(null), 12);
@@ -88,6 +88,23 @@ public class Golden {
                 new FetchRequestData.FetchTopic().setTopicId(TWO).setPartitions(List.of(fetch(5, 0)))))
             .setForgottenTopicsData(List.of(new FetchRequestData.ForgottenTopic().setTopicId(TWO).setPartitions(List.of(1, 2))));
         print("FetchRequest", fetch, 13, 15, 17);
+        print("OldFetchRequest", new FetchRequestData().setMaxWaitMs(500).setMinBytes(1).setMaxBytes(33554432).setIsolationLevel((byte) 1)
+            .setSessionId(77).setSessionEpoch(3).setRackId("r1").setTopics(List.of(
+                new FetchRequestData.FetchTopic().setTopic("orders").setPartitions(List.of(fetch(0, 10), fetch(1, 1L << 40))),
+                new FetchRequestData.FetchTopic().setTopic("päy").setPartitions(List.of(fetch(5, 0)))))
+            .setForgottenTopicsData(List.of(new FetchRequestData.ForgottenTopic().setTopic("päy").setPartitions(List.of(1, 2)))), 12);
+        // Version 11 has no last fetched epoch.
+        FetchRequestData.FetchPartition first = new FetchRequestData.FetchPartition().setPartition(0).setCurrentLeaderEpoch(7)
+            .setFetchOffset(10).setPartitionMaxBytes(1048576);
+        FetchRequestData.FetchPartition second = new FetchRequestData.FetchPartition().setPartition(1).setCurrentLeaderEpoch(7)
+            .setFetchOffset(1L << 40).setPartitionMaxBytes(1048576);
+        FetchRequestData.FetchPartition fifth = new FetchRequestData.FetchPartition().setPartition(5).setCurrentLeaderEpoch(7)
+            .setFetchOffset(0).setPartitionMaxBytes(1048576);
+        print("OldFetchRequest", new FetchRequestData().setMaxWaitMs(500).setMinBytes(1).setMaxBytes(33554432).setIsolationLevel((byte) 1)
+            .setSessionId(77).setSessionEpoch(3).setRackId("r1").setTopics(List.of(
+                new FetchRequestData.FetchTopic().setTopic("orders").setPartitions(List.of(first, second)),
+                new FetchRequestData.FetchTopic().setTopic("päy").setPartitions(List.of(fifth))))
+            .setForgottenTopicsData(List.of(new FetchRequestData.ForgottenTopic().setTopic("päy").setPartitions(List.of(1, 2)))), 11);
         FetchResponseData.PartitionData full = new FetchResponseData.PartitionData().setPartitionIndex(0).setHighWatermark(100)
             .setLastStableOffset(90).setLogStartOffset(5).setRecords(records()).setAbortedTransactions(List.of(
                 new FetchResponseData.AbortedTransaction().setProducerId(9).setFirstOffset(20),
@@ -103,6 +120,11 @@ public class Golden {
             new FetchResponseData.FetchableTopicResponse().setTopicId(ONE).setPartitions(List.of(full, diverging)),
             new FetchResponseData.FetchableTopicResponse().setTopicId(TWO).setPartitions(List.of(moved))));
         print("FetchResponse", answer, 13);
+        FetchResponseData.PartitionData refused = new FetchResponseData.PartitionData().setPartitionIndex(2).setErrorCode((short) 6)
+            .setHighWatermark(-1).setAbortedTransactions(List.of());
+        print("OldFetchResponse", new FetchResponseData().setThrottleTimeMs(11).setSessionId(77).setResponses(List.of(
+            new FetchResponseData.FetchableTopicResponse().setTopic("orders").setPartitions(List.of(full)),
+            new FetchResponseData.FetchableTopicResponse().setTopic("päy").setPartitions(List.of(refused)))), 11, 12);
         endpoints.add(new FetchResponseData.NodeEndpoint().setNodeId(3).setHost("three").setPort(9094).setRack(null));
         print("FetchResponse", answer.setNodeEndpoints(endpoints), 17);
 
@@ -112,7 +134,7 @@ public class Golden {
             new ProduceRequestData.PartitionProduceData().setIndex(3).setRecords(records()))));
         data.add(new ProduceRequestData.TopicProduceData().setName("päy").setPartitionData(List.of(
             new ProduceRequestData.PartitionProduceData().setIndex(1).setRecords(records()))));
-        print("ProduceRequest", new ProduceRequestData().setTransactionalId("tx").setAcks((short) -1).setTimeoutMs(30000).setTopicData(data), 9, 11);
+        print("ProduceRequest", new ProduceRequestData().setTransactionalId("tx").setAcks((short) -1).setTimeoutMs(30000).setTopicData(data), 8, 9, 11);
         print("ProduceRequest.plain", new ProduceRequestData().setTransactionalId(null).setAcks((short) 1).setTimeoutMs(1).setTopicData(data), 11);
         ProduceResponseData.TopicProduceResponseCollection produced = new ProduceResponseData.TopicProduceResponseCollection();
         produced.add(new ProduceResponseData.TopicProduceResponse().setName("orders").setPartitionResponses(List.of(
@@ -120,7 +142,7 @@ public class Golden {
             new ProduceResponseData.PartitionProduceResponse().setIndex(3).setErrorCode((short) 87).setBaseOffset(-1).setErrorMessage("bad").setRecordErrors(List.of(
                 new ProduceResponseData.BatchIndexAndErrorMessage().setBatchIndex(2).setBatchIndexErrorMessage("null key"),
                 new ProduceResponseData.BatchIndexAndErrorMessage().setBatchIndex(4))))));
-        print("ProduceResponse", new ProduceResponseData().setThrottleTimeMs(13).setResponses(produced), 9);
+        print("ProduceResponse", new ProduceResponseData().setThrottleTimeMs(13).setResponses(produced), 8, 9);
         ProduceResponseData.NodeEndpointCollection nodes = new ProduceResponseData.NodeEndpointCollection();
         nodes.add(new ProduceResponseData.NodeEndpoint().setNodeId(3).setHost("three").setPort(9094));
         ProduceResponseData.TopicProduceResponseCollection movedAway = new ProduceResponseData.TopicProduceResponseCollection();
@@ -130,42 +152,45 @@ public class Golden {
         print("ProduceResponse.moved", new ProduceResponseData().setResponses(movedAway).setNodeEndpoints(nodes), 11);
 
         print("FindCoordinatorRequest", new FindCoordinatorRequestData().setKeyType((byte) 1).setCoordinatorKeys(List.of("a", "b")), 4);
+        print("FindCoordinatorRequest.one", new FindCoordinatorRequestData().setKeyType((byte) 1).setKey("a"), 2, 3);
+        print("FindCoordinatorResponse.one", new FindCoordinatorResponseData().setThrottleTimeMs(1).setNodeId(2).setHost("two").setPort(9093)
+            .setErrorMessage(""), 2, 3);
         print("FindCoordinatorResponse", new FindCoordinatorResponseData().setThrottleTimeMs(1).setCoordinators(List.of(
             new FindCoordinatorResponseData.Coordinator().setKey("a").setNodeId(2).setHost("two").setPort(9093).setErrorMessage(""),
             new FindCoordinatorResponseData.Coordinator().setKey("b").setNodeId(-1).setErrorCode((short) 15).setErrorMessage(null))), 4);
-        print("InitProducerIdRequest", new InitProducerIdRequestData().setTransactionalId("tx").setTransactionTimeoutMs(15000), 4);
-        print("InitProducerIdResponse", new InitProducerIdResponseData().setThrottleTimeMs(2).setProducerId(1L << 33).setProducerEpoch((short) 12), 4);
+        print("InitProducerIdRequest", new InitProducerIdRequestData().setTransactionalId("tx").setTransactionTimeoutMs(15000), 2, 3, 4);
+        print("InitProducerIdResponse", new InitProducerIdResponseData().setThrottleTimeMs(2).setProducerId(1L << 33).setProducerEpoch((short) 12), 2, 4);
         AddPartitionsToTxnRequestData.AddPartitionsToTxnTopicCollection added = new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopicCollection();
         added.add(new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopic().setName("orders").setPartitions(List.of(0, 3)));
         added.add(new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopic().setName("ledger").setPartitions(List.of(1)));
         print("AddPartitionsRequest", new AddPartitionsToTxnRequestData().setV3AndBelowTransactionalId("tx").setV3AndBelowProducerId(9)
-            .setV3AndBelowProducerEpoch((short) 2).setV3AndBelowTopics(added), 3);
+            .setV3AndBelowProducerEpoch((short) 2).setV3AndBelowTopics(added), 0, 2, 3);
         AddPartitionsToTxnResponseData.AddPartitionsToTxnPartitionResultCollection results = new AddPartitionsToTxnResponseData.AddPartitionsToTxnPartitionResultCollection();
         results.add(new AddPartitionsToTxnResponseData.AddPartitionsToTxnPartitionResult().setPartitionIndex(0).setPartitionErrorCode((short) 55));
         results.add(new AddPartitionsToTxnResponseData.AddPartitionsToTxnPartitionResult().setPartitionIndex(3).setPartitionErrorCode((short) 3));
         AddPartitionsToTxnResponseData.AddPartitionsToTxnTopicResultCollection perTopic = new AddPartitionsToTxnResponseData.AddPartitionsToTxnTopicResultCollection();
         perTopic.add(new AddPartitionsToTxnResponseData.AddPartitionsToTxnTopicResult().setName("orders").setResultsByPartition(results));
-        print("AddPartitionsResponse", new AddPartitionsToTxnResponseData().setThrottleTimeMs(4).setResultsByTopicV3AndBelow(perTopic), 3);
-        print("EndTransactionRequest", new EndTxnRequestData().setTransactionalId("tx").setProducerId(9).setProducerEpoch((short) 2).setCommitted(true), 3, 4);
-        print("EndTransactionResponse", new EndTxnResponseData().setThrottleTimeMs(6).setErrorCode((short) 51), 3, 4);
+        print("AddPartitionsResponse", new AddPartitionsToTxnResponseData().setThrottleTimeMs(4).setResultsByTopicV3AndBelow(perTopic), 0, 2, 3);
+        print("EndTransactionRequest", new EndTxnRequestData().setTransactionalId("tx").setProducerId(9).setProducerEpoch((short) 2).setCommitted(true), 1, 3, 4);
+        print("EndTransactionResponse", new EndTxnResponseData().setThrottleTimeMs(6).setErrorCode((short) 51), 1, 3, 4);
 
         print("ListOffsetsRequest", new ListOffsetsRequestData().setReplicaId(-1).setIsolationLevel((byte) 1).setTopics(List.of(
             new ListOffsetsRequestData.ListOffsetsTopic().setName("orders").setPartitions(List.of(
                 new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(0).setCurrentLeaderEpoch(5).setTimestamp(-1),
-                new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(1).setTimestamp(1700000000000L))))), 7, 8);
+                new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(1).setTimestamp(1700000000000L))))), 5, 7, 8);
         print("ListOffsetsResponse", new ListOffsetsResponseData().setThrottleTimeMs(8).setTopics(List.of(
             new ListOffsetsResponseData.ListOffsetsTopicResponse().setName("orders").setPartitions(List.of(
                 new ListOffsetsResponseData.ListOffsetsPartitionResponse().setPartitionIndex(0).setOffset(99).setTimestamp(-1).setLeaderEpoch(5),
-                new ListOffsetsResponseData.ListOffsetsPartitionResponse().setPartitionIndex(1).setErrorCode((short) 6))))), 7);
+                new ListOffsetsResponseData.ListOffsetsPartitionResponse().setPartitionIndex(1).setErrorCode((short) 6))))), 5, 7);
         OffsetForLeaderEpochRequestData.OffsetForLeaderTopicCollection epochs = new OffsetForLeaderEpochRequestData.OffsetForLeaderTopicCollection();
         epochs.add(new OffsetForLeaderEpochRequestData.OffsetForLeaderTopic().setTopic("orders").setPartitions(List.of(
             new OffsetForLeaderEpochRequestData.OffsetForLeaderPartition().setPartition(0).setCurrentLeaderEpoch(6).setLeaderEpoch(4))));
-        print("EpochEndsRequest", new OffsetForLeaderEpochRequestData().setReplicaId(-1).setTopics(epochs), 4);
+        print("EpochEndsRequest", new OffsetForLeaderEpochRequestData().setReplicaId(-1).setTopics(epochs), 3, 4);
         OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResultCollection ends = new OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResultCollection();
         ends.add(new OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResult().setTopic("orders").setPartitions(List.of(
             new OffsetForLeaderEpochResponseData.EpochEndOffset().setPartition(0).setLeaderEpoch(4).setEndOffset(71),
             new OffsetForLeaderEpochResponseData.EpochEndOffset().setPartition(1).setErrorCode((short) 74))));
-        print("EpochEndsResponse", new OffsetForLeaderEpochResponseData().setThrottleTimeMs(9).setTopics(ends), 4);
+        print("EpochEndsResponse", new OffsetForLeaderEpochResponseData().setThrottleTimeMs(9).setTopics(ends), 3, 4);
 
         print("OffsetCommitRequest", new OffsetCommitRequestData().setGroupId("g").setTopics(List.of(
             new OffsetCommitRequestData.OffsetCommitRequestTopic().setName("orders").setPartitions(List.of(
@@ -178,6 +203,14 @@ public class Golden {
         print("OffsetFetchRequest.some", new OffsetFetchRequestData().setGroups(List.of(some)), 8, 9);
         print("OffsetFetchRequest.all", new OffsetFetchRequestData().setGroups(List.of(
             new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId("g").setTopics(null))), 8, 9);
+        print("OffsetFetchRequest.some", new OffsetFetchRequestData().setGroupId("g").setTopics(List.of(
+            new OffsetFetchRequestData.OffsetFetchRequestTopic().setName("orders").setPartitionIndexes(List.of(2, 3)))), 6, 7);
+        print("OffsetFetchRequest.all", new OffsetFetchRequestData().setGroupId("g").setTopics(null), 6, 7);
+        print("OffsetFetchResponse", new OffsetFetchResponseData().setThrottleTimeMs(1).setTopics(List.of(
+            new OffsetFetchResponseData.OffsetFetchResponseTopic().setName("orders").setPartitions(List.of(
+                new OffsetFetchResponseData.OffsetFetchResponsePartition().setPartitionIndex(2).setCommittedOffset(55).setCommittedLeaderEpoch(4).setMetadata("m"),
+                new OffsetFetchResponseData.OffsetFetchResponsePartition().setPartitionIndex(3).setCommittedOffset(-1).setMetadata("").setErrorCode((short) 88))))), 6, 7);
+        print("FetchManyRequest.one", new OffsetFetchRequestData().setGroupId("g").setTopics(null), 6, 7);
         print("OffsetFetchResponse", new OffsetFetchResponseData().setThrottleTimeMs(1).setGroups(List.of(
             new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("g").setTopics(List.of(
                 new OffsetFetchResponseData.OffsetFetchResponseTopics().setName("orders").setPartitions(List.of(
@@ -192,6 +225,17 @@ public class Golden {
                 new OffsetFetchResponseData.OffsetFetchResponseTopics().setName("orders").setPartitions(List.of(
                     new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(2).setCommittedOffset(55).setCommittedLeaderEpoch(4).setMetadata("m"))))),
             new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("h").setErrorCode((short) 16))), 8);
+        print("DescribeQuorumRequest", new DescribeQuorumRequestData().setTopics(List.of(
+            new DescribeQuorumRequestData.TopicData().setTopicName("__cluster_metadata").setPartitions(List.of(
+                new DescribeQuorumRequestData.PartitionData().setPartitionIndex(0))))), 1);
+        print("DescribeQuorumResponse", new DescribeQuorumResponseData().setTopics(List.of(
+            new DescribeQuorumResponseData.TopicData().setTopicName("__cluster_metadata").setPartitions(List.of(
+                new DescribeQuorumResponseData.PartitionData().setPartitionIndex(0).setLeaderId(2).setLeaderEpoch(7).setHighWatermark(50)
+                    .setCurrentVoters(List.of(
+                        new DescribeQuorumResponseData.ReplicaState().setReplicaId(1).setLogEndOffset(49).setLastFetchTimestamp(90).setLastCaughtUpTimestamp(80),
+                        new DescribeQuorumResponseData.ReplicaState().setReplicaId(2).setLogEndOffset(50).setLastFetchTimestamp(100).setLastCaughtUpTimestamp(100)))
+                    .setObservers(List.of(
+                        new DescribeQuorumResponseData.ReplicaState().setReplicaId(3).setLogEndOffset(48).setLastFetchTimestamp(70).setLastCaughtUpTimestamp(60))))))), 1);
         print("ListGroupsRequest", new ListGroupsRequestData(), 0, 1, 2, 3, 4, 5);
         print("OldListGroupsResponse", new ListGroupsResponseData().setGroups(List.of(
             new ListGroupsResponseData.ListedGroup().setGroupId("g").setProtocolType("consumer"))), 0, 1, 2, 3);

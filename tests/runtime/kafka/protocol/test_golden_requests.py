@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from runtime.contract.topic_ids import name_id
 from runtime.kafka.protocol.acls import DescribeAclsRequest
 from runtime.kafka.protocol.config_entries import BROKER, TOPIC, Decoder, DescribeConfigsRequest
-from runtime.kafka.protocol.fetch import FetchFrom, FetchRequest, Isolation
+from runtime.kafka.protocol.fetch import FetchedTopic, FetchFrom, FetchRequest, Isolation
 from runtime.kafka.protocol.groups import CommittedOffset, OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
@@ -23,7 +25,7 @@ from runtime.kafka.protocol.hanging import (
 )
 from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
 from runtime.kafka.protocol.many_groups import FetchManyRequest, ListGroupsRequest
-from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataRequest
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest, MetadataRequest
 from runtime.kafka.protocol.offsets import (
     LATEST,
     EpochEndsRequest,
@@ -61,6 +63,7 @@ FETCH = FetchRequest(
     forgotten=[(TWO, 1), (TWO, 2)],
     rack="r1",
 )
+OLD_FETCH = replace(FETCH, topics={ONE: FetchedTopic("orders", ONE), TWO: FetchedTopic("päy", TWO)})
 # The pieces of a batch may lie anywhere, and partitions of a topic come in any order among others'.
 PRODUCED = (
     ProducePartition("orders", 0, [BATCH[:8], memoryview(BATCH)[8:]]),
@@ -90,9 +93,11 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("AnyMetadataRequest.names", AnyMetadataRequest(["orders"])),
     ("AnyMetadataRequest.all", AnyMetadataRequest(None)),
     ("FetchRequest", FETCH),
+    ("OldFetchRequest", OLD_FETCH),
     ("ProduceRequest", ProduceRequest("tx", 30_000, PRODUCED)),
     ("ProduceRequest.plain", ProduceRequest(None, 1, PRODUCED, acks=1)),
     ("FindCoordinatorRequest", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a", "b"])),
+    ("FindCoordinatorRequest.one", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a"])),
     ("InitProducerIdRequest", InitProducerIdRequest("tx", 15_000)),
     ("AddPartitionsRequest", AddPartitionsRequest("tx", IDENTITY, [*ORDERS[::3], ("ledger", 1)])),
     ("EndTransactionRequest", EndTransactionRequest("tx", IDENTITY, commit=True)),
@@ -107,8 +112,10 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("OffsetCommitRequest", OffsetCommitRequest("g", {ORDERS[2]: CommittedOffset(55)})),
     ("OffsetFetchRequest.some", OffsetFetchRequest("g", ORDERS[2:])),
     ("OffsetFetchRequest.all", OffsetFetchRequest("g")),
+    ("FetchManyRequest.one", FetchManyRequest(["g"])),
     ("FetchManyRequest", FetchManyRequest(["g", "h"])),
     ("ListGroupsRequest", ListGroupsRequest()),
+    ("DescribeQuorumRequest", DescribeQuorumRequest()),
     ("DescribeConfigsRequest.keys", configs_of(TOPIC, ["orders", "päy"], ["retention.ms", "flush.ms"])),
     ("DescribeConfigsRequest.all", configs_of(BROKER, ["1"], None)),
     ("DescribeAclsRequest", DescribeAclsRequest()),
@@ -126,6 +133,25 @@ def test_bytes_are_those_of_kafkas_own_classes(name: str, request_: Request[Any]
     assert versions
     for version in versions:
         assert written(request_, version).hex() == GOLDEN[name, version].hex()
+
+
+def test_an_id_from_before_an_upgrade_is_sent_as_kafkas_id() -> None:
+    """The ledger has the name id, and the broker took the topic's first id when it was upgraded."""
+    topics = {name_id("orders"): FetchedTopic("orders", ONE), name_id("päy"): FetchedTopic("päy", TWO)}
+    renamed = {
+        (name_id("orders" if one == ONE else "päy"), at): start
+        for (one, at), start in FETCH.partitions.items()
+    }
+    forgotten = [(name_id("päy"), partition) for _, partition in FETCH.forgotten]
+    upgraded = replace(FETCH, partitions=renamed, forgotten=forgotten, topics=topics)
+
+    assert written(upgraded, 17) == written(FETCH, 17)
+
+
+def test_a_topic_whose_name_is_not_known_is_not_asked_for_by_name() -> None:
+    unnamed = replace(OLD_FETCH, topics={ONE: FetchedTopic("orders", ONE)})
+
+    assert "päy".encode() not in written(unnamed, 12)
 
 
 def test_every_golden_request_is_compared() -> None:

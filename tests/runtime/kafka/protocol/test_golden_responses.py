@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.contract.topic_ids import NO_TOPIC_ID, name_id
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.acls import AclBinding, DescribeAclsRequest, DescribeAclsResponse
 from runtime.kafka.protocol.config_entries import (
@@ -20,12 +22,14 @@ from runtime.kafka.protocol.config_entries import (
 from runtime.kafka.protocol.fetch import (
     EpochEnd,
     FetchedPartition,
+    FetchedTopic,
+    FetchFrom,
     FetchRequest,
     FetchResponse,
     Isolation,
     LeaderHint,
 )
-from runtime.kafka.protocol.fields import NO_TOPIC_ID, Reader, Truncated
+from runtime.kafka.protocol.fields import Reader, Truncated
 from runtime.kafka.protocol.groups import (
     CommittedOffset,
     OffsetCommitRequest,
@@ -64,9 +68,12 @@ from runtime.kafka.protocol.many_groups import (
 from runtime.kafka.protocol.metadata import (
     AnyMetadataRequest,
     Broker,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
     MetadataRequest,
     MetadataResponse,
     Partition,
+    QuorumReplica,
     TopicMetadata,
 )
 from runtime.kafka.protocol.offsets import (
@@ -131,6 +138,11 @@ CASES: list[tuple[str, Request[Any], object]] = [
             1,
             (TopicMetadata("orders", NO_TOPIC_ID, OK, True, {0: Partition(0, 2, -1, (1, 2), (2,))}),),
         ),
+    ),
+    (
+        "DescribeQuorumResponse",
+        DescribeQuorumRequest(),
+        DescribeQuorumResponse(OK, 2, (QuorumReplica(1, 80), QuorumReplica(2, 100))),
     ),
     (
         "OldListGroupsResponse",
@@ -247,6 +259,20 @@ CASES: list[tuple[str, Request[Any], object]] = [
         ),
     ),
     (
+        "OldFetchResponse",
+        replace(FETCH, topics={ONE: FetchedTopic("orders", ONE), TWO: FetchedTopic("päy", TWO)}),
+        FetchResponse(
+            11,
+            OK,
+            77,
+            (
+                FetchedPartition(ONE, 0, OK, 100, 90, 5, ((9, 20), (10, 21)), -1, memoryview(BATCH)),
+                FetchedPartition(TWO, 2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1, (), -1, NO_BYTES),
+            ),
+            by_name=True,
+        ),
+    ),
+    (
         "ProduceResponse",
         ProduceRequest(None, 0, []),
         ProduceResponse(
@@ -281,6 +307,11 @@ CASES: list[tuple[str, Request[Any], object]] = [
                 FoundCoordinator("b", -1, "", 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, None),
             ),
         ),
+    ),
+    (
+        "FindCoordinatorResponse.one",
+        FindCoordinatorRequest(CoordinatorKind.GROUP, ["a"]),
+        FindCoordinatorResponse(1, (FoundCoordinator("a", 2, "two", 9093, OK, ""),)),
     ),
     (
         "InitProducerIdResponse",
@@ -374,6 +405,22 @@ def test_the_answer_is_what_kafkas_own_classes_wrote(
 
 def test_every_golden_response_is_read() -> None:
     assert {name for name, _ in RESPONSES} == set(READ_BY)
+
+
+def test_what_could_not_be_asked_for_by_name_is_answered_as_an_unknown_topic() -> None:
+    asked = replace(FETCH, partitions={(ONE, 0): FetchFrom(0)}, topics={TWO: FetchedTopic("päy", TWO)})
+
+    answered = asked.answer(12, Reader(memoryview(bytearray(GOLDEN["OldFetchResponse", 12]))))
+
+    errors = {(one.topic_id, one.partition): one.error for one in answered.partitions}
+    assert errors[ONE, 0] is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+def test_a_topic_without_an_id_gets_its_name_id(version: int) -> None:
+    answered = read(MetadataRequest(), "AnyMetadataResponse", version)
+
+    assert [topic.id for topic in answered.topics] == [name_id("orders")]
 
 
 def test_fetched_records_lie_in_the_response_and_can_be_stamped_there() -> None:

@@ -1,0 +1,106 @@
+"""`repl doctor` as people read it: brokers, features, rights, and what a flow can do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.text import Text
+
+from planner.model.cluster_report import BrokerReport, ClusterReport, FeatureReport, RightReport
+from planner.render.table import Cell, Column, Row, table
+
+_BROKERS = (
+    Column("BROKER"),
+    Column("ADDRESS"),
+    Column("OFFERS THE REQUESTS OF"),
+    Column("ROUND TRIP", right=True),
+)
+_FEATURES = (
+    Column("FEATURE"),
+    Column("SINCE"),
+    Column(""),
+    Column("WITHOUT IT", spare=1),
+    Column("WHY", spare=2),
+)
+_RIGHTS = (Column("RIGHT ON THE CLUSTER"), Column(""), Column("NEEDED TO"))
+
+
+def screen(report: ClusterReport, width: int | None) -> Iterator[Text]:
+    yield Text.assemble((report.name, "bold"), f": cluster id {report.cluster_id}")
+    yield Text()
+    yield from table(_BROKERS, [_broker(one) for one in report.brokers], width)
+    yield Text()
+    yield from table(_FEATURES, [_feature(one) for one in report.features], width)
+    yield Text()
+    yield from table(_RIGHTS, [_right(one) for one in report.rights], width)
+    yield Text()
+    if report.clock_offset_ms is None:
+        yield Text(f"Clock: not known ({report.clock_why})")
+    else:
+        yield Text(f"Clock: {report.clock_offset_ms:+.0f} ms against this machine's")
+    for what, able in (("from", report.can_be_source), ("to", report.can_be_destination)):
+        yield Text.assemble(f"A flow {what} {report.name}: ", ("yes", "green") if able else ("no", "red"))
+
+
+def _broker(one: BrokerReport) -> Row:
+    if one.round_trip_ms is None:
+        return str(one.node), one.address, Cell(f"does not answer: {one.why}", "red"), "–"
+    return str(one.node), one.address, f"Kafka {one.release}", f"{one.round_trip_ms:.1f} ms"
+
+
+def _feature(one: FeatureReport) -> Row:
+    feature = one.feature
+    if not one.why:
+        return feature.name, feature.since, Cell("yes", "green"), "", ""
+    parts = (feature.as_source, feature.as_destination, feature.otherwise)
+    without = "; ".join(part for part in parts if part)
+    style = "red" if feature.required else "yellow"
+    return feature.name, feature.since, Cell("no", style), without, f"broker {one.broker}: {one.why}"
+
+
+def _right(one: RightReport) -> Row:
+    known = {True: Cell("yes", "green"), False: Cell("no", "yellow"), None: Cell("?", "dim")}
+    return one.operation, known[one.allowed], one.used_to
+
+
+def as_json(report: ClusterReport) -> dict[str, Any]:
+    return {
+        "cluster": report.name,
+        "cluster_id": report.cluster_id,
+        "brokers": [
+            {
+                "node": one.node,
+                "address": one.address,
+                "release": one.release or None,
+                "round_trip_ms": one.round_trip_ms,
+                "versions": None
+                if one.versions is None
+                else {str(api): list(span) for api, span in sorted(one.versions.items())},
+                "why": one.why or None,
+            }
+            for one in report.brokers
+        ],
+        "features": [
+            {
+                "name": one.feature.name,
+                "since": one.feature.since,
+                "supported": not one.why,
+                "required": one.feature.required,
+                "as_source": one.feature.as_source or None,
+                "as_destination": one.feature.as_destination or None,
+                "otherwise": one.feature.otherwise or None,
+                "broker": one.broker or None,
+                "why": one.why or None,
+            }
+            for one in report.features
+        ],
+        "rights": [
+            {"operation": one.operation, "allowed": one.allowed, "needed_to": one.used_to}
+            for one in report.rights
+        ],
+        "clock_offset_ms": report.clock_offset_ms,
+        "clock_why": report.clock_why or None,
+        "can_be_source": report.can_be_source,
+        "can_be_destination": report.can_be_destination,
+    }

@@ -1,0 +1,213 @@
+"""Every key of the language is written so that it loads as the same value."""
+
+import tempfile
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.config import load
+from planner.config.language.build import CONVERTERS as READERS
+from planner.model.keys import record_of
+from planner.model.shapes import RecordShape
+from planner.model.topology import (
+    Acl,
+    AclRule,
+    Cluster,
+    Configs,
+    ConfigSync,
+    Flow,
+    FlowState,
+    GroupMode,
+    Groups,
+    Internal,
+    Job,
+    OnDataLoss,
+    OnSourceDelete,
+    OriginCommits,
+    Policies,
+    Protect,
+    Provenance,
+    Requirement,
+    SecretRef,
+    Selection,
+    StartAt,
+    StartAtOffsets,
+    StartAtTimestamp,
+    Timestamps,
+    Topology,
+)
+from planner.render.yaml.topology import topology_yaml
+from planner.render.yaml.values import CONVERTERS as WRITERS
+from planner.render.yaml.values import values_of
+from runtime.contract.spec.rename import Match, Table, Template
+
+some_regexes = st.sampled_from([("orders",), (r"pay\..*", "a-(b|c)"), ("'x'",)])
+regexes = st.just(()) | some_regexes
+intervals = st.sampled_from([1, 999, 1_000, 5_000, 60_000, 86_400_000])
+settings_of_spark = st.sampled_from([{}, {"spark.a": "1"}, {"spark.a": "yes", "spark.b": "{{ x"}])
+starts = (
+    st.sampled_from([StartAt("earliest"), StartAt("latest")])
+    | st.integers(0, 2_000_000_000_000).map(StartAtTimestamp)
+    | st.just(StartAtOffsets({"orders": {0: 42, 7: 0}, "a.b": {1: 1}}))
+)
+renames = st.sampled_from(
+    [
+        Template("{topic}"),
+        Template("{source}.{topic}"),
+        Match("a-(.*)", "b-\\1"),
+        Table((("a", "b"), ("c", "d"))),
+    ]
+)
+groups = st.builds(
+    Groups,
+    select=st.builds(Selection, include=regexes, exclude=regexes, default_exclude=st.booleans()),
+    sync=st.booleans(),
+    every_ms=intervals,
+    mode=st.sampled_from(GroupMode),
+)
+flows = st.builds(
+    Flow,
+    name=st.sampled_from(["f", "g-1"]),
+    source_cluster=st.just("dc1"),
+    destination_cluster=st.just("dc2"),
+    topics=st.builds(Selection, include=some_regexes, exclude=regexes, default_exclude=st.booleans()),
+    promoted=regexes,
+    restart_from=st.none() | starts,
+    rename=renames,
+    provenance=st.sampled_from(Provenance),
+    start=starts,
+    state=st.sampled_from(FlowState),
+    configs=st.builds(Configs, sync=st.sampled_from(ConfigSync), exclude=st.sampled_from([(), ("a.b",)])),
+    groups=groups,
+    acls_sync=st.booleans(),
+    protect=st.sampled_from(Protect),
+    rpo_ms=st.none() | intervals,
+    rate_limit=st.none() | st.sampled_from([1, 1_000, 1_024, 50_000_000]),
+    follow_every_ms=st.none() | intervals,
+    heartbeats_every_ms=st.none() | intervals,
+    checkpoints_every_ms=st.none() | intervals,
+    origin_commits=st.none() | st.builds(OriginCommits, group=st.sampled_from(["", "g"]), every_ms=intervals),
+    on_source_delete=st.sampled_from(OnSourceDelete),
+    on_data_loss=st.sampled_from(OnDataLoss),
+    job=st.sampled_from(["", "other"]),
+)
+jobs = st.builds(
+    Job,
+    name=st.just("other"),
+    launcher=st.sampled_from(["local", "yarn"]),
+    master=st.just(""),
+    slots=st.sampled_from(["auto", 3]),
+    memory=st.sampled_from(["1g", "512m"]),
+    metrics_port=st.sampled_from([9404, 9405]),
+    metrics_host=st.sampled_from(["127.0.0.1", "::"]),
+    metrics_partitions=st.sampled_from([2_000, 0]),
+    conf=settings_of_spark,
+    options=st.dictionaries(st.sampled_from(["queue", "x y"]), st.sampled_from(["7", "a"])),
+)
+internals = st.builds(
+    Internal,
+    replication=st.none() | st.just(3),
+    retention_ms=intervals,
+    timestamps=st.builds(
+        Timestamps,
+        retention_ms=st.none() | intervals,
+        replication=st.none() | st.just(2),
+        partitions=st.sampled_from([1, 4]),
+        max_per_partition=st.sampled_from([10, 20]),
+    ),
+)
+policies = st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))])
+CLUSTERS = {
+    "dc1": Cluster(
+        "dc1", "a:9092,b:9092", "id-1", {"sasl.password": SecretRef("env", "P"), "client.rack": "y"}
+    ),
+    "dc2": Cluster("dc2", "c:9092"),
+}
+
+
+def reloaded(topology: Topology) -> Topology:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "topology.yaml"
+        file.write_text(topology_yaml(topology), encoding="utf-8")
+        return load(file)
+
+
+def without_places(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_places(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(without_places(one) for one in value)
+    return replace(value, source=None) if hasattr(value, "source") else value
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    flows,
+    st.none() | jobs,
+    internals,
+    st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))]),
+)
+def test_a_topology_is_written_so_that_it_loads_as_the_same(
+    flow: Flow, job: Job | None, internal: Internal, limits: Policies
+) -> None:
+    flow = replace(flow, job="other") if job is not None else replace(flow, job="dc2")
+    topology = Topology(
+        "t",
+        CLUSTERS,
+        flows={flow.name: flow},
+        jobs={job.name: job} if job else {},
+        internal=internal,
+        policies=limits,
+    )
+    loaded = reloaded(topology)
+    assert without_places(loaded.flows) == topology.flows
+    assert without_places(loaded.jobs) == (topology.jobs or {"dc2": Job("dc2")})
+    assert without_places(loaded.clusters) == topology.clusters
+    assert (loaded.internal, without_places(loaded.policies.require)) == (internal, limits.require)
+
+
+@pytest.mark.parametrize(
+    ("job", "written"),
+    [
+        (Job("j"), {}),
+        (Job("j", launcher="yarn"), {"launcher": "yarn"}),
+        (Job("j", launcher="yarn", master="local[2]"), {"launcher": "yarn", "master": "local[2]"}),
+        (Job("j", slots=3, metrics_host="::"), {"slots": 3, "metrics": {"host": "::"}}),
+    ],
+)
+def test_a_key_is_left_out_where_its_default_gives_its_value(job: Job, written: dict[str, object]) -> None:
+    assert values_of(job) == written
+
+
+def test_metrics_that_are_off_are_written_as_off() -> None:
+    topology = Topology("t", CLUSTERS, jobs={"dc2": Job("dc2", metrics_port=None)}, acls=(Acl(RULE),))
+    assert "metrics: off" in topology_yaml(topology)
+    assert reloaded(topology).jobs["dc2"].metrics_port is None
+
+
+RULE = AclRule("dc1", "TOPIC", "a", "LITERAL", "User:x", "*", "READ", "ALLOW")
+
+
+def test_every_converter_that_a_key_names_reads_and_writes() -> None:
+    named = {key.converter for record in records(record_of(Topology)) for key in record.keys if key.converter}
+    assert named == set(READERS) == set(WRITERS)
+
+
+def test_every_field_of_a_flow_is_a_key() -> None:
+    assert {one.name for one in fields(Flow)} - {"source"} == {
+        key.field
+        for outer in record_of(Flow).keys
+        for key in ([outer] if outer.field else records(outer.shape)[0].keys)
+    }
+
+
+def records(shape: Any) -> list[RecordShape]:
+    """Returns the records inside a shape, itself first."""
+    if isinstance(shape, RecordShape):
+        return [shape, *(one for key in shape.keys for one in records(key.shape))]
+    inner = [getattr(shape, name, None) for name in ("item", "value", "shape")]
+    return [one for part in [*inner, *getattr(shape, "alternatives", ())] if part for one in records(part)]

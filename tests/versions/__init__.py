@@ -1,0 +1,1 @@
+"""Old and new versions of Kafka in pairs: `make test-versions`."""
