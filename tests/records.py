@@ -56,6 +56,25 @@ def create_topic(
     known_everywhere(client, {topic: partitions})
 
 
+def recreate_topic(client: Mapping[str, Any], topic: str, partitions: int = 1) -> None:
+    """Deletes a topic and creates it again. With ZooKeeper, a name is free some time later."""
+    admin = AdminClient(dict(client))
+    admin.delete_topics([topic])[topic].result(timeout=PATIENCE_S)
+
+    def made() -> bool:
+        wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        try:
+            admin.create_topics([wanted])[topic].result(timeout=PATIENCE_S)
+        except KafkaException as failure:
+            if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    wait_for(made)
+    known_everywhere(client, {topic: partitions})
+
+
 def known_everywhere(client: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     """Returns when every broker knows that many partitions of each, and who leads them: it learns of a new
     topic a moment after the answer."""

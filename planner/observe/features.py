@@ -78,7 +78,7 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
     BrokerFeature("truncation told by each fetch", "2.7", otherwise="it is found when the leader changes"): (
         ApiVersion(Api.FETCH, 12),
     ),
-    BrokerFeature("fetch by topic id", "3.1", otherwise="by name; ids are looked up each second"): (
+    BrokerFeature("fetch by topic id", "3.1", otherwise="by name; ids are asked for after the records"): (
         ApiVersion(Api.FETCH, 13),
     ),
     BrokerFeature("many groups in one request", "3.0", otherwise="one request for each"): (

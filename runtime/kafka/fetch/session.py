@@ -7,14 +7,13 @@ order, so a full response starves nobody; without one (its cache is full) the or
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from runtime.contract.client.values import WireSettings
-from runtime.contract.topic_ids import is_from_kafka
+from runtime.contract.topic_ids import is_from_kafka, is_other_topic
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure
 from runtime.kafka.protocol.fetch import (
@@ -26,8 +25,9 @@ from runtime.kafka.protocol.fetch import (
     FetchRequest,
     FetchResponse,
     Isolation,
+    unknown_topic,
 )
-from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.protocol.metadata import MetadataRequest, TopicMetadata
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time
 
@@ -41,7 +41,6 @@ _LOST_SESSION = frozenset(
 _HIGHEST_EPOCH = 0x7FFFFFFF
 _NO_SESSION = 0
 _FAREWELL_S = 1.0
-_KNOWN_FOR_S = 1.0  # a topic fetched by name is looked up again after so long
 
 Key = tuple[bytes, int]
 R = TypeVar("R")
@@ -54,10 +53,6 @@ class Caller(Protocol):
     def settings(self) -> WireSettings: ...
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None: ...
-
-    def heard_at(self, topic: str) -> float: ...
-
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> Mapping[str, TopicMetadata]: ...
 
     async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
 
@@ -78,8 +73,8 @@ class FetchSession:
     A partition stays wanted at its position until `want` moves it: after each answer, the caller says where
     to go on. A partition that was answered with an error (or a diverging epoch) is wanted no more, so that
     the caller sets the pace of trying again: want it once more here, or in the session of its new leader.
-    A broker before Kafka 3.1 is asked by name. A recreated topic would go on under its name there, so the
-    topics are looked up again first, and one whose id is known no more is answered with UNKNOWN_TOPIC_ID.
+    A broker before Kafka 3.1 is asked by name. A recreated topic would go on under its name there, so its ids
+    are asked for after the records, and a topic that is another one is answered with UNKNOWN_TOPIC_ID.
     `answered_ms` is when the broker last answered for all that it was told: what it left out has no news.
     """
 
@@ -133,12 +128,12 @@ class FetchSession:
         A session that the broker no longer knows is begun anew and answers nothing this time. Raises wire
         errors; after one, the next fetch begins anew too.
         """
-        if self._by_name:
-            await self._look_up_topics()
         request = self._request()
         within = self.limits.max_wait_ms / 1000 + self._cluster.settings.request_timeout_s
         try:
             response = await self._cluster.call(self.node, request, self._purpose, within)
+            if response.by_name and not response.error:
+                response = await self._without_other_topics(response, within)
         except BaseException:
             self._begin_anew()
             raise
@@ -218,19 +213,31 @@ class FetchSession:
             topic_id: topic for topic_id, topic in self._topics.items() if not is_from_kafka(topic_id)
         }
 
-    async def _look_up_topics(self) -> None:
-        """Asks for topics that were heard of too long ago; the session begins anew where an id is gone."""
-        now = asyncio.get_running_loop().time()
-        topics = (self._cluster.topic_by_id(topic_id) for topic_id in {key[0] for key in self._wanted})
-        old = [
-            topic.name
-            for topic in topics
-            if topic and self._cluster.heard_at(topic.name) < now - _KNOWN_FOR_S
-        ]
-        if old:
-            await self._cluster.topics(old, fresh=True)
-        if any(self._cluster.topic_by_id(key[0]) is None for key in self._told):
-            self._begin_anew()
+    async def _without_other_topics(self, response: FetchResponse, within: float) -> FetchResponse:
+        """Returns the response with UNKNOWN_TOPIC_ID for partitions of topics that were recreated.
+
+        The leader that sent the records is asked for the ids after it: an id never comes back, so one that is
+        still there was there all the time.
+        """
+        fetched = [one for one in response.partitions if len(one.records) and is_from_kafka(one.topic_id)]
+        names = {one.topic_id: self._topics[one.topic_id].name for one in fetched}
+        if not names:
+            return response
+        asked = MetadataRequest(sorted(names.values()))
+        answer = await self._cluster.call(self.node, asked, self._purpose, within)
+        known = {topic.name: topic.id for topic in answer.topics if not topic.error}
+        gone = {
+            topic_id
+            for topic_id, name in names.items()
+            if name not in known or is_other_topic(topic_id, known[name])
+        }
+        return replace(
+            response,
+            partitions=tuple(
+                unknown_topic(one.topic_id, one.partition) if one.topic_id in gone else one
+                for one in response.partitions
+            ),
+        )
 
     def _accept(self, request: FetchRequest, response: FetchResponse) -> None:
         self._session_id = response.session_id

@@ -216,11 +216,12 @@ class FetchRequest:
         reader.skip_tags()
         if not error:
             unknown = [key for key in self.partitions if key[0] not in self.topics]
-            partitions += [_unknown_topic(*key) for key in unknown]
+            partitions += [unknown_topic(*key) for key in unknown]
         return FetchResponse(throttle_ms, error, session_id, tuple(partitions), by_name=True)
 
 
-def _unknown_topic(topic_id: bytes, partition: int) -> FetchedPartition:
+def unknown_topic(topic_id: bytes, partition: int) -> FetchedPartition:
+    """Returns the answer for a partition of a topic that is not there any more."""
     return FetchedPartition(topic_id, partition, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, (), -1, _EMPTY)
 
 

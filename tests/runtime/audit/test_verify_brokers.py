@@ -175,7 +175,7 @@ def test_one_that_was_cut_goes_on_where_it_was(world: World) -> None:
     finally:
         cut.kill()
     assert cut.returncode == 130
-    assert "the same command with --resume goes on there" in rest
+    assert "run the same command with --resume to continue there" in rest
 
     done = repl(*words, "--resume", "--json", env=world.env)
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.topic_ids import is_from_kafka
@@ -23,7 +22,7 @@ from runtime.kafka.transactions import add_partitions, end_transaction, init_pro
 from runtime.lab.cluster import LabKafkaCluster
 from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.records import coordinators_ready, create_topic, wait_for, write
+from tests.records import coordinators_ready, create_topic, recreate_topic, write
 
 pytestmark = pytest.mark.integration
 
@@ -43,10 +42,7 @@ def old(request: pytest.FixtureRequest, own_lab: MakeLab) -> LabKafkaCluster:
 
 
 def recreate(cluster: LabKafkaCluster, topic: str, values: list[bytes]) -> None:
-    admin = AdminClient(cluster.client)
-    admin.delete_topics([topic])[topic].result(timeout=60)
-    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics)
-    create_topic(cluster.client, topic, 2)
+    recreate_topic(cluster.client, topic, 2)
     write(cluster.client, topic, values, partition=0)
 
 

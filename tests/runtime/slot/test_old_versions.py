@@ -12,9 +12,9 @@ from runtime.contract.topic_ids import is_from_kafka, name_id
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.records import coordinators_ready
+from tests.records import coordinators_ready, recreate_topic
 from tests.runtime.conftest import sides_of
-from tests.runtime.slot.test_states import numbered, recreate, state_of, values
+from tests.runtime.slot.test_states import numbered, state_of, values
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.versions]
@@ -23,7 +23,7 @@ Fresh = Callable[[str], str]
 
 @pytest.fixture
 def lab(own_lab: MakeLab) -> Lab:
-    return own_lab(spec("dc1", version="2.5.1"), spec("dc2"))
+    return own_lab(spec("dc1", version="2.5.1", brokers=2), spec("dc2"))
 
 
 @pytest.fixture
@@ -32,9 +32,10 @@ def sides(lab: Lab) -> dict[str, Side]:
 
 
 def restart(lab: Lab, version: str | None = None) -> None:
-    """A new leader epoch begins."""
-    lab.stop("dc1:1")
-    lab.start("dc1:1", version=version)
+    """A new leader epoch begins in every partition: the other broker sees that its leader is gone."""
+    for broker in ("dc1:1", "dc1:2"):
+        lab.stop(broker)
+        lab.start(broker, version=version)
     coordinators_ready(lab.clusters["dc1"].client)
 
 
@@ -56,7 +57,7 @@ def test_a_recreated_topic_is_told_by_its_epoch_and_its_end(
     driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
     sides["dc1"].write(topic, numbered(0, 100))
     copy_through(driver, flow, partitions)
-    recreate(sides["dc1"], topic)
+    recreate_topic(sides["dc1"].client, topic)
     sides["dc1"].write(topic, numbered(200, 200 + written))
 
     async def copy() -> PartitionStatus:
@@ -88,7 +89,7 @@ def test_an_upgrade_gives_topics_their_first_ids(lab: Lab, sides: dict[str, Side
     (progress,) = asyncio.run(driver.progress(flow.name)).values()
     assert is_from_kafka(progress.source_topic_id)
 
-    recreate(sides["dc1"], topic)
+    recreate_topic(sides["dc1"].client, topic)
     sides["dc1"].write(topic, numbered(300, 700))
 
     async def copy() -> PartitionStatus:

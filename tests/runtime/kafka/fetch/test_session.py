@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from runtime.kafka.protocol.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.protocol.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 
 A, B, C = b"A" * 16, b"B" * 16, b"C" * 16
 OK = ErrorCode.NONE
@@ -38,23 +37,17 @@ class Broker:
     asked: list[FetchRequest] = field(default_factory=list)
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {"client.rack": "r1"}))
     names: dict[bytes, str] = field(default_factory=lambda: {A: "a", B: "b"})
-    looked_up: list[str] = field(default_factory=list)
     recreated: bool = False
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
         name = self.names.get(topic_id)
         return None if name is None else TopicMetadata(name, topic_id, OK, False, {})
 
-    def heard_at(self, topic: str) -> float:
-        return float("-inf")
-
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
-        self.looked_up += names
-        if self.recreated:
-            self.names = {C if one == A else one: name for one, name in self.names.items()}
-        return {}
-
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        if isinstance(request, MetadataRequest):
+            ids = {C if self.recreated and one == A else one: name for one, name in self.names.items()}
+            topics = (TopicMetadata(name, one, OK, False, {}) for one, name in ids.items())
+            return MetadataResponse(0, (), "", 1, tuple(topics))
         self.asked.append(request)
         answer = self.answers.pop(0) if self.answers else fetched()
         if isinstance(answer, Exception):
@@ -107,23 +100,18 @@ def test_after_the_first_fetch_only_changes_are_said() -> None:
     assert {one.rack for one in broker.asked} == {""}  # else a leader may answer a replica's name, no records
 
 
-def test_a_broker_that_is_asked_by_name_is_asked_after_the_topics_were_looked_up() -> None:
-    one, broker = session(*(replace(fetched(), by_name=True) for _ in range(3)))
+@pytest.mark.parametrize(("recreated", "error"), [(False, OK), (True, ErrorCode.UNKNOWN_TOPIC_ID)])
+def test_records_by_name_are_believed_if_the_topic_still_has_its_id(
+    recreated: bool, error: ErrorCode
+) -> None:
+    one, broker = session(replace(fetched(partition(A, 0, data=b"records")), by_name=True))
+    broker.recreated = recreated
     one.want(A, 0, FetchFrom(10))
-    fetch(one)
-    assert not broker.looked_up
-    fetch(one)
-    assert broker.looked_up == ["a"]
-    broker.recreated = True
-    fetch(one)
+    (answer,) = fetch(one)
 
-    named = [{topic_id: topic.name for topic_id, topic in each.topics.items()} for each in broker.asked]
-    assert named == [{A: "a"}, {A: "a"}, {}]  # the id is gone: another topic has the name
-    assert [said(request)[1:3] for request in broker.asked] == [
-        (0, {(A, 0): 10}),
-        (1, {}),
-        (0, {(A, 0): 10}),
-    ]
+    assert (answer.error, len(answer.records)) == (error, 0 if recreated else 7)
+    assert one.wants(A, 0) is not recreated
+    assert {topic_id: topic.name for topic_id, topic in broker.asked[0].topics.items()} == {A: "a"}
 
 
 def test_wanting_the_same_again_or_changing_ones_mind_says_nothing() -> None:
