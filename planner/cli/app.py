@@ -30,7 +30,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."
     ),
     "import": CommandEntry(
-        "import_", "Write a live cluster, or a MirrorMaker 2 configuration, as a topology."
+        "import_", "Write live clusters, or what MirrorMaker 2 or Replicator run by, as a topology."
     ),
     "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency, read from the clusters."),
     "offsets": CommandEntry(

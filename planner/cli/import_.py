@@ -1,4 +1,4 @@
-"""`repl import`: a live cluster, or a MirrorMaker 2 configuration → a topology in YAML."""
+"""`repl import`: live clusters, or configurations of MirrorMaker 2 or Replicator → a topology in YAML."""
 
 import re
 from pathlib import Path
@@ -24,6 +24,7 @@ from planner.workflows.importing import (
     declared_clusters,
     import_clusters,
     import_mm2,
+    import_replicator,
 )
 from planner.workflows.importing import adopt as run_adoption
 
@@ -36,6 +37,13 @@ FORMAT_VERSION = 1
 @var_file_option
 @click.option("--topics", "pattern", metavar="RE", help="Only topics whose whole name matches this regex.")
 @click.option("--mm2", type=click.Path(path_type=Path), metavar="FILE", help="A MirrorMaker 2 configuration.")
+@click.option(
+    "--replicator",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A connector configuration of Confluent Replicator as JSON; may be given several times.",
+)
 @click.option(
     "--bootstrap",
     metavar="HOST:PORT",
@@ -66,6 +74,7 @@ def command(
     var_files: tuple[Path, ...],
     pattern: str | None,
     mm2: Path | None,
+    replicator: tuple[Path, ...],
     bootstrap: str | None,
     client_config: Path | None,
     name: str | None,
@@ -80,8 +89,9 @@ def command(
 
     Only what is set explicitly is written; what most topics share goes to the defaults. CLUSTER is one of the
     topology PATH, which says how to connect, or any name with --bootstrap. Clusters that hold the same
-    are written once. With --mm2 an existing MirrorMaker 2 configuration becomes flows, no cluster is asked,
-    and every key that has no counterpart is listed. Secrets are never written, only references to them.
+    are written once. With --mm2 or --replicator an existing configuration of MirrorMaker 2 or of Confluent
+    Replicator becomes flows, no cluster is asked, and every key that has no counterpart is listed. Secrets
+    are never written, only references to them.
 
     With --adopt the registry of the clusters changes, and nothing else: what is there as declared is owned by
     the topology that -o writes, or, without -o, by the topology PATH. It asks first, as an apply does.
@@ -90,10 +100,14 @@ def command(
         raise Failure(error(f"{name!r} is no name for a topology", "use letters, digits, dots, _ and -"))
     if output is not None and output.exists():
         raise Failure(error(f"{output} is there already", "name another file, or remove it first"))
-    if mm2 is not None:
-        if clusters or bootstrap or client_config or pattern or adopt:
-            raise Failure(error("--mm2 reads a file and asks no cluster", "leave the other arguments away"))
-        return _write(import_mm2(mm2, name), output, as_json)
+    if mm2 is not None or replicator:
+        option = "--mm2" if mm2 is not None else "--replicator"
+        if clusters or bootstrap or client_config or pattern or adopt or (mm2 is not None and replicator):
+            raise Failure(
+                error(f"{option} reads a file and asks no cluster", "leave the other arguments away")
+            )
+        converted = import_mm2(mm2, name) if mm2 is not None else import_replicator(replicator, name)
+        return _write(converted, output, as_json)
     request = ImportRequest(
         path,
         var_files,

@@ -37,6 +37,7 @@ OPERATIONS = {
     "USER": {"CREATE_TOKENS", "DESCRIBE_TOKENS"},
 }
 SUBJECTS = ("partitions", "replication")
+_ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
 def check(parts: TopologyParts) -> list[Diagnostic]:
@@ -233,6 +234,26 @@ def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
             )
         if isinstance(job, ParsedRecord):
             yield from _job(job)
+    yield from _metrics_ports(parts)
+
+
+def _metrics_ports(parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Jobs of the local launcher run on one machine, so each declared address must be there once."""
+    first: dict[int, list[tuple[str, str, SourceLocation]]] = {}
+    for name, job in parts.jobs.items():
+        if not isinstance(job, ParsedRecord) or (job.get("launcher") or "local") != "local":
+            continue
+        metrics = job.get("metrics")
+        if not isinstance(metrics, ParsedRecord) or (port := metrics.get("port")) is None:
+            continue
+        host = metrics.get("host") or "127.0.0.1"
+        for other, taken, where in first.setdefault(port, []):
+            if host == taken or not {host, taken}.isdisjoint(_ALL_ADDRESSES):
+                what = f'the jobs "{other}" and "{name}" declare the metrics port {port}, first at {where}'
+                mend = "give each job on one machine its own, or declare none: then a free one is taken"
+                yield error(what, mend, source=metrics.place("port"))
+                break
+        first[port].append((name, host, metrics.place("port")))
 
 
 def _job(job: ParsedRecord) -> Iterable[Diagnostic]:

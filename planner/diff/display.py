@@ -11,6 +11,7 @@ import msgspec
 from planner.diff.fields import FieldType, type_of, unset_word
 from planner.diff.values import DURATIONS
 from planner.model.change import Path
+from runtime.contract.spec.jobspec import METRICS_PORT
 
 Parts = Mapping[str, object]  # a value that has several parts, or names with a value each
 
@@ -142,7 +143,7 @@ def _topic_names(value: Parts) -> tuple[str, ...]:
 def _endpoint(value: Parts) -> str:
     match value:
         case {"host": host, "port": port}:
-            return f"{host}:{port}"
+            return f"{host}:{port or f'{METRICS_PORT} or the next free port'}"
         case _:
             return _as_json(value)
 

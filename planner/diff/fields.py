@@ -43,7 +43,7 @@ class FieldType(Enum):
     ORIGIN_COMMITS = auto()  # {"group": name, "every": ms}
     GROUPS = auto()  # what a new flow does with consumer groups
     TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
-    ENDPOINT = auto()  # {"host": name, "port": number}
+    ENDPOINT = auto()  # {"host": name, "port": number}; port 0 is chosen by the job
     FLOW_STATES = auto()  # a mapping of flows to their states
     SETTING_NAMES = auto()  # a mapping of topics to names of settings
     COPY = auto()  # the copy settings that are not the defaults

@@ -290,6 +290,8 @@ def _remarks(status: StatusView) -> Iterator[Text]:
     for job in status.jobs:
         remarks += [(f"job {job.name}", job.why)] if job.why and job.state != UNKNOWN else []
         said.add(f"job {job.name}: {job.why}")
+        if job.up and job.metrics_taken:
+            remarks.append((f"job {job.name}", f"metrics at {job.metrics}: {job.metrics_taken} was taken"))
         remarks += [
             (f"slot {slot.slot} of {job.name}", _slot(slot))
             for slot in job.slots

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         adopt,
         import_clusters,
         import_mm2,
+        import_replicator,
     )
     from planner.workflows.interaction import (
         Approval,
@@ -88,7 +89,7 @@ _MODULES = {
     "flows.states": ("ResumeRequest", "pause", "resume"),
     "importing": (
         *("AdoptRequest", "ImportRequest", "ImportedCopy"),
-        *("adopt", "import_clusters", "import_mm2"),
+        *("adopt", "import_clusters", "import_mm2", "import_replicator"),
     ),
     "interaction": (
         *("Approval", "Failure", "Interaction", "ProgressHandler"),
@@ -147,6 +148,7 @@ __all__ = [
     "history",
     "import_clusters",
     "import_mm2",
+    "import_replicator",
     "lab_status",
     "locate_record",
     "offsets",

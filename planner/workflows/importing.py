@@ -1,4 +1,4 @@
-"""`repl import`: a live cluster, or a MirrorMaker 2 configuration → a topology; and what it holds is adopted.
+"""`repl import`: live clusters, or configurations of MirrorMaker 2 and Replicator → a topology; adoption.
 
 The caller writes the topology as YAML: `ImportedCopy` holds everything for that.
 """
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from planner.config import load
+from planner.config.connect.notes import ConvertedTopology
 from planner.config.hints import did_you_mean
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
@@ -127,33 +128,58 @@ def import_mm2(file: Path, name: str | None = None) -> ImportedCopy:
     """
     from planner.config.mm2 import convert
 
+    text = _text_of(file, "the MirrorMaker 2 configuration")
+    return _converted(convert(text, str(file), name or _topology_name(file, "mm2")), [file], "MirrorMaker")
+
+
+def import_replicator(files: Sequence[Path], name: str | None = None) -> ImportedCopy:
+    """Converts connector configurations of Confluent Replicator to flows. It reads no cluster.
+
+    Every key without a counterpart is a diagnostic with its line.
+    """
+    from planner.config.replicator import convert
+
+    texts = [(str(file), _text_of(file, "the connector's JSON")) for file in files]
+    usual = _topology_name(files[0], "replicator") if len(files) == 1 else "replicator"
+    return _converted(convert(texts, name or usual), files, "Replicator")
+
+
+def _text_of(file: Path, what: str) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as wrong:
         reason = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8"
-        raise Failure(
-            error(f"{file} can't be read: {reason}", "name the MirrorMaker 2 configuration")
-        ) from None
-    usual = re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or "mm2"
-    converted = convert(text, str(file), name or usual)
+        raise Failure(error(f"{file} can't be read: {reason}", f"name {what}")) from None
+
+
+def _topology_name(file: Path, otherwise: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or otherwise
+
+
+def _converted(converted: ConvertedTopology, files: Sequence[Path], product: str) -> ImportedCopy:
+    """Returns the flows of converted files; `product` is what ran them so far."""
     diagnostics = tuple(
         (warning if one.loss else note)(
-            f"{one.key}: {one.reason}", source=SourceLocation(str(file), one.line, 1)
+            f"{one.key}: {one.reason}", source=SourceLocation(one.file, one.line, 1)
         )
         for one in converted.notes
     )
-    comments = [f"{one.key} (line {one.line}): {one.reason}" for one in converted.notes]
+    names = " and ".join(file.name for file in files)
+    several = {str(file): f"{file.name}, " for file in files} if len(files) > 1 else {}
+    comments = [
+        f"{one.key} ({several.get(one.file, '')}line {one.line}): {one.reason}" for one in converted.notes
+    ]
     if comments:
-        comments.insert(0, f"Keys of {file.name} without a counterpart, or with a remark:")
+        comments.insert(0, f"Keys of {names} without a counterpart, or with a remark:")
     flows = len(converted.topology.flows)
     return ImportedCopy(
         converted.topology,
         (
-            f"The flows of {file.name}. They begin where their ledger begins, not where MirrorMaker",
+            f"The flows of {names}. They begin where their ledger begins, not where {product}",
             "stopped: see docs/import.md for taking over without copying twice.",
         ),
         tuple(comments),
-        f"{flows} flow{'s' if flows != 1 else ''} of {file.name}",
+        f"{flows} flow{'s' if flows != 1 else ''} of {names}",
         diagnostics,
     )
 
@@ -180,7 +206,7 @@ def _require_declared(names: Sequence[str], topology: Topology, otherwise: str =
 
 
 def _client_settings(file: Path | None) -> dict[str, str]:
-    from planner.config.mm2.properties import properties_of
+    from planner.config.connect.properties import properties_of
 
     if file is None:
         return {}

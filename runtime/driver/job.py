@@ -142,6 +142,8 @@ class JobRunner:
             heard=self._commands.last_id if self._commands is not None else "",
             answers=dict(self._commands.answers) if self._commands is not None else {},
             trouble=self._trouble_text(),
+            metrics=self._metrics.address,
+            metrics_taken=self._metrics.taken,
             slots=self._slots.views() if self._slots is not None else [],
             flows=self._duties.with_notes(self._flows.views()) if self._flows is not None else [],
         )

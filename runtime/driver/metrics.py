@@ -7,13 +7,14 @@ A failure here never stops the copying: `trouble` names it, and it is retried.
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import ProcessCollector
 
 from runtime.contract.records.job_status import JobStatus, SlotReport
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import METRICS_PORT, JobSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
@@ -22,12 +23,14 @@ from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot,
 
 _EVERY_S = 1.0
 _RETRY_S = 5.0
+_PORTS_TRIED = 100  # from the usual port on, where the topology declares none
 
 
 class JobMetrics:
     """A JobMetrics object takes snapshots of the job until cancelled and owns the endpoint.
 
-    `book` takes the slots' reports.
+    `book` takes the slots' reports. A declared port is the only one that it takes. Without one, it is
+    METRICS_PORT, or the next port that is free.
     """
 
     def __init__(
@@ -46,6 +49,17 @@ class JobMetrics:
     def port(self) -> int | None:
         """The port that the endpoint listens on, or None while it does not listen."""
         return self._endpoint.port if self._endpoint is not None else None
+
+    @property
+    def address(self) -> str:
+        """The host and port that the endpoint listens on, or an empty text while it does not listen."""
+        return "" if self.port is None else f"{self._address[0]}:{self.port}"
+
+    @property
+    def taken(self) -> int:
+        """The usual port, if it was wanted and another one had to be taken, or 0."""
+        other = self._address[1] == 0 and self.port not in (None, METRICS_PORT)
+        return METRICS_PORT if other else 0
 
     def record_report(self, report: SlotReport) -> None:
         """Takes the report of a slot, if the job serves metrics."""
@@ -79,7 +93,8 @@ class JobMetrics:
                     self._open_endpoint, spec.metrics_host, spec.metrics_port
                 )
         except OSError as error:
-            self.trouble = f"metrics can't be served at {spec.metrics_host}:{spec.metrics_port}: {error}"
+            port = spec.metrics_port or METRICS_PORT
+            self.trouble = f"metrics can't be served at {spec.metrics_host}:{port}: {error}"
             return self._retry_s
         except Exception as error:  # noqa: BLE001 - a failure of the metrics must not stop the copying
             self.trouble = f"metrics: {type(error).__name__}: {error}"
@@ -88,8 +103,18 @@ class JobMetrics:
         return _EVERY_S
 
     def _open_endpoint(self, host: str, port: int) -> MetricsEndpoint:
+        """Opens the endpoint at the port, or at the first free one where none is declared."""
         collectors = [JobCollector(lambda: self._newest, self.slot_metrics), ProcessCollector(registry=None)]
-        return MetricsEndpoint(host, port, collectors, lambda: unready(self._newest, time.monotonic()))
+        usual = range(METRICS_PORT, METRICS_PORT + _PORTS_TRIED)
+        for candidate in usual if port == 0 else (port,):
+            try:
+                return MetricsEndpoint(
+                    host, candidate, collectors, lambda: unready(self._newest, time.monotonic())
+                )
+            except OSError as error:
+                if port != 0 or error.errno != errno.EADDRINUSE or candidate == usual[-1]:
+                    raise
+        raise AssertionError("the last candidate either opens or raises")
 
     def _close(self) -> None:
         if self._endpoint is not None:

@@ -5,6 +5,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
 from runtime.contract.records.control import Reconfigure
+from runtime.contract.spec.jobspec import METRICS_PORT
 from runtime.lab.lab import Lab
 from tests.ports import free_port
 from tests.processes import kill_together
@@ -161,7 +163,19 @@ def test_a_port_that_is_taken_is_said_and_tried_again(job: Running):
         assert status.state == "running"
         assert get(former, "/healthz")[0] == 0
     until(lambda: get(taken, "/readyz") == (200, "ready\n"))
-    job.wait_for(lambda status: not status.trouble)
+    job.wait_for(lambda status: not status.trouble and status.metrics == f"127.0.0.1:{taken}")
+
+
+def test_without_a_declared_port_the_status_says_which_one_is_taken(job: Running):
+    with ExitStack() as held:
+        with suppress(OSError):  # another process may have the usual port already
+            held.enter_context(socket.create_server(("127.0.0.1", METRICS_PORT)))
+        job.tell(Reconfigure("no port", replace(job.spec, metrics_port=0)))
+        status = job.wait_for(lambda status: bool(status.metrics_taken))
+        assert (status.metrics_taken, status.trouble) == (METRICS_PORT, "")
+        port = int(status.metrics.removeprefix("127.0.0.1:"))
+        assert port > METRICS_PORT
+        assert get(port, "/healthz") == (200, "alive\n")
 
 
 def test_it_ends_with_the_job(job: Running):

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from planner.config.mm2.notes import FlowPropertyKeys, PropertyKeys
+from planner.config.connect.notes import FlowPropertyKeys, PropertyKeys
+from planner.config.connect.reasons import java_regex_problem
 from planner.model.topology import (
     Configs,
     ConfigSync,
@@ -13,9 +14,8 @@ from planner.model.topology import (
     Selection,
     StartAt,
 )
-from runtime.contract.spec.regex import UnreadableRegex, regex
 from runtime.contract.spec.rename import SAME_NAME, Rename, Template
-from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS, written_out
+from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS
 
 _IDENTITY = "IdentityReplicationPolicy"
 _PREFIX = "DefaultReplicationPolicy"
@@ -89,26 +89,13 @@ def _selection(
     exclude = own.listed(*exclude_keys)
     for keys, regexes in ((include_keys, include), (exclude_keys, exclude or ())):
         for one in regexes:
-            if (wrong := _unreadable(one)) is not None:
-                own.note(
-                    keys, f"the regex of Java {one} {wrong.what}: {wrong.hint}; repl validate shows where"
-                )
+            if (wrong := java_regex_problem(one)) is not None:
+                own.note(keys, wrong)
     if exclude is None:
         return Selection(include, more)
     usual = all(one in exclude for one in denials)
     chosen = tuple(one for one in exclude if not (usual and one in denials))
     return Selection(include, (*chosen, *more), default_exclude=usual)
-
-
-def _unreadable(pattern: str) -> UnreadableRegex | None:
-    """Returns why a regex of Java is not supported, or None."""
-    if written_out(pattern) is not None:
-        return None
-    try:
-        regex(pattern)
-    except UnreadableRegex as wrong:
-        return wrong
-    return None
 
 
 def _starts_late(source: str, own: FlowPropertyKeys) -> bool:

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import product
 
-from planner.config.mm2.clients import CLIENT_KEYS, client_of
+from planner.config.connect.clients import CLIENT_KEYS, client_of
+from planner.config.connect.notes import ConvertedTopology, PropertyKeys
+from planner.config.connect.properties import properties_of
 from planner.config.mm2.flows import flow_of
-from planner.config.mm2.notes import ConversionNote, PropertyKeys
-from planner.config.mm2.properties import properties_of
 from planner.config.mm2.reasons import reason_for
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Cluster, Flow, Internal, Job, Topology
@@ -24,15 +23,9 @@ _INTERNAL = (
 _CLIENT_ROLES = ("", "admin.", "consumer.", "producer.")
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedTopology:
-    topology: Topology
-    notes: tuple[ConversionNote, ...]
-
-
 def convert(text: str, file: str, name: str) -> ConvertedTopology:
     """Converts a file. Raises a Failure if it is no MirrorMaker 2 configuration, or no flow is enabled."""
-    keys = PropertyKeys({one.key: one for one in properties_of(text)})
+    keys = PropertyKeys({one.key: one for one in properties_of(text)}, file)
     aliases = keys.listed("clusters") or ()
     if not aliases:
         raise Failure(

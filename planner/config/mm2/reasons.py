@@ -1,6 +1,6 @@
 """The reasons why keys of MirrorMaker 2 have no counterpart."""
 
-import re
+from planner.config.connect.reasons import CLIENT_REASONS, REPLICATION, Reason, first_reason
 
 _OWN_TOPICS = "the product makes its own topics by itself; internal: says how many copies they have"
 _EXACT = "the offset map is exact"
@@ -12,13 +12,9 @@ _WORKER_KEYS = (
     r"|connector\..*|scheduled\..*|task\..*|offset\.flush.*|worker\..*|rebalance\..*|session\..*|name"
 )
 
-# (regex for the key without cluster or flow, reason, whether something that was wanted is not done)
-_REASONS: tuple[tuple[str, str, bool], ...] = (
-    (
-        r"replication\.factor",
-        "mirror topics have the replication that is the destination's default; declare a topic to choose it",
-        True,
-    ),
+# The keys are without cluster or flow.
+_REASONS: tuple[Reason, ...] = (
+    (r"replication\.factor", REPLICATION, True),
     (r"exactly\.once\..*|transaction\.boundary.*", "every flow copies exactly once", False),
     (r"offset-syncs\.topic\.location", "the offset map is kept at the destination", False),
     (
@@ -39,22 +35,11 @@ _REASONS: tuple[tuple[str, str, bool], ...] = (
     (r"(.*\.)?producer\..*", _BATCHES, False),
     (r"(.*\.)?consumer\..*", "what the job reads by is chosen by itself", False),
     (r"(.*\.)?admin\..*", "--timeout and --lock-timeout are given with the command", False),
-    (r"(.*\.)?sasl\.kerberos\..*", "Kerberos is not supported: PLAIN, SCRAM and OAUTHBEARER are", True),
-    (r"config\.providers.*", "a secret is {env: VARIABLE} or {file: path}", False),
-    (r"metric.*|metrics\..*|auto\.include\.jmx.*", "jobs.<name>.metrics is the Prometheus endpoint", False),
     (_WORKER_KEYS, _WORKER, False),
-    (
-        r"ssl\.(protocol|provider|enabled\.protocols|cipher\.suites|.*manager.*|secure.*|engine.*)",
-        "what OpenSSL chooses is used; ssl.cipher.suites takes OpenSSL's names",
-        True,
-    ),
-    (r"sasl\..*", "it has no counterpart among librdkafka's settings that are used here", True),
+    *CLIENT_REASONS,
 )
 
 
 def reason_for(key: str) -> tuple[str, bool]:
     """Returns the reason for a key, given without its cluster or flow, and whether an effect is lost."""
-    for pattern, reason, loss in _REASONS:
-        if re.fullmatch(pattern, key):
-            return reason, loss
-    return "it has no counterpart", True
+    return first_reason(key, _REASONS)

@@ -29,7 +29,7 @@ class Job:
     """One Spark application.
 
     A job that the topology does not declare has the defaults and no source. Where no master is given, it
-    follows from the launcher.
+    follows from the launcher. `metrics_port` is 0 where no port is declared, and None where metrics are off.
     """
 
     record: ClassVar = RecordName("job", "a job")
@@ -77,9 +77,10 @@ class Job:
             IntegerShape(1, 65_535),
             name="port",
             section=METRICS,
+            default_doc="9404, or the next free port",
             example="9404",
         ),
-    ] = 9404
+    ] = 0
     metrics_host: Annotated[
         str,
         Key(

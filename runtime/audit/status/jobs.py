@@ -89,6 +89,8 @@ def judge(
             host=status.host,
             process=status.process or None,
             trouble=status.trouble,
+            metrics=status.metrics,
+            metrics_taken=status.metrics_taken,
             flows=list(flows),
             slots=[_slot(status, view.slot, reports.get(view.slot)) for view in status.slots],
         ),

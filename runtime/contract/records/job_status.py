@@ -63,7 +63,8 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """Reports the state of a job: `driver` identifies one run of the application.
 
     `heard` is the id of the last command that was carried out. `answers`: the newest finished commands, by
-    id, each with the error that it was refused with.
+    id, each with the error that it was refused with. `metrics` is the address at which the metrics endpoint
+    listens, if it does; `metrics_taken` is the usual port, if another process listens there.
     """
 
     job: str
@@ -78,6 +79,8 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     process: int = 0
     heard: str = ""
     trouble: str = ""
+    metrics: str = ""
+    metrics_taken: int = 0
     slots: list[SlotView] = []
     flows: list[FlowView] = []
     answers: dict[str, str] = {}

@@ -272,13 +272,18 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     options: dict[str, str] = {}
 
 
+METRICS_PORT = 9404
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Describes a job: all its flows write to `destination`.
 
     `slots` is a number, or 0 for as many slots as there are cores. `routes` holds every flow of the topology,
     because the topics of one flow depend on the others; it is empty when the job's own flows are all there
     are. `declared` holds topics of the destination with the settings that the topology declares itself, which
-    no flow may change. With more partitions than `metrics_partitions`, metrics are summed by topic.
+    no flow may change. `metrics_port` is 0 where the topology declares no port: the job takes
+    METRICS_PORT, or the next free one. With more partitions than `metrics_partitions`, metrics are summed by
+    topic.
     """
 
     version: int = VERSION
@@ -294,7 +299,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     routes: list[RouteSpec] = []
     declared: dict[str, list[str]] = {}
     metrics_host: str = "127.0.0.1"
-    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = 9404
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = 0
     metrics_partitions: Count = 2_000
 
     def flow(self, name: str) -> FlowSpec:

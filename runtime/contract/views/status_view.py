@@ -57,6 +57,8 @@ class JobStatusView(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     process: int | None = None
     trouble: str = ""
+    metrics: str = ""
+    metrics_taken: int = 0
     flows: list[str] = []
     slots: list[SlotStatusView] = []
 

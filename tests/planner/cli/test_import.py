@@ -12,6 +12,7 @@ from tests.commands import repl
 from tests.records import create_topic, wait_for
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "config" / "mm2" / "example.properties"
+REPLICATOR = EXAMPLE.parents[1] / "replicator" / "example.json"
 
 
 def test_mm2_goes_to_stdout_and_what_it_lost_to_stderr() -> None:
@@ -42,6 +43,21 @@ def test_mm2_as_json() -> None:
     assert {one["severity"] for one in told["diagnostics"]} == {"note", "warning"}
 
 
+def test_replicator_from_several_files_into_one_that_validates(tmp_path: Path) -> None:
+    back = json.loads(REPLICATOR.read_text())[1] | {"name": "back"}
+    back["src.kafka.bootstrap.servers"], back["dest.kafka.bootstrap.servers"] = "b:9092", "a:9092"
+    (tmp_path / "back.json").write_text(json.dumps(back))
+    file = tmp_path / "topology.yaml"
+    files = ("--replicator", str(REPLICATOR), "--replicator", str(tmp_path / "back.json"))
+    done = repl("import", *files, "-o", str(file), "--name", "shop")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Wrote {file}: 3 flows of example.json and back.json.")
+    assert "example.json:43:1: another.thing: it has no counterpart" in done.stderr
+    assert "# another.thing (example.json, line 43): it has no counterpart" in file.read_text()
+    assert "w:ord" not in file.read_text() + done.stdout + done.stderr
+    assert repl("validate", str(file)).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -51,6 +67,10 @@ def test_mm2_as_json() -> None:
         (("--mm2", str(EXAMPLE), "--adopt"), "--mm2 reads a file and asks no cluster"),
         (("dc1", "--bootstrap", "a:1", "--adopt"), "--adopt needs a topology to adopt for"),
         (("--mm2", "no-such-file"), "no-such-file can't be read"),
+        (("--replicator", "no-such-file"), "no-such-file can't be read"),
+        (("--replicator", str(EXAMPLE)), "is no JSON"),
+        (("--replicator", str(REPLICATOR), "dc1"), "--replicator reads a file and asks no cluster"),
+        (("--replicator", str(REPLICATOR), "--mm2", str(EXAMPLE)), "--mm2 reads a file and asks no cluster"),
         (("dc3", "--path", "plans/examples/active-active.yaml"), "the topology has no cluster 'dc3'"),
         (("dc1", "dc2", "--bootstrap", "a:1"), "--bootstrap is for one cluster"),
         (("dc1", "--bootstrap", "a:1", "--topics", "("), "is no regex"),

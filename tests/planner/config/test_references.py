@@ -131,6 +131,16 @@ WRONG = {
         f"flows: [{{{F}}}]\njobs: {{dc2: {{conf: {{spark.speculation: on}}}}}}\n",
         "2:20: spark.speculation would run a copying task twice — leave it out: every record has one writer",
     ),
+    "a metrics port twice": (
+        (
+            f"flows: [{{{F}}}, {{{F.replace('f', 'g', 1)}, job: other}}]\n"
+            "jobs:\n  dc2: {metrics: {port: 9500}}\n  other: {metrics: {port: 9500}}\n"
+        ),
+        (
+            '4:27: the jobs "dc2" and "other" declare the metrics port 9500, first at FILE:8:25 — '
+            "give each job on one machine its own, or declare none: then a free one is taken"
+        ),
+    ),
     "a requirement of nothing known": (
         A + "policies: {require: {replicas: '>=3'}}\n",
         '2:32: nothing is known as "replicas" that could be required — did you mean "replication"?',
@@ -254,3 +264,26 @@ def test_a_wrong_entry_is_not_a_missing_one_too(tmp_path: Path) -> None:
 
     found = mistakes_alone(tmp_path, textwrap.dedent(text))
     assert [line.split(": ")[0] for line in found] == ["4:54", "6:11"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "collide"),
+    [
+        ("metrics: {port: 9404}", "metrics: {port: 9404}", True),
+        ("metrics: {port: 9404}", "metrics: {port: 9404, host: 127.0.0.1}", True),
+        ('metrics: {port: 9404, host: "0.0.0.0"}', "metrics: {port: 9404, host: 10.0.0.1}", True),
+        ('metrics: {port: 9404, host: "::"}', "metrics: {port: 9404}", True),
+        ("metrics: {port: 9404, host: 10.0.0.1}", "metrics: {port: 9404, host: 10.0.0.2}", False),
+        ("metrics: {port: 9404}", "metrics: {port: 9405}", False),
+        ("metrics: {port: 9404}", "metrics: {host: 127.0.0.1}", False),
+        ("metrics: off", "metrics: off", False),
+        ("memory: 1g", "memory: 2g", False),
+        ("metrics: {port: 9404}", "launcher: yarn, metrics: {port: 9404}", False),
+    ],
+)
+def test_jobs_of_the_local_launcher_declare_ports_of_their_own(
+    tmp_path: Path, first: str, second: str, collide: bool
+) -> None:
+    flows = f"flows: [{{{F}}}, {{{F.replace('f', 'g', 1)}, job: other}}]\n"
+    found = mistakes(tmp_path, f"{flows}jobs:\n  dc2: {{{first}}}\n  other: {{{second}}}\n")
+    assert ["metrics port 9404" in one for one in found] == ([True] if collide else [])

@@ -43,6 +43,7 @@ BY_HOUR = {"include": ("a", "b"), "exclude": ("c",), "every": 1_500, "mode": "ex
         ("clusters.dc1.client.sasl.password", {"env": "PASSWORD"}, "{env: PASSWORD}"),
         ("clusters.dc1.client.client.id", None, "not set"),
         ("metrics", {"host": "127.0.0.1", "port": 9404}, "127.0.0.1:9404"),
+        ("metrics", {"host": "::1", "port": 0}, "::1:9404 or the next free port"),
         ("metrics", None, "off"),
         ("flows", {"orders": "active"}, ("orders (active)",)),
         ("declared", {"a": ("x", "y")}, ("a: x, y",)),

@@ -266,10 +266,10 @@ def test_a_flow_between_clusters_that_the_job_knows_joins_without_a_restart() ->
 @pytest.mark.parametrize(
     ("job", "what"),
     [
-        (Job("dc2", metrics_port=None), {"metrics": ({"host": "127.0.0.1", "port": 9404}, None)}),
+        (Job("dc2", metrics_port=None), {"metrics": ({"host": "127.0.0.1", "port": 0}, None)}),
         (
             Job("dc2", metrics_host="::", metrics_port=9),
-            {"metrics": ({"host": "127.0.0.1", "port": 9404}, {"host": "::", "port": 9})},
+            {"metrics": ({"host": "127.0.0.1", "port": 0}, {"host": "::", "port": 9})},
         ),
         (Job("dc2", metrics_partitions=0), {"metrics.partitions": (2000, 0)}),
     ],

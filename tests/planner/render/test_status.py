@@ -171,6 +171,17 @@ def test_nothing_is_wider_than_the_terminal(scene: str):
         assert max(len(line) for line in printed(SCENES[scene](), width).splitlines()) <= width
 
 
+def test_a_job_says_where_its_metrics_are_if_the_usual_port_was_taken():
+    status = copying()
+    where = replace(status.jobs[0], metrics="127.0.0.1:9405", metrics_taken=9404)
+    told = replace(status, jobs=[where])
+    usual = replace(status, jobs=[replace(where, metrics="127.0.0.1:9404", metrics_taken=0)])
+    line = f"job {where.name}: metrics at 127.0.0.1:9405: 9404 was taken"
+    assert line in [one.plain.strip() for one in screen(told)]
+    assert "metrics" not in "".join(one.plain for one in screen(usual))
+    assert '"metrics": "127.0.0.1:9405"' in json.dumps(document(told))
+
+
 def test_the_document_is_stable():
     """Keys may be added here; one that is renamed, or changes its meaning, is a new format_version."""
     file = GOLDEN / "status-copying.json"

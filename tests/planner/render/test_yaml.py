@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.config import load
 from planner.diff.values import FOREVER
-from planner.model.topology import Acl, AclRule, Cluster, Topic, Topology
+from planner.model.topology import Acl, AclRule, Cluster, Flow, Job, Selection, Topic, Topology
 from planner.render.yaml.topology import topology_yaml
 
 HERE = Path(__file__).resolve().parents[3] / "plans" / "examples"
@@ -75,3 +75,21 @@ def test_the_examples_come_back_the_same(file: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.yaml"
     again.write_text(topology_yaml(topology))
     assert load(again).digest == topology.digest
+
+
+@pytest.mark.parametrize(
+    ("job", "line"),
+    [
+        (Job("dc2", metrics_host="0.0.0.0"), 'metrics: {host: "0.0.0.0"}'),
+        (Job("dc2", metrics_port=9404), "metrics: {port: 9404}"),
+        (Job("dc2", metrics_port=None), "metrics: off"),
+    ],
+)
+def test_a_job_without_a_declared_port_is_written_without_one(tmp_path: Path, job: Job, line: str) -> None:
+    clusters = {name: Cluster(name, f"{name}:9092") for name in ("dc1", "dc2")}
+    flows = {"f": Flow("f", "dc1", "dc2", Selection(("a",)))}
+    text = topology_yaml(Topology("t", clusters=clusters, flows=flows, jobs={"dc2": job}))
+    assert line in text
+    (tmp_path / "t.yaml").write_text(text)
+    loaded = load(tmp_path / "t.yaml").jobs["dc2"]
+    assert (loaded.metrics_port, loaded.metrics_host) == (job.metrics_port, job.metrics_host)

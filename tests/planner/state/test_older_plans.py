@@ -27,6 +27,7 @@ NOTHING = observed(cluster(live("a"), live("b")), cluster(name="dc2"))
 ORDERS = flow("orders", topics=Selection(("a",)))
 WITHOUT_RETENTION = Internal(retention_ms=None)  # as in the topology of these files
 PAYMENTS = flow("payments", topics=Selection(("b",)))
+DECLARED = Job("dc2", metrics_port=9404)  # where none was declared, the release before had this port
 
 
 def edited() -> Topology:
@@ -60,7 +61,7 @@ def values(plan: Plan) -> Any:
 
 @pytest.mark.parametrize("name", ["new", "restart"])
 def test_a_plan_file_of_the_release_before_is_shown_as_it_was_and_agreed_to(name: str) -> None:
-    shop = replace(topology(ORDERS, PAYMENTS), internal=WITHOUT_RETENTION)
+    shop = replace(topology(ORDERS, PAYMENTS), internal=WITHOUT_RETENTION, jobs={"dc2": DECLARED})
     desired = expand(shop, NOTHING)
     now = make_plan(desired, NOTHING, diff(desired, NOTHING, shop), shop)
     seen = NOTHING

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import METRICS_PORT, JobSpec
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, replicas
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
@@ -76,6 +76,50 @@ def test_a_port_that_is_taken_is_trouble_and_nothing_more():
             await until(lambda: metrics.port)
             assert metrics.trouble == ""
             await ended(task)
+
+    asyncio.run(run())
+
+
+def test_two_jobs_without_a_declared_port_take_two_ports_and_say_which():
+    async def run() -> None:
+        first, second = (JobMetrics(lambda: spec(0), lambda: SEEN) for _ in range(2))
+        tasks = [await serving(first), await serving(second)]
+        assert first.port is not None
+        assert second.port is not None
+        assert METRICS_PORT <= first.port < second.port
+        assert second.address == f"127.0.0.1:{second.port}"
+        assert second.taken == METRICS_PORT
+        assert (first.trouble, second.trouble) == ("", "")
+        assert "repl_" in await asyncio.to_thread(get, second.port, "/metrics")
+        for task in tasks:
+            await ended(task)
+
+    asyncio.run(run())
+
+
+def test_a_declared_port_is_never_said_to_be_another_one():
+    async def run() -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        metrics = JobMetrics(lambda: spec(port), lambda: SEEN)
+        assert metrics.address == ""
+        task = await serving(metrics)
+        assert (metrics.address, metrics.taken) == (f"127.0.0.1:{port}", 0)
+        await ended(task)
+        assert metrics.address == ""
+
+    asyncio.run(run())
+
+
+def test_without_a_declared_port_an_address_of_another_machine_is_trouble():
+    async def run() -> None:
+        metrics = JobMetrics(lambda: replace(spec(0), metrics_host="192.0.2.1"), lambda: SEEN)
+        task = asyncio.create_task(metrics.run())
+        await until(lambda: metrics.trouble)
+        assert f"192.0.2.1:{METRICS_PORT}" in metrics.trouble
+        assert (metrics.port, metrics.taken) == (None, 0)
+        await ended(task)
 
     asyncio.run(run())
 

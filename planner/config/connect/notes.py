@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.config.mm2.properties import Property
+from planner.config.connect.properties import Property
+from planner.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,15 @@ class ConversionNote:
     line: int
     reason: str
     loss: bool = True
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedTopology:
+    """A topology, and a note on each key of the files that has no counterpart or needs a remark."""
+
+    topology: Topology
+    notes: tuple[ConversionNote, ...]
 
 
 @dataclass(slots=True)
@@ -21,6 +31,7 @@ class PropertyKeys:
     """The keys of the file, and which of them are converted."""
 
     by_name: Mapping[str, Property]
+    file: str = ""
     notes: list[ConversionNote] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
 
@@ -42,13 +53,26 @@ class PropertyKeys:
 
     def seconds(self, *names: str) -> int | None:
         """Returns an interval in milliseconds, or None if it is not set or not a number."""
+        found = self._number("seconds", names)
+        return None if found is None else found * 1000
+
+    def milliseconds(self, *names: str) -> int | None:
+        return self._number("milliseconds", names)
+
+    def number(self, *names: str) -> int | None:
+        return self._number("", names)
+
+    def _number(self, unit: str, names: tuple[str, ...]) -> int | None:
         value = self.text(*names)
         if value is None:
             return None
         if not value.isdecimal():
-            self.note(self.name_of(*names) or names[0], f"{value!r} is no number of seconds")
+            self.note(
+                self.name_of(*names) or names[0],
+                f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number",
+            )
             return None
-        return int(value) * 1000
+        return int(value)
 
     def listed(self, *names: str) -> tuple[str, ...] | None:
         value = self.text(*names)
@@ -59,7 +83,7 @@ class PropertyKeys:
     def note(self, key: str, reason: str, *, loss: bool = True) -> None:
         self.used.add(key)
         line = self.by_name[key].line if key in self.by_name else 0
-        one = ConversionNote(key, line, reason, loss)
+        one = ConversionNote(key, line, reason, loss, self.file)
         if one not in self.notes:
             self.notes.append(one)
 

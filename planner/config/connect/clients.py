@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from planner.config.mm2.notes import PropertyKeys
+from planner.config.connect.notes import PropertyKeys
 from planner.model.topology import SecretRef, Setting
 from runtime.contract.client.keys import CREDENTIALS
 
