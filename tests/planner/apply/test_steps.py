@@ -148,7 +148,7 @@ def test_a_topic_is_deleted_only_if_it_is_the_one_that_was_planned(context, fres
     perform(context, create(name))
     [verdict] = perform(context, delete(name, "AAAAAAAAAAAAAAAAAAAAAA"))
     assert verdict.result is Result.FAILED
-    assert "another topic stands under this name" in verdict.why
+    assert "another topic has this name now" in verdict.why
     real = id_of(context, name)
     assert perform(context, delete(name, real)) == [DONE]
     assert name not in context.client.list_topics(timeout=60).topics

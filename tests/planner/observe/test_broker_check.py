@@ -175,7 +175,7 @@ def test_who_may_not_alter_is_warned(lab_sasl: Lab, fresh: Fresh) -> None:
     ((address, severity, summary),) = said([create(fresh("new"))], at)
 
     assert (address, severity) == (None, Severity.WARNING)
-    assert "this principal may not alter there" in summary
+    assert "this principal has no right to alter them" in summary
 
 
 @pytest.mark.integration
