@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from planner.config.connect.notes import PropertyKeys
-from planner.model.topology import SecretRef, Setting
+from planner.model.topology import SecretRef, Setting, secret_variable
 from runtime.contract.client.keys import CREDENTIALS
 
 # Java's name → librdkafka's, where the value means the same.
@@ -140,24 +140,18 @@ def _value(cluster: str, key: str, value: str) -> Setting:
 
 def _secret(cluster: str, key: str, value: str) -> SecretRef:
     reference = _REFERENCE.fullmatch(value)
-    return (
-        SecretRef("env", variable(cluster, key)) if reference is None else _referred(cluster, key, reference)
-    )
+    if reference is None:
+        return SecretRef("env", secret_variable(cluster, key))
+    return _referred(cluster, key, reference)
 
 
 def _referred(cluster: str, key: str, reference: re.Match[str]) -> SecretRef:
     name = reference["where"].rpartition(":")[2]
     if reference["provider"] == "env" and _ENV_NAME.fullmatch(name):
         return SecretRef("env", name)
-    return SecretRef("env", variable(cluster, key))
+    return SecretRef("env", secret_variable(cluster, key))
 
 
 def _say_secret(keys: PropertyKeys, name: str, secret: Setting) -> None:
     assert isinstance(secret, SecretRef)
     keys.note(name, f"its secret is not copied: set the environment variable {secret.name}", loss=False)
-
-
-def variable(cluster: str, key: str) -> str:
-    """Returns the environment variable for a secret: DC1_SASL_PASSWORD."""
-    text = re.sub(r"[^A-Z0-9]", "_", f"{cluster}_{key}".upper())
-    return text if not text[0].isdigit() else f"_{text}"

@@ -43,6 +43,7 @@ from planner.model.topology.resources import (
     SecretRef,
     Setting,
     Topic,
+    secret_variable,
 )
 from planner.model.topology.root import (
     API_VERSION,
@@ -93,4 +94,5 @@ __all__ = [
     "Topic",
     "Topology",
     "looks_secret",
+    "secret_variable",
 ]

@@ -1,5 +1,6 @@
 """Clusters and topics, and the shapes of names that all parts of the language share."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -41,6 +42,12 @@ class SecretRef:
 
 
 Setting = str | SecretRef
+
+
+def secret_variable(cluster: str, key: str) -> str:
+    """Returns the environment variable that takes the place of a secret: DC1_SASL_PASSWORD."""
+    text = re.sub(r"[^A-Z0-9]", "_", f"{cluster}_{key}".upper())
+    return text if not text[0].isdigit() else f"_{text}"
 
 
 @dataclass(frozen=True, slots=True)

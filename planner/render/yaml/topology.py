@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.topology import API_VERSION, Cluster, Topic, Topology, looks_secret
+from planner.model.topology import API_VERSION, Cluster, Topic, Topology, looks_secret, secret_variable
 from planner.render.yaml.acls import acl_values
 from planner.render.yaml.text import WIDTH, Value, item, pair, printable
 from planner.render.yaml.topics import defaults_value, topic_defaults, topic_values
-from planner.render.yaml.values import secret_variable, values_of
+from planner.render.yaml.values import values_of
 
 
 def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:

@@ -13,7 +13,15 @@ from planner.diff.values import in_units
 from planner.model import shapes
 from planner.model.keys import record_of
 from planner.model.shapes import RecordKeyShape, RecordShape, Shape
-from planner.model.topology import Requirement, SecretRef, Setting, Start, StartAt, looks_secret
+from planner.model.topology import (
+    Requirement,
+    SecretRef,
+    Setting,
+    Start,
+    StartAt,
+    looks_secret,
+    secret_variable,
+)
 from planner.render.yaml.text import UnquotedText, Value, setting
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 
@@ -26,12 +34,6 @@ def values_of(declared: Any, usual: Any = None) -> dict[str, Value]:
     """
     kind: Any = type(declared)
     return _values(record_of(kind), declared, usual if usual is not None else _Growing(declared))
-
-
-def secret_variable(cluster: str, key: str) -> str:
-    """Returns the environment variable that takes the place of a secret: DC1_SASL_PASSWORD."""
-    text = "".join(sign if sign.isalnum() else "_" for sign in f"{cluster}_{key}".upper())
-    return text if not text[0].isdigit() else f"_{text}"
 
 
 def duration(milliseconds: int) -> UnquotedText:
