@@ -37,6 +37,7 @@ from planner.model.step import (
     StopJob,
     describe,
 )
+from planner.plan.fingerprint import replicas_text
 from planner.plan.job_agreement import job_problems, recorded_problems
 from planner.plan.steps import in_order
 
@@ -317,7 +318,7 @@ def _reassign_problems(step: Reassign, shown: ShownChange) -> Iterator[str]:
         yield "its number of replicas is not what is shown"
     if any(len(set(one)) != len(one) for one in step.replicas):
         yield "it names a broker twice for one partition"
-    if len(step.replicas) != seen.partitions or _replicas(step.old) != seen.replicas:
+    if len(step.replicas) != seen.partitions or replicas_text(step.old) != seen.replicas:
         yield "the plan saw other replicas"
 
 
@@ -325,10 +326,6 @@ def _factors_shown(step: Reassign) -> tuple[Value, ...]:
     """Returns what a plan may show for the new replicas. A plan file of an older release holds a text."""
     factors = replication_factors(step.replicas)
     return (factors,) if isinstance(factors, int) else (factors, replication(factors))
-
-
-def _replicas(replicas: Iterable[Iterable[int]]) -> str:
-    return ";".join(",".join(str(broker) for broker in partition) for partition in replicas)
 
 
 def _acl_problems(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[str]:

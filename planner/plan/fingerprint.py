@@ -138,7 +138,7 @@ def _topic_fingerprint(
         exists=True,
         topic_id=live.id,
         partitions=live.partitions,
-        replicas=_replicas(live) if with_replicas else None,
+        replicas=replicas_text(live.replicas) if with_replicas else None,
         config={key: _value(live, key) for key in sorted(keys)},
         owner=owner,
         removal=removal,
@@ -155,8 +155,9 @@ def _removal(entry: RegistryEntry | None) -> str | None:
     return "protected" if entry.protect else entry.on_remove.value
 
 
-def _replicas(live: ObservedTopic) -> str:
-    return ";".join(",".join(str(broker) for broker in partition) for partition in live.replicas)
+def replicas_text(replicas: Iterable[Iterable[int]]) -> str:
+    """Returns the brokers of each partition as a fingerprint holds them: `1,2;2,3`."""
+    return ";".join(",".join(str(broker) for broker in partition) for partition in replicas)
 
 
 def _value(live: ObservedTopic, key: str) -> str | None:
