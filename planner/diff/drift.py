@@ -19,7 +19,7 @@ from planner.diff.compare import (
 from planner.diff.destination_jobs import DestinationJobs, destination_jobs
 from planner.diff.differ import owned_by_address
 from planner.diff.jobs import last_heartbeat
-from planner.diff.record import STATE, acl_rule, flow_of, is_announced, recorded_flow
+from planner.diff.record import STATE, flow_of, is_announced, recorded_flow
 from planner.diff.spec_values import flow_values
 from planner.diff.topic_values import (
     PARTITIONS,
@@ -34,7 +34,7 @@ from planner.model.address import Kind
 from planner.model.change import Action, Change, FieldChange, Path
 from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import CONFIG, RegistryEntry
+from planner.model.owned import CONFIG, RegistryEntry, acl_rule
 
 AS_APPLIED = "as applied"
 DELETED = "deleted outside the topology"
@@ -202,7 +202,14 @@ def _acl(entry: RegistryEntry, cluster: ObservedCluster) -> Iterator[Change]:
         yield from (unreadable,) if unreadable is not None else ()
         return
     rule = acl_rule(cluster.name, entry.spec)
-    if rule is None or rule in cluster.acls or is_announced(entry):
+    if entry.is_replaced:
+        again = rule is not None and rule in cluster.acls
+        yield (
+            Change(entry.address, Action.CREATE, "made again outside the topology", after=dict(entry.spec))
+            if again
+            else Change(entry.address, Action.NO_OP, AS_APPLIED)
+        )
+    elif rule is None or rule in cluster.acls or is_announced(entry):
         yield Change(entry.address, Action.NO_OP, AS_APPLIED)
     else:
         yield Change(entry.address, Action.DELETE, DELETED, before=dict(entry.spec))

@@ -2,20 +2,28 @@
 
 A topic: `partitions`, `replication`, `config.<key>` and `id` (the topic's id); a mirror topic also
 `source.cluster` and `source.topic`; a declared one that a flow fills also `mirrored`; `before.<key>` while a
-failback lifts a limit. An ACL: the fields of its rule, and `announced` until it is made.
+failback lifts a limit. An ACL: the fields of its rule, `announced` until it is made, and `replaced` where
+`protect: acl` has taken it away.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from typing import assert_never
 
 import msgspec
 
 from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
-from planner.model.owned import BEFORE, CONFIG, DECLARED, ID, MIRRORED, RegistryEntry
-from planner.model.topology import AclRule
+from planner.model.owned import (
+    BEFORE,
+    CONFIG,
+    DECLARED,
+    ID,
+    MIRRORED,
+    REPLACED,
+    RegistryEntry,
+    acl_spec,
+)
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 PARTITIONS = "partitions"
@@ -63,7 +71,7 @@ def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> RegistryEntry
     return RegistryEntry(
         address=acl.address,
         topology=topology,
-        spec=acl_spec(acl.rule),
+        spec=acl_spec(acl.rule) | ({REPLACED: "true"} if acl.replaced else {}),
         origin=origin_text(acl.origin),
         created=created,
     )
@@ -95,18 +103,6 @@ def origin_text(origin: Declared | MirroredBy | str) -> str:
 def flow_of(entry: RegistryEntry) -> str | None:
     """Returns the name of the flow that mirrors this object; None for a declared object."""
     return entry.origin.removeprefix("flow.") if entry.origin.startswith("flow.") else None
-
-
-def acl_spec(rule: AclRule) -> dict[str, str]:
-    return {key: str(value) for key, value in asdict(rule).items() if key != "cluster"}
-
-
-def acl_rule(cluster: str, spec: Mapping[str, str]) -> AclRule | None:
-    """Returns the recorded rule; None where a newer release wrote the entry."""
-    wanted = {one.name for one in fields(AclRule)} - {"cluster"}
-    if not wanted <= spec.keys():
-        return None
-    return AclRule(cluster=cluster, **{key: spec[key] for key in wanted})  # type: ignore[arg-type]
 
 
 JOB = "job"

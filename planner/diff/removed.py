@@ -1,17 +1,17 @@
 """Returns the changes of objects that the topology owns and no longer desires: forgotten or deleted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from planner.diff.acls import unreadable_acl
-from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of, is_announced
+from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, flow_of, is_announced
 from planner.diff.topic_values import recorded_config
 from planner.diff.values import bytes_as_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import RegistryEntry
-from planner.model.topology import ENDED, Flow, FlowState, OnRemove, OnSourceDelete
+from planner.model.owned import RegistryEntry, acl_rule, acl_spec
+from planner.model.topology import ENDED, AclRule, Flow, FlowState, OnRemove, OnSourceDelete
 
 
 def removed_changes(
@@ -144,6 +144,8 @@ def _acl(entry: RegistryEntry, cluster: ObservedCluster, flows: Mapping[str, Des
     if cluster.acls is None:
         return unreadable_acl(entry.address, cluster)
     rule = acl_rule(cluster.name, entry.spec)
+    if rule is not None and entry.is_replaced:
+        return _replaced_acl(entry, rule, cluster.acls)
     if rule is None or rule not in cluster.acls:
         never = (
             "never made: an apply was cut short" if is_announced(entry) else "already gone from the cluster"
@@ -155,4 +157,14 @@ def _acl(entry: RegistryEntry, cluster: ObservedCluster, flows: Mapping[str, Des
         ("what it denied is allowed again, if another rule allows it",) if rule.permission == "DENY" else ()
     )
     reason = "leaves the topology" if flow_name is None else f"no longer mirrored by flow.{flow_name}"
+    if entry.is_protection:
+        reason = "what it protected is no mirror any more, or was promoted"
     return Change(entry.address, Action.DELETE, reason, before=dict(entry.spec), notes=notes)
+
+
+def _replaced_acl(entry: RegistryEntry, rule: AclRule, acls: Sequence[AclRule]) -> Change:
+    """Returns the change of a rule that `protect: acl` took away and no mirror needs replaced any more."""
+    if rule in acls:
+        return Change(entry.address, Action.FORGET, "it was replaced and is there again")
+    reason = "restored: it was replaced by protect: acl, and no mirror needs that any more"
+    return Change(entry.address, Action.CREATE, reason, before=dict(entry.spec), after=dict(acl_spec(rule)))

@@ -64,11 +64,18 @@ class DesiredTopic:
 
 @dataclass(frozen=True, slots=True)
 class DesiredAcl:
-    """An ACL rule as it should be."""
+    """An ACL rule as it should be.
+
+    A `replaced` rule is taken away and remembered, and restored once it is no longer desired as replaced. A
+    rule that `waits` gives a right back, so it is made after the flows of this plan have released their
+    mirrors.
+    """
 
     rule: AclRule
     origin: Declared | MirroredBy | str  # a text: another reason ("protect: acl of flow.x")
     source: SourceLocation | None = None
+    replaced: bool = False
+    waits: bool = False
 
     @property
     def address(self) -> Address:

@@ -1,16 +1,18 @@
 """Registry entries: which topology owns which object at a cluster, as last applied."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 from planner.model.address import Address
-from planner.model.topology import OnRemove
+from planner.model.topology import AclRule, OnRemove
 
 CONFIG = "config."
 BEFORE = "before."  # the value before a failback lifted the setting
 ID = "id"
 MIRRORED = "mirrored"  # the settings of a declared topic that a flow set, separated by commas
+REPLACED = "replaced"  # a rule that `protect: acl` has taken away, to be restored
 DECLARED = "declared"  # the origin of a declared object; a mirror's is flow.<name>
+PROTECTION = "protect: acl"  # the origin of a rule that keeps writers off begins so
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,25 @@ class RegistryEntry:
         """
         applied = self.spec.get(ID, "")
         return bool(applied and topic_id) and applied != topic_id
+
+    @property
+    def is_protection(self) -> bool:
+        """Returns whether the entry is of a rule that `protect: acl` made or replaced."""
+        return self.origin.startswith(PROTECTION)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Returns whether the entry is of a rule that `protect: acl` has taken away."""
+        return REPLACED in self.spec
+
+
+def acl_spec(rule: AclRule) -> dict[str, str]:
+    return {key: str(value) for key, value in asdict(rule).items() if key != "cluster"}
+
+
+def acl_rule(cluster: str, spec: Mapping[str, str]) -> AclRule | None:
+    """Returns the recorded rule; None where a newer release wrote the entry."""
+    wanted = {one.name for one in fields(AclRule)} - {"cluster"}
+    if not wanted <= spec.keys():
+        return None
+    return AclRule(cluster=cluster, **{key: spec[key] for key in wanted})  # type: ignore[arg-type]

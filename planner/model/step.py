@@ -35,7 +35,9 @@ class GrowPartitions:
     needs: tuple[str, ...] = ()
 
 
-RESTORE = "restore:"  # prefix of the id of a step that restores limits after a failback
+# Prefix of the id of a step that restores what a flow took away: limits after a failback, rights to write.
+RESTORE = "restore:"
+REPLACE = "replace:"  # prefix of the id of a step that deletes a rule in whose place others were made
 
 
 @dataclass(frozen=True, slots=True)

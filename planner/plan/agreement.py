@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from planner.diff.acls import replaces, restores
 from planner.diff.display import replication
-from planner.diff.record import acl_rule, is_announced
+from planner.diff.record import is_announced
 from planner.diff.topics import RESTORED
 from planner.diff.values import normal
 from planner.model.address import Address, Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange, Value
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import replication_factors
-from planner.model.owned import ID, RegistryEntry
+from planner.model.owned import ID, REPLACED, RegistryEntry, acl_rule
 from planner.model.plan import Fingerprint, Mode, Plan
 from planner.model.step import (
     AlterConfigs,
@@ -181,10 +182,12 @@ def _fits_change(step: Step, shown: ShownChange) -> bool:
         case DeleteAcl():
             return kind is Kind.ACL and action is Action.DELETE
         case Own():
-            return action in MANAGING or (action is Action.NO_OP and shown.change.adopted)
+            adopts = action is Action.NO_OP and shown.change.adopted
+            managing = action in MANAGING and not restores(shown.change)
+            return managing or adopts or replaces(shown.change)
         case Disown():
             moved = shown.field("recorded", "destination") is not None
-            leaves = action in (Action.DELETE, Action.FORGET) or moved
+            leaves = action in (Action.DELETE, Action.FORGET) or moved or restores(shown.change)
             return leaves or (action is Action.REPLACE and kind in (Kind.FLOW, Kind.JOB))
         case LaunchJob() | ReconfigureJob() | StopJob():
             return kind is Kind.JOB and action in _job_actions(step)
@@ -333,7 +336,7 @@ def _acl_problems(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[s
         yield f"its rule is {step.rule.name} at {step.rule.cluster}"
     makes = isinstance(step, CreateAcl)
     state = (shown.change.after if makes else shown.change.before) or {}
-    recorded = {key: str(value) for key, value in state.items()}
+    recorded = {key: str(value) for key, value in state.items() if key != REPLACED}
     if recorded != {"rule": step.rule.name} and acl_rule(step.cluster, recorded) != step.rule:
         yield "its rule is not the one that is shown"
     if not makes and not shown.fingerprint.exists:
@@ -355,6 +358,8 @@ def _entry_problems(step: Own, shown: ShownChange) -> Iterator[str]:
             rule = acl_rule(step.cluster, entry.spec)
             if rule is None or rule.name != step.address.name:
                 yield "it registers another rule"
+            if entry.is_replaced is not replaces(shown.change):
+                yield "it registers a rule to be restored, and the change that is shown replaces none"
         case _:
             yield from recorded_problems(step, shown.plan, shown.change)
 
@@ -419,18 +424,18 @@ def _missing_steps(plan: Plan) -> Iterator[tuple[str, str]]:
 def _needed_kinds(change: Change, mode: Mode) -> Iterator[type[Step]]:
     """Yields the kinds of step that a change needs."""
     kind, action = change.address.kind, change.action
-    remembered = mode is not Mode.ROLLBACK and (
-        action in MANAGING or (action is Action.NO_OP and change.adopted)
-    )
+    adopts = action is Action.NO_OP and change.adopted
+    managing = action in MANAGING and not restores(change)
+    remembered = (mode is not Mode.ROLLBACK and (managing or adopts)) or replaces(change)
     if remembered:
         yield Own
     match kind, action:
         case Kind.TOPIC, Action.CREATE | Action.UPDATE | Action.DELETE:
             yield from _needed_for_topic(change)
         case Kind.ACL, Action.CREATE:
-            yield CreateAcl
+            yield from (CreateAcl, Disown) if restores(change) else (CreateAcl,)
         case Kind.ACL, Action.DELETE:
-            yield from (DeleteAcl, Disown)
+            yield from (DeleteAcl,) if replaces(change) else (DeleteAcl, Disown)
         case Kind.FLOW, Action.DELETE:
             yield Disown
         case Kind.JOB, Action.CREATE | Action.REPLACE:

@@ -335,7 +335,8 @@ def _rules_of_ending_flows(
 ) -> Iterator[Address]:
     """Yields the ACLs that a flow made and that are removed because it ends or comes back.
 
-    They do not count as deletes: a failover must not ask how many topics were protected.
+    They do not count as deletes: a failover must not ask how many topics were protected. Nor do the rules in
+    the place of a replaced one: that one is restored first.
     """
     ending_flows = {
         change.address.name
@@ -345,7 +346,9 @@ def _rules_of_ending_flows(
     }
     ending_flows |= set(ended)
     for address, entry in owned_by_address(observed).items():
-        if address.kind is Kind.ACL and flow_of(entry) in ending_flows:
+        if address.kind is not Kind.ACL:
+            continue
+        if flow_of(entry) in ending_flows or (entry.is_protection and not entry.is_replaced):
             yield address
 
 

@@ -16,10 +16,12 @@ from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.step import (
+    REPLACE,
     RESTORE,
     AlterConfigs,
     CreateAcl,
     CreateTopic,
+    DeleteAcl,
     Disown,
     GrowPartitions,
     LaunchJob,
@@ -271,7 +273,8 @@ def _copied(flow: DesiredFlow | None) -> int:
 
 
 def _needed_steps(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tuple[str, ...]:
-    """Returns the steps before a job: the topics at both ends of its flows, and every ACL there."""
+    """Returns the steps before a job: the topics at both ends of its flows, every ACL there, and the
+    rules that are replaced at the destination."""
     own = {flow.name for flow in spec.flows}
     addresses: set[Address] = set()
     for one in desired.flows:
@@ -287,7 +290,8 @@ def _needed_steps(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tu
             and step.address in addresses
             and not step.id.startswith(RESTORE)
         )
-        or (isinstance(step, CreateAcl) and step.cluster in spec.clusters)
+        or (isinstance(step, CreateAcl) and step.cluster in spec.clusters and not step.id.startswith(RESTORE))
+        or (isinstance(step, DeleteAcl) and step.cluster == spec.destination and step.id.startswith(REPLACE))
     )
 
 

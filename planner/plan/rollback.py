@@ -18,8 +18,10 @@ from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import LiveJob, Observed, ObservedTopic, replication_factors
 from planner.model.outcome import ApplyRecord
-from planner.model.owned import CONFIG, ID, RegistryEntry
+from planner.model.owned import CONFIG, ID, RegistryEntry, acl_spec
 from planner.model.step import (
+    REPLACE,
+    RESTORE,
     AlterConfigs,
     CreateAcl,
     CreateTopic,
@@ -59,13 +61,17 @@ class _Undone:
 def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
     """Returns the changes and steps that undo an apply."""
     owned = {**owned_by_address(observed), **_jobs_and_flows(observed, applied.topology)}
-    created = {step.address for step in _steps_done(applied) if isinstance(step, CreateTopic | CreateAcl)}
+    done = _steps_done(applied)
+    created = {step.address for step in done if isinstance(step, CreateTopic | CreateAcl)}
+    replaced = {step.address for step in done if step.id.startswith(REPLACE)}
     changes: list[Change] = []
     steps: list[Step] = []
     problems: list[Diagnostic] = []
     for step in reversed(_steps_done(applied)):
         if step.address in created and not isinstance(step, CreateTopic | CreateAcl):
             continue  # undone together with the object
+        if step.address in replaced and isinstance(step, Own):
+            continue  # undone together with the replaced rule
         undone = _undo(step, observed, owned.get(step.address), applied)
         if undone.change is not None:
             changes.append(undone.change)
@@ -124,8 +130,15 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
     match step:
         case CreateTopic() | AlterConfigs() | Reassign() | GrowPartitions() | DeleteTopic():
             return _undo_topic_step(step, live, entry, reason)
+        case CreateAcl() if step.id.startswith(RESTORE):
+            return _Undone(
+                why_not="the plan of the topology decides who may write a mirror",
+                way_out="revert the edit of the topology, then apply",
+            )
         case CreateAcl():
             return _undo_create_acl(step, cluster.acls, applied.topology, reason)
+        case DeleteAcl() if step.id.startswith(REPLACE):
+            return _undo_replace(step, entry, reason)
         case DeleteAcl():
             change = Change(step.address, Action.CREATE, reason, after={"rule": step.rule.name})
             return _Undone(
@@ -278,6 +291,15 @@ def _undo_create_acl(step: CreateAcl, acls: Sequence[object] | None, topology: s
     change = Change(step.address, Action.DELETE, reason, before={"rule": step.rule.name})
     delete = DeleteAcl(f"delete:{step.address}", step.address, step.cluster, step.rule)
     return _Undone(change, (delete, _disown(step, topology, delete.id)))
+
+
+def _undo_replace(step: DeleteAcl, entry: RegistryEntry | None, reason: str) -> _Undone:
+    if entry is None or not entry.is_replaced:
+        return _Undone(why_not="it was restored since")
+    rule = acl_spec(step.rule)
+    change = Change(step.address, Action.CREATE, reason, before=dict(entry.spec), after=dict(rule))
+    create = CreateAcl(f"{RESTORE}{step.address}", step.address, step.cluster, step.rule)
+    return _Undone(change, (create, _disown(step, entry.topology, create.id)))
 
 
 def _undo_own(step: Own, entry: RegistryEntry | None, reason: str) -> _Undone:

@@ -4,14 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.record import acl_entry, acl_rule, announced, flow_of, topic_entry
+from planner.diff.record import acl_entry, announced, flow_of, topic_entry
 from planner.diff.topic_values import given_back_after
 from planner.model.address import Address, Kind, flow_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic
 from planner.model.observed import Observed, ObservedBroker, ObservedCluster, ObservedTopic
-from planner.model.owned import ID, RegistryEntry
+from planner.model.owned import ID, RegistryEntry, acl_rule
 from planner.model.step import (
+    REPLACE,
     RESTORE,
     AlterConfigs,
     CreateAcl,
@@ -75,7 +76,7 @@ def make_steps(
             case _:
                 pass
     every = [*steps, *job_steps(changes, desired, observed, steps)]
-    return in_order(restore_limits_last(remove_protection_last(every, owned)))
+    return in_order(protection_in_order(restore_limits_last(remove_protection_last(every, owned)), owned))
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -206,13 +207,17 @@ def _acl_steps(change: Change, acl: DesiredAcl, entry: RegistryEntry | None, top
     makes = change.action is Action.CREATE
     ours = entry is not None and entry.created
     own = acl_entry(acl, topology, created=makes or ours)
+    if acl.replaced:
+        record = Own(f"own:{address}", address, cluster, own)
+        return [record, DeleteAcl(f"{REPLACE}{address}", address, cluster, acl.rule, (record.id,))]
     steps: list[Step] = []
     if makes and not ours:
         # A rule is deleted only by the topology that made it, and the rule itself does not name it.
         steps.append(Own(f"announce:{address}", address, cluster, announced(own)))
     if makes:
         needs = tuple(one.id for one in steps)
-        steps.append(CreateAcl(f"create:{address}", address, cluster, acl.rule, needs))
+        prefix = RESTORE if acl.waits else "create:"
+        steps.append(CreateAcl(f"{prefix}{address}", address, cluster, acl.rule, needs))
     return [*steps, Own(f"own:{address}", address, cluster, own, tuple(one.id for one in steps[-1:]))]
 
 
@@ -230,6 +235,8 @@ def _removal_steps(change: Change, entry: RegistryEntry, cluster: ObservedCluste
                 steps.append(DeleteAcl(f"delete:{address}", address, cluster.name, rule))
             case _:
                 return []
+    elif change.action is Action.CREATE and rule is not None:
+        steps.append(CreateAcl(f"{RESTORE}{address}", address, cluster.name, rule))
     needs = tuple(one.id for one in steps)
     return [*steps, Disown(f"disown:{address}", address, cluster.name, entry.topology, needs)]
 
@@ -269,6 +276,39 @@ def remove_protection_last(steps: Sequence[Step], owned: Mapping[Address, Regist
     """Makes the removal of a protecting ACL wait until its flow has released the mirror."""
     flow_steps = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
     return [_with_need(step, _flow_step(owned.get(step.address)), flow_steps) for step in steps]
+
+
+def protection_in_order(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
+    """Orders the steps by which rights to write are taken away and given back.
+
+    A rule is replaced after the rules in its place are made. A right is given back after the flows of this
+    plan have released their mirrors, and what was in its place is removed after that.
+    """
+    ended: dict[str, list[str]] = {}
+    made: dict[str, list[str]] = {}
+    restored: dict[str, list[str]] = {}
+    for step in steps:
+        if isinstance(step, Own) and step.address.kind is Kind.FLOW:
+            ended.setdefault(step.cluster, []).append(step.id)
+        elif isinstance(step, CreateAcl):
+            (restored if step.id.startswith(RESTORE) else made).setdefault(step.cluster, []).append(step.id)
+
+    def needs_of(step: Step) -> list[str]:
+        at = step.cluster
+        match step:
+            case CreateAcl() if step.id.startswith(RESTORE):
+                return ended.get(at, [])
+            case DeleteAcl() if step.id.startswith(REPLACE):
+                return made.get(at, [])
+            case DeleteAcl() if (entry := owned.get(step.address)) is not None and entry.is_protection:
+                return [*ended.get(at, ()), *restored.get(at, ())]
+            case _:
+                return []
+
+    return [
+        replace(step, needs=(*dict.fromkeys((*step.needs, *more)),)) if (more := needs_of(step)) else step
+        for step in steps
+    ]
 
 
 def restore_limits_last(steps: Sequence[Step]) -> list[Step]:

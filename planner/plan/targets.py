@@ -1,6 +1,6 @@
 """`--target`: selects the changes of the named objects and of everything that they need."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, flow_of
@@ -9,7 +9,7 @@ from planner.model.change import Change
 from planner.model.desired import Desired, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, note
 from planner.model.owned import RegistryEntry
-from planner.model.topology import Topology
+from planner.model.topology import Protect, Topology
 
 
 def select(
@@ -79,6 +79,8 @@ def _needs(
     for acl in desired.acls:
         if isinstance(acl.origin, MirroredBy):
             needs.setdefault(flow_address(acl.origin.flow), set()).add(acl.address)
+    for flow_name, address in _protections(desired, owned, topology):
+        needs.setdefault(flow_address(flow_name), set()).add(address)
     for entry in owned.values():
         flow = flow_of(entry)
         if flow is not None and entry.topology == topology.name:
@@ -93,3 +95,16 @@ def _needs(
         left = (str(one.old) for one in change.fields if one.path == (JOB,))
         needs.setdefault(change.address, set()).update(job_address(name) for name in left)
     return {address: frozenset(wanted) for address, wanted in needs.items()}
+
+
+def _protections(
+    desired: Desired, owned: Mapping[Address, RegistryEntry], topology: Topology
+) -> Iterator[tuple[str, Address]]:
+    """Yields the protected flows, each with the ACLs that protect all mirrors at its destination."""
+    found = {acl.address for acl in desired.acls if isinstance(acl.origin, str)}
+    found |= {
+        entry.address for entry in owned.values() if entry.is_protection and entry.topology == topology.name
+    }
+    for name, flow in topology.flows.items():
+        if flow.protect is Protect.ACL:
+            yield from ((name, one) for one in sorted(found) if one.cluster == flow.destination_cluster)

@@ -10,7 +10,7 @@ from planner.model.shapes import (
     ListShape,
     TextShape,
 )
-from planner.model.topology.resources import CLUSTER_REFERENCES
+from planner.model.topology.resources import CLUSTER_REFERENCES, PRINCIPAL
 
 # The keys of an ACL that name resources, and Kafka's word for each kind.
 RESOURCES = {
@@ -92,7 +92,7 @@ class AclEntry:
         str,
         Key(
             "The user or group that the ACL is for.",
-            TextShape("a principal", r"[A-Za-z]+:.+", 'write its type too, for example "User:app"'),
+            PRINCIPAL,
             example='"User:app"',
         ),
     ]

@@ -29,6 +29,7 @@ CLUSTER_NAME = TextShape(
 CLUSTER_REFERENCE = TextShape("the name of a cluster", placed=True)
 CLUSTER_REFERENCES = ListShape(CLUSTER_REFERENCE, lone=True, least=1)
 REPLICATION = IntegerShape(1, 32_767)
+PRINCIPAL = TextShape("a principal", r"[A-Za-z]+:.+", 'write its type too, for example "User:app"')
 HOST_PORT = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}"
 
 
@@ -91,6 +92,24 @@ class Cluster:
             example="{security.protocol: SASL_SSL, sasl.password: {env: DC1_PASSWORD}}",
         ),
     ] = field(default_factory=dict, repr=False)  # may hold a literal password
+    principal: Annotated[
+        str | None,
+        Key(
+            "The principal of the jobs at this cluster. `protect: acl` keeps its right to write. With mutual "
+            "TLS it is the certificate's distinguished name, as the brokers map it.",
+            PRINCIPAL,
+            default_doc="`User:` and the `sasl.username`",
+            example='"User:CN=repl,O=shop"',
+        ),
+    ] = None
+    allow_everyone_if_no_acl_found: Annotated[
+        bool,
+        Key(
+            "What the brokers' `allow.everyone.if.no.acl.found` is. Brokers hide its value; `protect: acl` "
+            "needs it.",
+            example="true",
+        ),
+    ] = False
     source: SourceLocation | None = None
 
 

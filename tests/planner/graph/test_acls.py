@@ -1,15 +1,15 @@
-"""ACLs: declared, mirrored with their topics, protecting mirrors."""
+"""ACLs: declared, and mirrored with their topics."""
 
 import pytest
 
 from planner.graph import expand
 from planner.graph.acls import destination_prefix
 from planner.model.desired import Declared, Desired, MirroredBy
-from planner.model.topology import AclRule, Cluster, FlowState, Protect, SecretRef
+from planner.model.topology import AclRule, FlowState
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.route import CompiledRoute, Route
 from runtime.contract.spec.selection import SelectionRules
-from tests.planner.graph.build import acl_entry, cluster, codes, flow, observed, rule, said, topology
+from tests.planner.graph.build import acl_entry, cluster, flow, observed, rule, said, topology
 
 PREFIX = Template("{source}.{topic}")
 
@@ -186,77 +186,3 @@ def test_a_prefix_on_the_way_back(rename: Rename, there: str | None) -> None:
         Route("back", "dc2", "dc1", SelectionRules(()), rename, undoes=SelectionRules((".*",)))
     )
     assert destination_prefix(way, "pay") == there
-
-
-SASL = {"security.protocol": "SASL_SSL", "sasl.username": "repl"}
-
-
-def protected(*acls: AclRule, client: dict[str, object] | None = None, both: bool = False) -> Desired:
-    flows = [flow("dc1>dc2", protect=Protect.ACL), *([flow("dc2>dc1")] if both else [])]
-    clusters = {
-        "dc1": Cluster("dc1", "dc1:9092"),
-        "dc2": Cluster("dc2", "dc2:9092", client=SASL if client is None else client),  # type: ignore[arg-type]
-    }
-    live = observed(cluster("dc1", "a"), cluster("dc2", acls=acls))
-    return expand(topology(*flows, clusters=clusters), live)
-
-
-@pytest.mark.parametrize(
-    ("acl", "denied"),
-    [
-        (rule("dc2 ALLOW User:app WRITE a"), ["dc2.deny.User:app.WRITE.topic.a"]),
-        (rule("dc2 ALLOW User:app ALL a"), ["dc2.deny.User:app.WRITE.topic.a"]),
-        (rule("dc2 ALLOW User:app WRITE *"), ["dc2.deny.User:app.WRITE.topic.a"]),
-        (rule("dc2 ALLOW User:app WRITE a", "PREFIXED"), ["dc2.deny.User:app.WRITE.topic.a"]),
-        (rule("dc2 ALLOW User:app WRITE b", "PREFIXED"), []),
-        (rule("dc2 ALLOW User:app WRITE b"), []),
-        (rule("dc2 ALLOW User:app READ a"), []),
-        (rule("dc2 DENY User:app WRITE a"), []),
-        (rule("dc2 ALLOW User:app WRITE a", kind="GROUP"), []),
-        (rule("dc2 ALLOW User:repl WRITE a"), []),
-    ],
-)
-def test_foreign_writers_are_kept_off_and_the_job_is_not(acl: AclRule, denied: list[str]) -> None:
-    desired = protected(acl)
-    assert words(desired) == denied
-    assert codes(desired) == []
-
-
-@pytest.mark.parametrize(
-    "client",
-    [
-        {},
-        {"security.protocol": "SSL", "sasl.username": "repl"},
-        {"security.protocol": "SASL_SSL", "sasl.username": SecretRef("env", "USER")},
-    ],
-)
-def test_nobody_is_denied_who_may_be_the_job(client: dict[str, object]) -> None:
-    desired = protected(rule("dc2 ALLOW User:app WRITE a"), client=client)
-    assert desired.acls == ()
-    assert said(desired, "protect-unknown-principal") == [
-        (
-            "protect: acl has no effect: the topology does not name the principal of the job, and one of"
-            " User:app may be it — write sasl.username under clusters.dc2.client as plain text (the"
-            " password stays a reference); foreign records are found and shown in any case"
-        )
-    ]
-
-
-def test_everyone_cannot_be_denied() -> None:
-    desired = protected(rule("dc2 ALLOW User:* WRITE a"))
-    assert desired.acls == ()
-    assert codes(desired) == ["protect-everyone"]
-
-
-def test_a_topic_of_both_sides_has_no_foreign_writers() -> None:
-    desired = protected(rule("dc2 ALLOW User:app WRITE a"), both=True)
-    assert desired.acls == ()
-    assert "protect-shared" in codes(desired)
-
-
-def test_without_an_authorizer_there_is_nothing_to_protect_with() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", protect=Protect.ACL), flow("dc1>dc3", protect=Protect.ACL)),
-        observed(cluster("dc1", "a"), cluster("dc2"), "dc3"),
-    )
-    assert desired.acls == ()

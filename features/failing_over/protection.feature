@@ -1,0 +1,29 @@
+Feature: Mirrors that only the flow writes
+  protect: acl refuses every other writer at the mirror topics, whatever gives it the right. A promotion lets
+  the producers write.
+
+  Scenario: Producers with rights wait for the promotion at a cluster with SASL
+    Given two clusters with SASL
+    And a rule at dc2 lets app write orders
+    And a rule at dc2 lets everyone write all topics that begin as payments does
+    When orders and payments are copied from dc1 to dc2 with protect: acl
+    Then the plan said that the rule of payments is replaced
+    And app is refused at orders and at payments at dc2
+    And new records of orders and payments arrive at dc2
+    And stranger writes another topic that begins as payments does
+    And a plan shows no changes
+    When the engineer promotes the flow
+    Then the exit code is 0
+    And app writes orders and payments at dc2
+    And the rules at dc2 are those from before
+
+  Scenario: Producers with rights wait for the promotion at a cluster with mutual TLS
+    Given two clusters with TLS, where dc2 allows everyone what no rule speaks of
+    When orders and payments are copied from dc1 to dc2 with protect: acl
+    Then app is refused at orders and at payments at dc2
+    And new records of orders and payments arrive at dc2
+    And a plan shows no changes
+    When the engineer promotes the flow
+    Then the exit code is 0
+    And app writes orders and payments at dc2
+    And the rules at dc2 are those from before

@@ -1,0 +1,242 @@
+"""Steps of features/failing_over/protection.feature: one job for each login, which runs as the user repl."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from pytest_bdd import given, scenarios, then, when
+
+from runtime.lab.lab import Lab
+from runtime.lab.spec import Security
+from tests.bdd.running import Town, eventually, fresh_names, one_way
+from tests.conftest import MakeLab
+from tests.labs import spec
+from tests.records import PATIENCE_S, coordinators_ready, create_topic
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+scenarios("failing_over/protection.feature")
+
+WORDS = ("orders", "payments")
+REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
+# With the default mapping, the principal is the certificate's distinguished name.
+OPEN_TLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "ssl.principal.mapping.rules": "DEFAULT",
+    "super.users": "User:CN=admin;User:CN=broker",
+}
+
+
+@dataclass
+class Guarded:
+    """`before` are the rules at dc2 without the flow; `made` are those that are removed at the end."""
+
+    town: Town
+    before: set[AclBinding] = field(default_factory=set)
+    made: list[AclBinding] = field(default_factory=list)
+    plan: str = ""
+
+    def allow(self, cluster: str, *bindings: AclBinding) -> None:
+        admin = self.town.admin(cluster)  # lives until the answer is there
+        for one in admin.create_acls(list(bindings)).values():
+            one.result(timeout=PATIENCE_S)
+        self.made += bindings
+
+    def rules(self) -> set[AclBinding]:
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            None,
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        admin = self.town.admin("dc2")
+        return set(admin.describe_acls(every).result(timeout=PATIENCE_S))
+
+    def write_as(self, user: str, topic: str) -> KafkaError | None:
+        """Returns the error of one record, which is not retried."""
+        answers: list[KafkaError | None] = []
+
+        def answered(error: KafkaError | None, _: Message) -> None:
+            answers.append(error)
+
+        client = self.town.lab.clusters["dc2"].client_of(user)
+        producer = Producer({**client, "acks": "all", "log_level": 2})
+        producer.produce(topic, value=b"foreign", on_delivery=answered)
+        assert producer.flush(PATIENCE_S) == 0
+        return answers[0]
+
+    def may_write(self, user: str, words: Iterable[str]) -> bool:
+        return all(self.write_as(user, self.town.name(word)) is None for word in words)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Any:
+    """Made by the first step; what it left behind goes at the end."""
+    made: list[Guarded] = []
+    yield made
+    for one in made:
+        if one.town.topology.file.exists():
+            one.town.over()
+        removed = [AclBindingFilter(*_parts(rule)) for rule in dict.fromkeys(one.made)]
+        for cluster in ("dc1", "dc2") if removed else ():
+            admin = one.town.admin(cluster)
+            for answer in admin.delete_acls(removed).values():
+                answer.result(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def guarded(scene: list[Guarded]) -> Guarded:
+    return scene[0]
+
+
+@pytest.fixture
+def town(guarded: Guarded) -> Town:
+    return guarded.town
+
+
+def _parts(rule: AclBinding) -> tuple[Any, ...]:
+    return (
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
+
+
+def allowing(
+    principal: str,
+    operation: AclOperation,
+    name: str,
+    kind: ResourceType = ResourceType.TOPIC,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+) -> AclBinding:
+    return AclBinding(kind, name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
+
+
+def _scene(lab: Lab, folder: Path, name: Callable[[str], str], principal: dict[str, Any]) -> Guarded:
+    """The job and the commands come as the user repl."""
+    town = one_way(lab, folder, name, *WORDS, protect="acl", groups={"sync": False})
+    for cluster in ("dc1", "dc2"):
+        town.topology.clusters[cluster]["client"] = lab.clusters[cluster].settings("repl")
+    town.topology.clusters["dc2"] |= principal
+    return Guarded(town)
+
+
+@given("two clusters with SASL")
+def _(scene: list[Guarded], lab_sasl: Lab, tmp_path: Path) -> None:
+    made = _scene(lab_sasl, tmp_path, fresh_names(), {})
+    scene.append(made)
+    everything = [
+        allowing("User:repl", AclOperation.ALL, "*"),
+        allowing("User:repl", AclOperation.ALL, "*", ResourceType.GROUP),
+        allowing("User:repl", AclOperation.ALL, "*", ResourceType.TRANSACTIONAL_ID),
+        allowing("User:repl", AclOperation.ALL, "kafka-cluster", ResourceType.BROKER),
+    ]
+    for cluster in ("dc1", "dc2"):
+        made.allow(cluster, *everything)
+
+
+@given("a rule at dc2 lets app write orders")
+def _(guarded: Guarded) -> None:
+    guarded.allow("dc2", allowing("User:app", AclOperation.WRITE, guarded.town.name("orders")))
+
+
+@given("a rule at dc2 lets everyone write all topics that begin as payments does")
+def _(guarded: Guarded) -> None:
+    prefix = guarded.town.name("payments")
+    rule = allowing("User:*", AclOperation.WRITE, prefix, pattern=ResourcePatternType.PREFIXED)
+    guarded.allow("dc2", rule)
+    create_topic(guarded.town.client("dc2"), f"{prefix}-own")
+    eventually(lambda: guarded.write_as("stranger", f"{prefix}-own") is None)
+
+
+@given("two clusters with TLS, where dc2 allows everyone what no rule speaks of")
+def _(scene: list[Guarded], own_lab: MakeLab, tmp_path: Path) -> None:
+    dc2 = spec("dc2", security=Security.TLS, properties=OPEN_TLS)
+    lab = own_lab(spec("dc1"), dc2)
+    for cluster in lab.clusters.values():
+        coordinators_ready(cluster.client)
+    declared = {"principal": "User:CN=repl", "allow_everyone_if_no_acl_found": True}
+    scene.append(_scene(lab, tmp_path, fresh_names(), declared))
+
+
+@when("orders and payments are copied from dc1 to dc2 with protect: acl")
+def _(guarded: Guarded) -> None:
+    town = guarded.town
+    guarded.before = guarded.rules()
+    guarded.plan = town.said(town.run("plan", str(town.topology.write())).stdout)
+    town.apply()
+
+
+@then("the plan said that the rule of payments is replaced")
+def _(guarded: Guarded) -> None:
+    rule = "allow.User:*.WRITE.topic.payments*"
+    text = " ".join(guarded.plan.split())
+    assert f"- acl.dc2.{rule}" in text, guarded.plan
+    assert f"protect: acl replaces {rule} at dc2, by which everyone may write" in text, guarded.plan
+    assert "User:repl gets the rule instead; everyone may go on writing the topic payments-own" in text
+
+
+@then("app is refused at orders and at payments at dc2")
+def _(guarded: Guarded) -> None:
+    for word in WORDS:
+        error = guarded.write_as("app", guarded.town.name(word))
+        assert error is not None, word
+        assert error.code() == REFUSED, error
+
+
+@then("new records of orders and payments arrive at dc2")
+def _(town: Town) -> None:
+    for word in WORDS:
+        town.write(word, "dc1", 4)
+        eventually(partial(_same, town, word), about=word)
+
+
+def _same(town: Town, word: str) -> bool:
+    return town.values(word, "dc2") == town.values(word, "dc1")
+
+
+@then("stranger writes another topic that begins as payments does")
+def _(guarded: Guarded) -> None:
+    assert guarded.write_as("stranger", f"{guarded.town.name('payments')}-own") is None
+
+
+@then("a plan shows no changes")
+def _(town: Town) -> None:
+    done = town.run("plan", str(town.topology.file), "--detailed-exitcode")
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@when("the engineer promotes the flow")
+def _(town: Town) -> None:
+    flow, file = town.name("dc1-to-dc2"), str(town.topology.file)
+    town.run("promote", flow, "--path", file, "--auto-approve")
+
+
+@then("app writes orders and payments at dc2")
+def _(guarded: Guarded) -> None:
+    eventually(lambda: guarded.may_write("app", WORDS))
+
+
+@then("the rules at dc2 are those from before")
+def _(guarded: Guarded) -> None:
+    assert guarded.rules() == guarded.before
