@@ -4,17 +4,25 @@ Feature: Mirrors that only the flow writes
 
   Scenario: Producers with rights wait for the promotion at a cluster with SASL
     Given two clusters with SASL
-    And a rule at dc2 lets app write orders
+    And a rule at dc2 lets app write orders and refunds
     And a rule at dc2 lets everyone write all topics that begin as payments does
     When orders and payments are copied from dc1 to dc2 with protect: acl
     Then the plan said that the rule of payments is replaced
     And app is refused at orders and at payments at dc2
     And new records of orders and payments arrive at dc2
     And stranger writes another topic that begins as payments does
+    When the topic refunds is created at dc1
+    Then app is refused at refunds at dc2 as soon as it is there
+    And a plan shows no changes
+    When a rule at dc1 allows auditor everything on orders
+    Then rules at dc2 let auditor read and describe orders, and none lets it write
+    And a plan shows no changes
+    When that rule is removed at dc1
+    Then no rule at dc2 names auditor
     And a plan shows no changes
     When the engineer promotes the flow
     Then the exit code is 0
-    And app writes orders and payments at dc2
+    And app writes orders, payments and refunds at dc2
     And the rules at dc2 are those from before
 
   Scenario: Producers with rights wait for the promotion at a cluster with mutual TLS

@@ -163,7 +163,21 @@ METRICS = (
 FLOWS = (
     Field("flows", FieldType.FLOW_STATES, lambda spec: {one.name: one.state for one in spec.flows}, None),
 )
-DECLARED = (_field("declared", FieldType.SETTING_NAMES),)
+
+
+def _protection(spec: JobSpec) -> str | None:
+    known = spec.protection
+    if known is None:
+        return None
+    return (
+        f"{known.principal}, topics without rules are open" if known.open_without_rules else known.principal
+    )
+
+
+DECLARED = (
+    _field("declared", FieldType.SETTING_NAMES),
+    Field("protect.principal", FieldType.PLAIN, _protection, NOT_SET),
+)
 
 _DECLARED: Mapping[str, Field] = {one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED)}
 # Fields that only a change has: of a topic, or those that sum up a new flow.

@@ -14,7 +14,6 @@ A rule that the topology declares, or that another topology owns, is not replace
 protected flow does not answer, its mirrors are not known: nothing is replaced, restored or removed then.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,15 +25,20 @@ from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed, ObservedCluster
-from planner.model.owned import PROTECTION, RegistryEntry, acl_rule
+from planner.model.owned import RegistryEntry, acl_rule
 from planner.model.topology import AclRule, Cluster, Flow, Protect
+from runtime.contract.spec.acls import (
+    EVERY_TOPIC,
+    EVERYONE,
+    NOT_WRITE,
+    WITHOUT_RULES,
+    TopicRules,
+    denial,
+    protection_origin,
+    rules_of_open_topic,
+)
 from runtime.contract.spec.naming import INTERNAL_PREFIX
 from runtime.contract.spec.route import is_reserved
-
-EVERYONE = "User:*"
-EVERY_TOPIC = "*"
-# What ALL is besides WRITE. READ implies DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS.
-_NOT_WRITE = ("READ", "CREATE", "DELETE", "ALTER", "ALTER_CONFIGS")
 
 
 def protection(
@@ -77,15 +81,6 @@ def job_principal(cluster: Cluster) -> str | None:
     return f"User:{user}" if sasl and isinstance(user, str) else None
 
 
-def covers(rule: AclRule, topic: str) -> bool:
-    """Returns whether the rule applies to the topic."""
-    if rule.resource_type != "TOPIC":
-        return False
-    if rule.pattern == "PREFIXED":
-        return topic.startswith(rule.resource)
-    return rule.resource in (topic, EVERY_TOPIC)
-
-
 def made_by_protection(entries: Iterable[RegistryEntry]) -> set[str]:
     """Returns the names of the rules at a cluster that `protect: acl` made."""
     return {
@@ -93,26 +88,6 @@ def made_by_protection(entries: Iterable[RegistryEntry]) -> set[str]:
         for entry in entries
         if entry.address.kind is Kind.ACL and entry.is_protection and entry.created
     }
-
-
-class _RuleIndex:
-    """Rules on topics, found by the topic that they apply to."""
-
-    def __init__(self, rules: Iterable[AclRule]) -> None:
-        self._literal: defaultdict[str, list[AclRule]] = defaultdict(list)
-        self._prefixed: list[AclRule] = []
-        for rule in sorted(rules):
-            if rule.resource_type != "TOPIC":
-                continue
-            if rule.pattern == "PREFIXED":
-                self._prefixed.append(rule)
-            else:
-                self._literal[rule.resource].append(rule)
-
-    def of(self, topic: str) -> list[AclRule]:
-        """Returns the rules that apply to a topic."""
-        literal = (*self._literal.get(topic, ()), *self._literal.get(EVERY_TOPIC, ()))
-        return [*literal, *(rule for rule in self._prefixed if topic.startswith(rule.resource))]
 
 
 @dataclass(slots=True)
@@ -147,8 +122,8 @@ class _ClusterProtection:
             entry.address.name: entry.topology for entry in acls if entry.topology != topology.name
         }
         self._rules = self._rules_of_others()
-        self._mirrored = _RuleIndex(rule for rule in mirrored if rule.cluster == cluster.name)
-        self._index = _RuleIndex(self._rules)
+        self._mirrored = TopicRules(rule for rule in mirrored if rule.cluster == cluster.name)
+        self._index = TopicRules(self._rules)
         self._mirrors: dict[str, list[tuple[Flow, CopyEdge]]] = {}
         self._found = {flow.name: (flow, _Findings()) for flow in flows}
         self._replaced: dict[AclRule, set[str]] = {}
@@ -184,7 +159,7 @@ class _ClusterProtection:
     def _find_open_rules(self) -> None:
         """Finds the rules for User:* that let everyone write a mirror."""
         for topic, flows in self._mirrors.items():
-            for rule in self._writing_rules(topic):
+            for rule in self._index.writing(topic):
                 if rule.principal != EVERYONE:
                     continue
                 stays = self._stays_because(rule)
@@ -203,30 +178,23 @@ class _ClusterProtection:
         owner = self._foreign.get(rule.name)
         return f"owned by the topology {owner!r}" if owner is not None else ""
 
-    def _writing_rules(self, topic: str) -> Iterator[AclRule]:
-        for rule in self._index.of(topic):
-            if rule.permission == "ALLOW" and rule.operation in ("WRITE", "ALL"):
-                yield rule
-
     def denials(self) -> Iterator[DesiredAcl]:
         """Yields the rules that deny named principals to write the mirrors."""
         for topic, flows in self._mirrors.items():
-            principals = {rule.principal for rule in self._writing_rules(topic)} - {EVERYONE}
+            principals = self._index.foreign_writers(topic, self._job)
             for flow, edge in flows:
-                for principal in sorted(principals):
+                for principal in principals:
                     if self._job is None:
                         self._found[flow.name][1].unknown.add(principal)
-                    elif principal != self._job:
-                        rule = AclRule(
-                            self._cluster.name, "TOPIC", topic, "LITERAL", principal, "*", "WRITE", "DENY"
-                        )
+                    else:
+                        rule = denial(self._cluster.name, topic, principal)
                         yield DesiredAcl(rule, MirroredBy(flow.name, *edge.source), flow.source)
 
     def replacements(self) -> Iterator[DesiredAcl]:
         """Yields the replaced rules for User:*, and the rules in their place."""
         live = set(self._cluster.acls or ())
         for rule, flows in sorted(self._replaced.items()):
-            origin = _origin(flows)
+            origin = protection_origin(flows)
             source = self._found[min(flows)][0].source
             yield DesiredAcl(rule, origin, source, replaced=True)
             for substitute in self._substitutes(rule):
@@ -237,11 +205,11 @@ class _ClusterProtection:
     def _substitutes(self, rule: AclRule) -> Iterator[AclRule]:
         assert self._job is not None
         yield replace(rule, principal=self._job)
-        for operation in _NOT_WRITE if rule.operation == "ALL" else ("DESCRIBE",):
+        for operation in NOT_WRITE if rule.operation == "ALL" else ("DESCRIBE",):
             yield replace(rule, operation=operation)
         if rule.pattern == "LITERAL" and rule.resource != EVERY_TOPIC:
             return
-        if covers(rule, INTERNAL_PREFIX):
+        if rule.covers(INTERNAL_PREFIX):
             yield replace(rule, operation="WRITE", resource=INTERNAL_PREFIX, pattern="PREFIXED")
         for topic in self._other_topics(rule):
             yield replace(rule, operation="WRITE", resource=topic, pattern="LITERAL")
@@ -254,7 +222,7 @@ class _ClusterProtection:
         return sorted(
             topic
             for topic in every
-            if covers(rule, topic) and topic not in self._mirrors and not is_reserved(topic)
+            if rule.covers(topic) and topic not in self._mirrors and not is_reserved(topic)
         )
 
     def rules_of_open_topics(self) -> Iterator[DesiredAcl]:
@@ -269,13 +237,10 @@ class _ClusterProtection:
                     self._found[flow.name][1].open_topics.add(topic)
                 continue
             flow = flows[0][0]
-            origin = f"{_origin({one.name for one, _ in flows})}, instead of allow.everyone.if.no.acl.found"
-            whole = AclRule(self._cluster.name, "TOPIC", topic, "LITERAL", self._job, "*", "ALL", "ALLOW")
-            yield DesiredAcl(whole, origin, flow.source)
-            # Mirrored rules close a topic by themselves: then only the job lacks its right.
-            for operation in () if self._mirrored.of(topic) else _NOT_WRITE:
-                everyone = replace(whole, principal=EVERYONE, operation=operation)
-                yield DesiredAcl(everyone, origin, flow.source)
+            origin = protection_origin({one.name for one, _ in flows}, instead=WITHOUT_RULES)
+            closed = bool(self._mirrored.of(topic))  # by mirrored rules: then only the job lacks its right
+            for rule in rules_of_open_topic(self._cluster.name, topic, self._job, closed=closed):
+                yield DesiredAcl(rule, origin, flow.source)
 
     def kept(self) -> Iterator[DesiredAcl]:
         """Yields the rules of an earlier plan as they are."""
@@ -309,10 +274,6 @@ class _ClusterProtection:
             " written by everyone after the next apply",
             "protect-replaces",
         )
-
-
-def _origin(flows: Iterable[str]) -> str:
-    return f"{PROTECTION} of {', '.join(f'flow.{name}' for name in sorted(flows))}"
 
 
 def _not_protected(flow: Flow, findings: _Findings) -> Iterator[Diagnostic]:

@@ -1,14 +1,10 @@
 """The ACLs that the clusters should hold: declared and mirrored rules, and those of `protect: acl`.
 
-Only rules on topics are mirrored. ALLOW WRITE is never mirrored: writers at the source need no access to the
-mirror. ALLOW ALL becomes READ and DESCRIBE. A prefixed rule stays prefixed if the flow takes every topic
-under the prefix and the rename keeps a common prefix. Otherwise each topic gets a rule of its own. A rule on
-every topic (`*`) is not mirrored: it would also apply to the destination's own topics.
+Only rules on topics are mirrored (`runtime.contract.spec.acl_mirroring`), along chains of flows in one plan.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from planner.graph.acl_protection import made_by_protection, protection
 from planner.graph.messages import flow_diagnostic, listed
@@ -20,12 +16,7 @@ from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
 from planner.model.topology import AclRule, Flow, Protect
-from runtime.contract.spec import rename_match
-from runtime.contract.spec.naming import is_internal
-from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
-from runtime.contract.spec.route import CompiledRoute
-
-EVERY = "*"
+from runtime.contract.spec.acl_mirroring import AclMirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +95,15 @@ def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[Ac
     return live | {acl.rule for acl in graph.topology.acls if acl.rule.cluster == name}
 
 
-def _operations(rule: AclRule) -> Iterable[str]:
-    """Returns the operations that a mirrored rule has; nothing for ALLOW WRITE."""
-    if rule.permission == "DENY":
-        return (rule.operation,)
-    if rule.operation == "ALL":
-        return ("READ", "DESCRIBE")
-    return () if rule.operation == "WRITE" else (rule.operation,)
-
-
 class _Mirror:
     """Mirrors the rules at the source of one flow."""
 
     def __init__(self, flow: Flow, edges: Sequence[CopyEdge], graph: ReplicationGraph) -> None:
         self.flow = flow
-        self._names = {edge.source.topic: edge.destination.topic for edge in edges}
-        self._route = graph.router.routes[flow.name]
-        self._all = sorted(node.topic for node in graph.live.nodes if node.cluster == flow.source_cluster)
-        self._left = {one for one in self._all if self._promoted(one, graph)}
-        self._everywhere: set[str] = set()
-        self._split: set[str] = set()
+        topics = [node.topic for node in graph.live.nodes if node.cluster == flow.source_cluster]
+        left = {one for one in topics if self._promoted(one, graph)}
+        names = {edge.source.topic: edge.destination.topic for edge in edges}
+        self._mirror = AclMirror(graph.router.routes[flow.name], names, topics, left)
 
     def _promoted(self, topic: str, graph: ReplicationGraph) -> bool:
         """Returns whether the topic was promoted on its own: its readers keep their mirrored rules."""
@@ -134,90 +114,31 @@ class _Mirror:
 
     def of(self, rule: AclRule) -> Iterator[DesiredAcl]:
         """Yields the destination's rules that follow from one rule at the source."""
-        operations = tuple(_operations(rule))
-        if rule.resource_type != "TOPIC" or not operations or is_internal(rule.resource):
-            return
-        if rule.resource == EVERY and rule.pattern == "LITERAL":
-            self._everywhere.add(rule.principal)
-            return
-        for topic, resource, pattern in self._resources(rule):
-            destination = replace(
-                rule, cluster=self.flow.destination_cluster, resource=resource, pattern=pattern
-            )
+        for topic, there in self._mirror.of(rule):
             origin = MirroredBy(self.flow.name, self.flow.source_cluster, topic)
-            for operation in operations:
-                yield DesiredAcl(replace(destination, operation=operation), origin, self.flow.source)
-
-    def _resources(self, rule: AclRule) -> list[tuple[str, str, Literal["LITERAL", "PREFIXED"]]]:
-        """Returns the source name, the destination name and the pattern of each mirrored resource."""
-        if rule.pattern == "LITERAL":
-            destination = self._names.get(rule.resource)
-            return [(rule.resource, destination, "LITERAL")] if destination is not None else []
-        under = [topic for topic in self._all if topic.startswith(rule.resource)]
-        taken = [topic for topic in under if topic in self._names]
-        if not taken:
-            return []
-        whole = all(topic in self._names or topic in self._left for topic in under)
-        prefix = destination_prefix(self._route, rule.resource) if whole else None
-        if prefix is not None:
-            return [(rule.resource, prefix, "PREFIXED")]
-        self._split.add(rule.resource)
-        return [(topic, self._names[topic], "LITERAL") for topic in taken]
+            yield DesiredAcl(there, origin, self.flow.source)
 
     def about(self) -> Iterator[Diagnostic]:
         """Yields a warning for each kind of rule that could not be mirrored as it is."""
         flow = self.flow
-        if self._everywhere:
+        if self._mirror.everywhere:
             yield flow_diagnostic(
                 warning,
                 flow,
                 f"rules on every topic (*) of {flow.source_cluster} are not mirrored: they would apply to"
-                f" {flow.destination_cluster}'s own topics too: {listed(self._everywhere)}",
+                f" {flow.destination_cluster}'s own topics too: {listed(self._mirror.everywhere)}",
                 f"declare under acls what these principals may do at {flow.destination_cluster}",
                 "acl-on-everything",
             )
-        if self._split:
+        if self._mirror.split:
             yield flow_diagnostic(
                 warning,
                 flow,
                 "prefixed rules are mirrored topic by topic: the flow does not take every topic under the"
-                f" prefix, or its rename has no such prefix: {listed(self._split)}",
-                "a new topic gets its rules at the next apply; or declare a prefixed rule under acls",
+                f" prefix, or its rename has no such prefix: {listed(self._mirror.split)}",
+                "a new topic gets its rules within follow; or declare a prefixed rule under acls",
                 "acl-prefix",
             )
-
-
-def destination_prefix(compiled: CompiledRoute, prefix: str) -> str | None:
-    """Returns the prefix that covers exactly the renamed topics; None if there is none or it is unknown."""
-    rename = compiled.route.rename
-    if compiled.route.undoes is not None:
-        return prefix if rename == SAME_NAME else None
-    match rename:
-        case Template(text):
-            before, _, after = text.replace("{source}", compiled.route.source).partition("{topic}")
-            return before + prefix if not after else None
-        case Table(names):
-            spoken_of = any(old.startswith(prefix) or new.startswith(prefix) for old, new in names)
-            return None if spoken_of else prefix
-        case Match(pattern, to):
-            return _through_match(pattern, to, prefix)
-        case _:
-            assert_never(rename)
-
-
-def _through_match(pattern: str, to: str, prefix: str) -> str | None:
-    r"""Renames a prefix by a regex: `a-(.*)` → `b-\1` turns the prefix `a-x` into `b-x`.
-
-    Other shapes of regex return None.
-    """
-    shape = rename_match.shape(pattern, to)
-    groups = [piece for piece in shape.old if isinstance(piece, int)]
-    open_end = pattern.removesuffix("$").endswith(("(.*)", "(.+)"))
-    if len(groups) != 1 or not open_end or shape.new[-1] != groups[0]:
-        return None
-    old = "".join(piece for piece in shape.old if isinstance(piece, str))
-    new = "".join(piece for piece in shape.new if isinstance(piece, str))
-    return new + prefix.removeprefix(old) if prefix.startswith(old) else None
 
 
 def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:

@@ -8,14 +8,17 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from planner.graph.acl_protection import job_principal
 from planner.graph.routes import route_of
 from planner.model.change import SENSITIVE
 from planner.model.desired import DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.topology import (
+    RUNNING,
     Cluster,
     Flow,
     Job,
+    Protect,
     SecretRef,
     Start,
     StartAt,
@@ -33,6 +36,7 @@ from runtime.contract.spec.jobspec import (
     InternalSpec,
     JobSpec,
     LaunchSpec,
+    ProtectionSpec,
     RouteSpec,
     SelectionSpec,
     Setting,
@@ -95,7 +99,17 @@ def _spec(
         internal=_spec_of(InternalSpec, topology.internal),
         routes=[_route(one, route_of(one, topology)) for _, one in sorted(topology.flows.items())],
         declared=_declared(destination, flows, topology, router),
+        protection=_protection(topology.clusters.get(destination), flows),
     )
+
+
+def _protection(destination: Cluster | None, flows: Iterable[DesiredFlow]) -> ProtectionSpec | None:
+    """Returns what the job must know to protect the mirror topics that it creates."""
+    principal = job_principal(destination) if destination is not None else None
+    protects = any(one.flow.protect is Protect.ACL and one.flow.state in RUNNING for one in flows)
+    if destination is None or principal is None or not protects:
+        return None
+    return ProtectionSpec(principal=principal, open_without_rules=destination.allow_everyone_if_no_acl_found)
 
 
 def _running(job: str, destination: str, observed: Observed) -> JobSpec | None:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 
 from planner.model.address import Address
 from planner.model.topology import AclRule, OnRemove
+from runtime.contract.spec.acls import PROTECTION
 
 CONFIG = "config."
 BEFORE = "before."  # the value before a failback lifted the setting
@@ -12,7 +13,6 @@ ID = "id"
 MIRRORED = "mirrored"  # the settings of a declared topic that a flow set, separated by commas
 REPLACED = "replaced"  # a rule that `protect: acl` has taken away, to be restored
 DECLARED = "declared"  # the origin of a declared object; a mirror's is flow.<name>
-PROTECTION = "protect: acl"  # the origin of a rule that keeps writers off begins so
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.driver.topics.acl_admin import AclAdmin
 from runtime.driver.topics.admin import TopicAdmin
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import admin_client
@@ -29,6 +30,7 @@ class _ClusterEntry:
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     cluster: KafkaCluster | None = None
     admin: TopicAdmin | None = None
+    acls: AclAdmin | None = None
     listing: tuple[float, dict[str, TopicMetadata]] | None = None
 
 
@@ -74,15 +76,27 @@ class DriverClusters:
 
         Raises WireError, ClientSettingsError.
         """
+        admin, _ = await self._admins(name)
+        return admin
+
+    async def acls(self, name: str) -> AclAdmin:
+        """Returns what reads and changes the ACLs of a cluster.
+
+        Raises WireError, ClientSettingsError.
+        """
+        _, acls = await self._admins(name)
+        return acls
+
+    async def _admins(self, name: str) -> tuple[TopicAdmin, AclAdmin]:
         entry = self._entry(name)
         await self._cluster(name, entry)
-        if entry.admin is None:
+        if entry.admin is None or entry.acls is None:
             secrets = ClientSecrets(self._environ)
             settings = secrets.resolve(entry.spec.bootstrap, entry.spec.client)
             command = secrets.token_command(name)
             client = await asyncio.to_thread(admin_client, entry.spec.bootstrap, settings, command)
-            entry.admin = TopicAdmin(client)
-        return entry.admin
+            entry.admin, entry.acls = TopicAdmin(client), AclAdmin(name, client)
+        return entry.admin, entry.acls
 
     async def listing(self, name: str) -> dict[str, TopicMetadata]:
         """Returns all topics of a cluster, at most half a second old.

@@ -1,6 +1,6 @@
 """Steps of features/failing_over/protection.feature: one job for each login, which runs as the user repl."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 scenarios("failing_over/protection.feature")
 
 WORDS = ("orders", "payments")
+AUDITOR = "User:auditor"
 REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
+EVERY_RULE: tuple[Any, ...] = (
+    ResourceType.ANY,
+    None,
+    ResourcePatternType.ANY,
+    None,
+    None,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
 # With the default mapping, the principal is the certificate's distinguished name.
 OPEN_TLS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -56,15 +66,7 @@ class Guarded:
         self.made += bindings
 
     def rules(self) -> set[AclBinding]:
-        every = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            None,
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
+        every = AclBindingFilter(*EVERY_RULE)
         admin = self.town.admin("dc2")
         return set(admin.describe_acls(every).result(timeout=PATIENCE_S))
 
@@ -86,8 +88,8 @@ class Guarded:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Any:
-    """Made by the first step; what it left behind goes at the end."""
+def scene(own_lab: MakeLab) -> Iterator[list[Guarded]]:
+    """Made by the first step; what it left behind goes at the end, before its clusters do."""
     made: list[Guarded] = []
     yield made
     for one in made:
@@ -136,7 +138,12 @@ def _scene(lab: Lab, folder: Path, name: Callable[[str], str], principal: dict[s
     """The job and the commands come as the user repl."""
     town = one_way(lab, folder, name, *WORDS, protect="acl", groups={"sync": False})
     for cluster in ("dc1", "dc2"):
-        town.topology.clusters[cluster]["client"] = lab.clusters[cluster].settings("repl")
+        client = dict(lab.clusters[cluster].settings("repl"))
+        if "sasl.password" in client:
+            password = folder / f"{cluster}.password"
+            password.write_text(lab.clusters[cluster].client_of("repl")["sasl.password"])
+            client["sasl.password"] = {"file": str(password)}
+        town.topology.clusters[cluster]["client"] = client
     town.topology.clusters["dc2"] |= principal
     return Guarded(town)
 
@@ -144,6 +151,9 @@ def _scene(lab: Lab, folder: Path, name: Callable[[str], str], principal: dict[s
 @given("two clusters with SASL")
 def _(scene: list[Guarded], lab_sasl: Lab, tmp_path: Path) -> None:
     made = _scene(lab_sasl, tmp_path, fresh_names(), {})
+    (flow,) = made.town.topology.more["flows"]
+    flow["topics"]["include"].append(made.town.name("refunds"))
+    flow["acls"] = {"sync": True}
     scene.append(made)
     everything = [
         allowing("User:repl", AclOperation.ALL, "*"),
@@ -155,9 +165,10 @@ def _(scene: list[Guarded], lab_sasl: Lab, tmp_path: Path) -> None:
         made.allow(cluster, *everything)
 
 
-@given("a rule at dc2 lets app write orders")
+@given("a rule at dc2 lets app write orders and refunds")
 def _(guarded: Guarded) -> None:
-    guarded.allow("dc2", allowing("User:app", AclOperation.WRITE, guarded.town.name("orders")))
+    names = (guarded.town.name(word) for word in ("orders", "refunds"))
+    guarded.allow("dc2", *(allowing("User:app", AclOperation.WRITE, name) for name in names))
 
 
 @given("a rule at dc2 lets everyone write all topics that begin as payments does")
@@ -226,6 +237,48 @@ def _(town: Town) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
+@when("the topic refunds is created at dc1")
+def _(town: Town) -> None:
+    town.make("refunds", "dc1", 1)
+
+
+@then("app is refused at refunds at dc2 as soon as it is there")
+def _(guarded: Guarded) -> None:
+    town = guarded.town
+    eventually(lambda: town.partitions("refunds", "dc2") == 1, about="refunds")
+    error = guarded.write_as("app", town.name("refunds"))
+    assert error is not None
+    assert error.code() == REFUSED, error
+
+
+def _of_auditor(guarded: Guarded) -> set[AclOperation]:
+    return {one.operation for one in guarded.rules() if one.principal == AUDITOR}
+
+
+@when("a rule at dc1 allows auditor everything on orders")
+def _(guarded: Guarded) -> None:
+    guarded.allow("dc1", allowing(AUDITOR, AclOperation.ALL, guarded.town.name("orders")))
+
+
+@then("rules at dc2 let auditor read and describe orders, and none lets it write")
+def _(guarded: Guarded) -> None:
+    wanted = {AclOperation.READ, AclOperation.DESCRIBE}
+    eventually(lambda: _of_auditor(guarded) == wanted, about="rules of auditor")
+
+
+@when("that rule is removed at dc1")
+def _(guarded: Guarded) -> None:
+    admin = guarded.town.admin("dc1")
+    rule = AclBindingFilter(*_parts(guarded.made.pop()))
+    for answer in admin.delete_acls([rule]).values():
+        answer.result(timeout=PATIENCE_S)
+
+
+@then("no rule at dc2 names auditor")
+def _(guarded: Guarded) -> None:
+    eventually(lambda: not _of_auditor(guarded), about="rules of auditor")
+
+
 @when("the engineer promotes the flow")
 def _(town: Town) -> None:
     flow, file = town.name("dc1-to-dc2"), str(town.topology.file)
@@ -235,6 +288,11 @@ def _(town: Town) -> None:
 @then("app writes orders and payments at dc2")
 def _(guarded: Guarded) -> None:
     eventually(lambda: guarded.may_write("app", WORDS))
+
+
+@then("app writes orders, payments and refunds at dc2")
+def _(guarded: Guarded) -> None:
+    eventually(lambda: guarded.may_write("app", (*WORDS, "refunds")))
 
 
 @then("the rules at dc2 are those from before")

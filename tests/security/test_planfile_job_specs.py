@@ -19,6 +19,7 @@ from runtime.contract.spec.jobspec import (
     Latest,
     LaunchSpec,
     OriginCommitsSpec,
+    ProtectionSpec,
     SelectionSpec,
     TemplateRule,
 )
@@ -40,6 +41,7 @@ JOB: dict[str, Any] = {
     "declared": {"salaries": ["retention.ms"]},
     "metrics_host": "0.0.0.0",
     "metrics_port": 1,
+    "protection": ProtectionSpec(principal="User:evil"),
     "metrics_partitions": 1,
 }
 FLOW: dict[str, Any] = {
@@ -59,6 +61,7 @@ FLOW: dict[str, Any] = {
     "configs": ConfigsSpec(sync="off"),
     "groups": GroupsSpec(sync=False),
     "acls_sync": True,
+    "protect": "acl",
     "rpo_ms": 1,
     "rate_limit": 1,
     "follow_every_ms": 1,

@@ -12,7 +12,6 @@ from planner.model.topology.acls import (
     RESOURCES,
     Acl,
     AclEntry,
-    AclRule,
 )
 from planner.model.topology.flows import (
     ENDED,
@@ -55,6 +54,7 @@ from planner.model.topology.root import (
     Topology,
 )
 from runtime.contract.client.redaction import SECRET_WORDS, looks_secret
+from runtime.contract.spec.acls import AclRule
 
 __all__ = [
     "API_VERSION",

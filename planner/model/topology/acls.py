@@ -11,6 +11,7 @@ from planner.model.shapes import (
     TextShape,
 )
 from planner.model.topology.resources import CLUSTER_REFERENCES, PRINCIPAL
+from runtime.contract.spec.acls import AclRule
 
 # The keys of an ACL that name resources, and Kafka's word for each kind.
 RESOURCES = {
@@ -44,30 +45,6 @@ OPERATIONS = ListShape(
     lone=True,
     least=1,
 )
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class AclRule:
-    """One binding of Kafka, in Kafka's upper-case enum names."""
-
-    cluster: str
-    resource_type: str
-    resource: str
-    pattern: Literal["LITERAL", "PREFIXED"]
-    principal: str
-    host: str
-    operation: str
-    permission: Literal["ALLOW", "DENY"]
-
-    @property
-    def name(self) -> str:
-        """Returns the part of its address behind the cluster."""
-        star = "*" if self.pattern == "PREFIXED" else ""
-        host = "" if self.host == "*" else f"@{self.host}"
-        return (
-            f"{self.permission.lower()}.{self.principal}{host}.{self.operation}"
-            f".{self.resource_type.lower()}.{self.resource}{star}"
-        )
 
 
 @dataclass(frozen=True, slots=True)

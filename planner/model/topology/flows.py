@@ -384,7 +384,8 @@ class Flow:
     acls_sync: Annotated[
         bool,
         Key(
-            "Whether ACLs are mirrored (ALLOW WRITE never; ALLOW ALL becomes READ and DESCRIBE).",
+            "Whether ACLs of the topics are mirrored, by a plan and by the running job within `follow` "
+            "(ALLOW WRITE never; ALLOW ALL becomes READ and DESCRIBE).",
             name="sync",
             section=ACL_SYNC,
             example="true",

@@ -184,6 +184,7 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     configs: ConfigsSpec = ConfigsSpec()
     groups: GroupsSpec = GroupsSpec()
     acls_sync: bool = False
+    protect: Literal["off", "acl"] = "off"
     rpo_ms: Duration | None = None
     rate_limit: Size | None = None
     follow_every_ms: Interval | None = 5_000
@@ -272,6 +273,19 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     options: dict[str, str] = {}
 
 
+class ProtectionSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Says what `protect: acl` must know of the destination.
+
+    `principal` is that of the job. With `open_without_rules`, everyone may write a topic that no rule speaks
+    of (`allow.everyone.if.no.acl.found`).
+    """
+
+    principal: str
+    open_without_rules: bool = False
+
+
 METRICS_PORT = 9404
 
 
@@ -281,9 +295,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     `slots` is a number, or 0 for as many slots as there are cores. `routes` holds every flow of the topology,
     because the topics of one flow depend on the others; it is empty when the job's own flows are all there
     are. `declared` holds topics of the destination with the settings that the topology declares itself, which
-    no flow may change. `metrics_port` is 0 where the topology declares no port: the job takes
-    METRICS_PORT, or the next free one. With more partitions than `metrics_partitions`, metrics are summed by
-    topic.
+    no flow may change. `protection` is set where a flow has `protect: acl` and the principal of the job is
+    known. `metrics_port` is 0 where the topology declares no port: the job takes METRICS_PORT, or the next
+    free one. With more partitions than `metrics_partitions`, metrics are summed by topic.
     """
 
     version: int = VERSION
@@ -298,6 +312,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     internal: InternalSpec = InternalSpec()
     routes: list[RouteSpec] = []
     declared: dict[str, list[str]] = {}
+    protection: ProtectionSpec | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = 0
     metrics_partitions: Count = 2_000

@@ -19,8 +19,10 @@ from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
+from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.destination import ensure
+from runtime.driver.duties.acl_sync import AclSync
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.takeover import FlowContext
@@ -202,6 +204,7 @@ class FlowDuties:
         self._reports = reports
         self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
+        self._acls: dict[str, AclSync] = {}
         self._readers: dict[str, CommittedOffsetsReader] = {}
 
     def restart(self, flow: DriverFlow) -> None:
@@ -220,7 +223,11 @@ class FlowDuties:
             self._by_flow[flow.name] = (duties, [task])
         if flow.spec.state != "active":
             return
+        spec = self._spec()
+        acls = AclSync(flow, spec.topology, router_of(spec).routes[flow.name], spec.routes)
+        self._acls[flow.name] = acls
         tasks = [
+            self._tasks.spawn(acls.run(), f"ACLs {flow.name}"),
             self._tasks.spawn(
                 trim_periodically(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"
             ),
@@ -246,12 +253,15 @@ class FlowDuties:
         duty_notes: dict[str, str] = {}
         if view.flow in self._by_flow:
             duty_notes |= self._by_flow[view.flow][0].notes
+        if view.flow in self._acls:
+            duty_notes |= self._acls[view.flow].notes
         if view.flow in self._groups:
             duty_notes |= self._groups[view.flow][0].notes
         notes = [f"{what}: {why}" for what, why in duty_notes.items()]
         return replace(view, notes=[*view.notes, *notes]) if notes else view
 
     def _end(self, name: str) -> None:
+        self._acls.pop(name, None)
         tasks = self._by_flow.pop(name)[1] if name in self._by_flow else []
         if name in self._groups:
             tasks.append(self._groups.pop(name)[1])

@@ -112,7 +112,8 @@ class DriverFlow:
 
     def view(self) -> FlowView:
         """Returns the flow's part of the job status."""
-        notes = [*self._notes, *(f"{name}: {why}" for name, why in self._mirrors.failed.items())]
+        failed = (f"{name}: {why}" for name, why in self._mirrors.failed.items())
+        notes = [*self._notes, *self._mirrors.notes, *failed]
         return FlowView(
             flow=self.name,
             state=self.spec.state,

@@ -218,6 +218,7 @@ def for_slots(spec: FlowSpec) -> FlowSpec:
         configs=ConfigsSpec(),
         groups=GroupsSpec(),
         acls_sync=False,
+        protect="off",
         rate_limit=None,
         follow_every_ms=None,
         heartbeats_every_ms=None,

@@ -21,6 +21,7 @@ from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
+from runtime.driver.topics.acl_protection import MirrorProtection
 from runtime.driver.topics.admin import TopicAdmin, TopicToCreate
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
@@ -131,6 +132,7 @@ class MirrorTopicManager:
         self._topology = job.topology
         self._clusters = clusters
         self._leadership = leadership
+        self._protection = MirrorProtection(flow, job, clusters, leadership)
         self._declared = {topic: frozenset(keys) for topic, keys in job.declared.items()}
         self._rule = MirrorRule(flow.configs.sync, flow.configs.exclude, flow.provenance == "headers")
         self._shared_rule = MirrorRule("off", [], headers=False)
@@ -155,6 +157,11 @@ class MirrorTopicManager:
         await self._grow(grow)
         await self._read(mirrors)
         await self._edit(mirrors, source_settings)
+
+    @property
+    def notes(self) -> list[str]:
+        """Returns why new mirrors are not protected."""
+        return self._protection.notes
 
     def limits(self, there: str) -> TopicLimits | None:
         """Returns the mirror's limits, or None while its settings are not known."""
@@ -187,6 +194,7 @@ class MirrorTopicManager:
         admin = await self._clusters.admin(self._flow.destination)
         known = await self._known_settings(admin)
         wanted = [replace(one, config=supported(one.config, known)) for one in wanted]
+        await self._protection.protect([one.name for one in wanted if not naming.is_internal(one.name)])
         await self._leadership.ensure()
         self.failed |= await admin.create(wanted)
         made = [one for one in wanted if one.name not in self.failed]

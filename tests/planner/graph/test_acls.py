@@ -3,9 +3,9 @@
 import pytest
 
 from planner.graph import expand
-from planner.graph.acls import destination_prefix
 from planner.model.desired import Declared, Desired, MirroredBy
 from planner.model.topology import AclRule, FlowState
+from runtime.contract.spec.acl_mirroring import destination_prefix
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.route import CompiledRoute, Route
 from runtime.contract.spec.selection import SelectionRules
@@ -73,7 +73,7 @@ def test_where_a_rule_could_not_go_along_it_is_said() -> None:
     assert said(desired, "acl-prefix") == [
         (
             "prefixed rules are mirrored topic by topic: the flow does not take every topic under the"
-            " prefix, or its rename has no such prefix: o — a new topic gets its rules at the next apply; or"
+            " prefix, or its rename has no such prefix: o — a new topic gets its rules within follow; or"
             " declare a prefixed rule under acls"
         )
     ]

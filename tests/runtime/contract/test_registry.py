@@ -1,9 +1,22 @@
 """What a job registers is what the planner would have registered."""
 
-from planner.diff.record import topic_entry
-from planner.model.desired import DesiredTopic, MirroredBy
+import pytest
+
+from planner.diff.record import acl_entry as planned_acl
+from planner.diff.record import announced, topic_entry
+from planner.model.desired import DesiredAcl, DesiredTopic, MirroredBy
 from planner.state.codec import decode_owned, registry_key
-from runtime.contract.records.registry import mirror_entry, mirror_key
+from runtime.contract.records.registry import (
+    OwnedAcl,
+    acl_entry,
+    acl_key,
+    mirror_entry,
+    mirror_key,
+    owned_acl,
+)
+from runtime.contract.spec.acls import AclRule
+
+RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
 
 def test_the_planner_reads_it_as_its_own():
@@ -23,3 +36,28 @@ def test_the_planner_reads_it_as_its_own():
     key = mirror_key("dc2", "orders")
     assert decode_owned(key, written) == planned
     assert registry_key(planned.address) == key
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_planner_reads_a_rule_as_its_own(before: bool) -> None:
+    written = acl_entry(RULE, "t", "flow.f", 0, announced=before)
+    planned = planned_acl(DesiredAcl(RULE, MirroredBy("f", "dc1", "orders")), "t", created=True)
+    assert decode_owned(acl_key(RULE), written) == (announced(planned) if before else planned)
+    assert registry_key(planned.address) == acl_key(RULE)
+    assert owned_acl("dc2", acl_key(RULE), written) == OwnedAcl(RULE, "t", "flow.f")
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new"),
+    [
+        (b"acl.dc2.allow.User:app.READ.topic.other", b"", b""),  # the entry of another rule
+        (b"topic.dc2.orders", b"", b""),
+        (None, b'"created":true', b'"created":false'),
+        (None, b'"v":1', b'"v":2'),
+        (None, b'"ALLOW"', b'"MAYBE"'),
+        (None, b"{", b"["),
+    ],
+)
+def test_what_is_no_rule_of_a_topology_is_none(key: bytes | None, old: bytes, new: bytes) -> None:
+    written = acl_entry(RULE, "t", "flow.f", 0, announced=False)
+    assert owned_acl("dc2", key or acl_key(RULE), written.replace(old, new) if old else written) is None

@@ -1,0 +1,202 @@
+"""Keeps the rules on mirror topics as those of their sources while the job runs (`acls: {sync: true}`).
+
+The rules of MirrorMaker apply: ALLOW WRITE is never mirrored, ALLOW ALL becomes READ and DESCRIBE. What is
+made is registered, so that the planner owns it. A rule that the flow made is removed when its rule at the
+source is gone. A rule that existed without the flow is never removed.
+
+A rule that came from the destination's own direction, in a loop of flows, is not mirrored again: it would
+outlive the rule that it was made from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.records.registry import OwnedAcl, owned_acl
+from runtime.contract.spec import naming
+from runtime.contract.spec.acl_mirroring import AclMirror
+from runtime.contract.spec.acls import PROTECTION, AclRule, denial_origin
+from runtime.contract.spec.jobspec import FlowSpec, RouteSpec
+from runtime.contract.spec.route import CompiledRoute, is_reserved
+from runtime.contract.spec.selection import NamePatterns
+from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.topics.acl_admin import make, remove
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.ledger.scan import READ_FAILURES, InternalTopicScan
+from runtime.slot.log import log_event
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRules:
+    """The rules on topics of one cluster, and those of them that flows made, as the registry says."""
+
+    live: Collection[AclRule]
+    owned: Collection[OwnedAcl] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AclChanges:
+    """The rules to make and to remove at the destination."""
+
+    create: frozenset[AclRule]
+    delete: frozenset[AclRule]
+
+
+def acl_changes(
+    flow: FlowSpec,
+    route: CompiledRoute,
+    routes: Iterable[RouteSpec],
+    topics: Mapping[str, str],
+    every: Collection[str],
+    source: ClusterRules,
+    destination: ClusterRules,
+) -> AclChanges:
+    """Returns how the rules at the destination differ from those at the source.
+
+    `topics` maps the topics that the flow copies now to their names at the destination, `every` holds all
+    topics of the source.
+    """
+    promoted = NamePatterns(flow.promoted)
+    named = {topic: there for topic in every if (there := route.destination_topic(topic)) is not None}
+    left = {topic for topic in named if promoted.match(topic) and topic not in topics}
+    mirror = AclMirror(route, topics, [topic for topic in every if not is_reserved(topic)], left)
+    not_mirrored = _not_mirrored(flow, routes, source.owned)
+    wanted = {there for rule in source.live if rule not in not_mirrored for _, there in mirror.of(rule)}
+    follows = {there for rule in source.live for _, there in mirror.of(rule)}
+    kept = [named[topic] for topic in left]
+    gone = {
+        one.rule
+        for one in destination.owned
+        if one.origin == denial_origin(flow.name)
+        and one.rule in destination.live
+        and one.rule not in follows
+        and _is_mirrored(one.rule, flow, route, topics, every)
+        and not any(one.rule.covers(topic) for topic in kept)
+    }
+    return AclChanges(frozenset(wanted.difference(destination.live)), frozenset(gone))
+
+
+def _not_mirrored(
+    flow: FlowSpec, routes: Iterable[RouteSpec], owned: Iterable[OwnedAcl]
+) -> frozenset[AclRule]:
+    """Returns the rules at the source that are not mirrored: those that a flow downstream of the destination
+    or of another topology made, and those that protect mirrors.
+    """
+    by_name = {f"flow.{route.name}": route for route in routes}
+    downstream = {flow.destination}
+    while more := {one.destination for one in by_name.values() if one.source in downstream} - downstream:
+        downstream |= more
+
+    def stays(one: OwnedAcl) -> bool:
+        route = by_name.get(one.origin)
+        protects = one.origin.startswith(PROTECTION) or _denies_writes(one.rule)
+        return protects or (one.origin.startswith("flow.") and (route is None or route.source in downstream))
+
+    return frozenset(one.rule for one in owned if stays(one))
+
+
+def _denies_writes(rule: AclRule) -> bool:
+    return rule.permission == "DENY" and rule.operation == "WRITE"
+
+
+def _is_mirrored(
+    rule: AclRule,
+    flow: FlowSpec,
+    route: CompiledRoute,
+    topics: Mapping[str, str],
+    every: Collection[str],
+) -> bool:
+    """Returns whether the flow's mirroring decides over a rule that it made.
+
+    A denial may be one of `protect: acl`, which a plan removes. The rule of a topic that is gone from the
+    source stays until the next plan.
+    """
+    if rule.resource_type != "TOPIC" or (flow.protect == "acl" and _denies_writes(rule)):
+        return False
+    if rule.pattern == "PREFIXED":
+        return any(rule.covers(there) for there in topics.values())
+    source_topic = route.source_topic(rule.resource)
+    return source_topic in every and rule.resource in topics.values()
+
+
+class AclSync:
+    """An AclSync object syncs the rules of one flow. What fails is noted in `notes` and retried."""
+
+    def __init__(
+        self, flow: DriverFlow, topology: str, route: CompiledRoute, routes: Iterable[RouteSpec]
+    ) -> None:
+        self.notes: dict[str, str] = {}
+        self._flow = flow
+        self._topology = topology
+        self._route = route
+        self._routes = tuple(routes)
+        self._scans: dict[str, InternalTopicScan] = {}
+
+    async def run(self) -> None:
+        """Syncs the rules at the interval of `follow`. Raises DriverFenced."""
+        every = self._flow.spec.follow_every_ms
+        if every is None or not self._flow.spec.acls_sync:
+            return
+        while True:
+            try:
+                refused = await self._sync()
+                self.notes = {"acls": "; ".join(refused[:5])} if refused else {}
+            except (WireError, ClientSettingsError, *READ_FAILURES) as error:
+                self.notes = {"acls": str(error)}
+                self._scans = {}
+            await asyncio.sleep(every / 1000)
+
+    async def _sync(self) -> list[str]:
+        """Makes and removes rules once. Returns what was refused. Raises WireError, DriverFenced."""
+        spec, shared = self._flow.spec, self._flow.shared
+        at_source = await self._rules(spec.source)
+        at_destination = await self._rules(spec.destination)
+        if at_source is None or at_destination is None:
+            return []
+        listed = await shared.clusters.listing(spec.source)
+        every = [name for name, topic in listed.items() if topic.error is ErrorCode.NONE]
+        topics = self._flow.selected(every)
+        changes = acl_changes(spec, self._route, self._routes, topics, every, at_source, at_destination)
+        if not changes.create and not changes.delete:
+            return []
+        cluster = await shared.clusters.cluster(spec.destination)
+        admin = await shared.clusters.acls(spec.destination)
+        await shared.leadership.ensure()
+        origins = dict.fromkeys(sorted(changes.create), denial_origin(spec.name))
+        refused = await make(admin, cluster, self._topology, origins) if origins else {}
+        refused |= await remove(admin, cluster, changes.delete) if changes.delete else {}
+        log_event(
+            "acls_synced",
+            key=spec.name,
+            flow=spec.name,
+            created=len(changes.create),
+            deleted=len(changes.delete),
+            refused=len(refused) or None,
+        )
+        return [f"{rule.name} at {spec.destination}: {why}" for rule, why in sorted(refused.items())]
+
+    async def _rules(self, name: str) -> ClusterRules | None:
+        """Returns the rules of a cluster; None where it has no authorizer, or the destination no registry."""
+        clusters = self._flow.shared.clusters
+        live = await (await clusters.acls(name)).rules()
+        if live is None:
+            return None
+        cluster = await clusters.cluster(name)
+        if (await cluster.topics([naming.REGISTRY]))[naming.REGISTRY].error is not ErrorCode.NONE:
+            return ClusterRules(live) if name == self._flow.spec.source else None
+        return ClusterRules(live, await self._owned(name, cluster))
+
+    async def _owned(self, name: str, cluster: KafkaCluster) -> list[OwnedAcl]:
+        """Returns the rules that the registry of a cluster lists. Raises WireError."""
+        scan = self._scans.setdefault(name, InternalTopicScan(cluster, naming.REGISTRY, 0))
+        await scan.refresh()
+        found = (owned_acl(name, key, value) for key, value in scan.fold.items())
+        at_destination = name == self._flow.spec.destination
+        return [
+            one for one in found if one is not None and (one.topology == self._topology or not at_destination)
+        ]
