@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from planner.apply.job_control import StoppedPartitions, accept_loss
+from planner.apply.handlers.jobs import StoppedPartitions, accept_loss
 from planner.graph.messages import few
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning

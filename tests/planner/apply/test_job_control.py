@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.job_control import not_copying
+from planner.apply.handlers.jobs import not_copying
 from planner.kafka.jobs import JobStatusTable
 from planner.kafka.log import TopicRecord
 from runtime.contract.records import job_status

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from planner.apply.context import ApplyContext, JobTimeouts
 from planner.apply.handlers import HANDLERS
-from planner.apply.job_control import JobWatch, StoppedPartitions, accept_loss
+from planner.apply.handlers.jobs import JobWatch, StoppedPartitions, accept_loss
 from planner.apply.retry import RequestGuard
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
