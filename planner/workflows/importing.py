@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from planner.config import load
-from planner.config.connect.notes import ConvertedTopology
+from planner.config.connect import ConvertedTopology
 from planner.config.hints import did_you_mean
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
@@ -206,7 +206,7 @@ def _require_declared(names: Sequence[str], topology: Topology, otherwise: str =
 
 
 def _client_settings(file: Path | None) -> dict[str, str]:
-    from planner.config.connect.properties import properties_of
+    from planner.config.connect import properties_of
 
     if file is None:
         return {}

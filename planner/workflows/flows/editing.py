@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from planner.config.edit.flow_key import with_state
+from planner.config.edit import with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.model.address import flow_address
 from planner.model.change import Action

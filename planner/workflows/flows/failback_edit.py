@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from planner.config.edit.flow_key import with_state
-from planner.config.edit.reverse_flow import with_reverse_flow
+from planner.config.edit import with_reverse_flow, with_state
 from planner.config.files import text_to_edit
 from planner.graph.failback import Failback, without_covered
 from planner.model.diagnostic import Failure, SourceLocation, error

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from planner.cli.app import root
-from planner.config.edit.flow_key import with_state
+from planner.config.edit import with_state
 from planner.diff import diff
 from planner.graph import expand
 from planner.model.address import Kind

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from planner.config import load
-from planner.config.replicator import ConvertedTopology, convert
+from planner.config.connect import ConvertedTopology
+from planner.config.replicator import convert
 from planner.model.diagnostic import Failure
 from planner.model.topology import (
     Configs,

@@ -1,7 +1,7 @@
 """Reads connector configurations as JSON, in each form that Kafka Connect takes or answers.
 
-These are the REST body `{"name": …, "config": {…}}`, a bare config, a list of them, and the answer of
-`GET /connectors?expand=info`. Each key keeps its line in the file.
+These are the REST body `{"name": …, "config": {…}}`, a bare config, a list of them, and the answer of `GET
+/connectors?expand=info`. Each key keeps its line in the file.
 """
 
 import json
@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.config.connect.notes import ConversionNote, PropertyKeys
-from planner.config.connect.properties import Property
+from planner.config.connect import ConversionNote, Property, PropertyKeys
 from planner.model.diagnostic import Failure, SourceLocation, error
 
 _REPLICATOR = "ReplicatorSourceConnector"
