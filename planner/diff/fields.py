@@ -1,7 +1,7 @@
 """Declares each field of a change once: its name in the topology, its type, and where a spec holds it.
 
 The type decides how two values are compared (planner.diff.compare) and how a value is shown
-(planner.diff.display). A field that is not declared here is compared and shown as it is.
+(planner.diff.values). A field that is not declared here is compared and shown as it is.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from planner.diff.compare import PathDifference, Secret, Tree, differences, without_secret
 from planner.diff.record import topic_spec
-from planner.diff.topic_values import (
+from planner.diff.typed_values import (
     PARTITIONS,
     REPLICATION,
     config_path,

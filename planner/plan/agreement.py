@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from planner.diff.display import replication
 from planner.diff.record import acl_rule, is_announced
 from planner.diff.topics import RESTORED
-from planner.diff.values import normal
+from planner.diff.values import normal, replication
 from planner.model.address import Address, Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange, Value
 from planner.model.diagnostic import Diagnostic, ExitCode, error

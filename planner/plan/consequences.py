@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from planner.diff.destination_jobs import DestinationJobs
+from planner.diff.record import DestinationJobs
 from planner.graph.messages import few
 from planner.model.address import flow_address, job_address
 from planner.model.change import Action, Change

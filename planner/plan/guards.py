@@ -8,9 +8,8 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 
-from planner.diff.destination_jobs import DestinationJobs, destination_jobs, wanted_jobs
 from planner.diff.differ import owned_by_address
-from planner.diff.record import flow_of
+from planner.diff.record import DestinationJobs, destination_jobs, flow_of, wanted_jobs
 from planner.diff.values import readable
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, job_address, topic_address

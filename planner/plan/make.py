@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from planner.diff.differ import owned_by_address
-from planner.diff.topic_values import given_back
+from planner.diff.typed_values import given_back
 from planner.model.address import Kind
 from planner.model.change import Action, Change
 from planner.model.desired import Desired

@@ -6,8 +6,8 @@ were removed, or if an object was protected after the plan was made.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from planner.diff.destination_jobs import DestinationJobs, destination_jobs
-from planner.diff.spec_values import flow_values, job_values
+from planner.diff.record import DestinationJobs, destination_jobs
+from planner.diff.typed_values import flow_values, job_values
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Value
 from planner.model.desired import Declared, DesiredTopic

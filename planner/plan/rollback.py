@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from planner.diff.destination_jobs import destination_jobs
 from planner.diff.differ import owned_by_address
-from planner.diff.topic_values import explicit
+from planner.diff.record import destination_jobs
+from planner.diff.typed_values import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange

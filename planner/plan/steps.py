@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.record import acl_entry, acl_rule, announced, flow_of, topic_entry
-from planner.diff.topic_values import given_back_after
+from planner.diff.typed_values import given_back_after
 from planner.model.address import Address, Kind, flow_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic

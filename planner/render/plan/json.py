@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from planner.diff.display import displayed, displayed_values
+from planner.diff.values import displayed, displayed_values
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic
 from planner.model.owned import CONFIG

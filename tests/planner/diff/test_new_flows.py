@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff
-from planner.diff.display import displayed
+from planner.diff.values import displayed
 from planner.graph import expand
 from planner.model.change import FieldChange
 from planner.model.observed import Observed

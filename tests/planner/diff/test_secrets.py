@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.diff import diff, drift
-from planner.diff.spec_values import job_values
+from planner.diff.typed_values import job_values
 from planner.model.change import SENSITIVE
 from planner.model.desired import DesiredTopic
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff
-from planner.diff.display import displayed
+from planner.diff.values import displayed
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.observed import ConfigValue, ObservedCluster
 from planner.model.topology import OnRemove
