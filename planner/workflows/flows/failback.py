@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.graph.failback import Failback, pending_failbacks, resumed_failbacks
+from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.transitions import may_follow

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from planner.config.edit import with_reverse_flow, with_state
 from planner.config.files import text_to_edit
-from planner.graph.failback import Failback, without_covered
+from planner.graph.routes import Failback, without_covered
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import FlowState, Topology
 from planner.workflows.interaction import ProgressHandler
