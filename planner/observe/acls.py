@@ -1,7 +1,7 @@
 """Reads every ACL rule of a cluster as values of the model."""
 
-from planner.kafka.connections import BlockingConnection, Unreadable
-from planner.kafka.connections.failure import meaning
+from planner.kafka.connections import BlockingConnection
+from planner.kafka.errors import Unreadable, meaning
 from planner.model.topology import AclRule
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.acls import DescribeAclsRequest

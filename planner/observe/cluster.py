@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from planner.kafka import ClusterEndpoint
-from planner.kafka.connections import BlockingConnection, Refused, Unreadable, WireFailure
-from planner.kafka.connections.failure import meaning
-from planner.kafka.connections.session import Session
+from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.errors import Refused, Unreadable, WireFailure, meaning
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (

@@ -6,9 +6,8 @@ Only chosen keys are read where that is enough, and all values where it is not.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from planner.kafka.connections import BlockingConnection
-from planner.kafka.connections.failure import meaning
-from planner.kafka.connections.session import Session
+from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.errors import meaning
 from planner.model.observed import ConfigSource, ConfigValue, TopicConfigsRequest
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.config_entries import (

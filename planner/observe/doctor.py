@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation
 
 from planner.kafka import ClusterEndpoint, admin
-from planner.kafka.connections import BlockingConnection, Refused, WireFailure
-from planner.kafka.connections.session import Session
+from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.errors import Refused, WireFailure
 from planner.model.cluster_report import BrokerReport, ClusterReport, FeatureReport, RightReport
 from planner.observe.brokers import BrokerVersions, reach_each
 from planner.observe.features import BROKER_FEATURES, lacking, release_of

@@ -16,8 +16,7 @@ from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.kafka import ClusterEndpoint, explain, producer
-from planner.kafka.jobs import JobStatusTable
-from planner.kafka.log import CommittedLogReader, append
+from planner.kafka.log import CommittedLogReader, JobStatusTable, append
 from planner.model.outcome import DONE, RequestResult, Result, failed
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.model.topology import RUNNING

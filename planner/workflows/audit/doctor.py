@@ -1,7 +1,7 @@
 """`repl doctor`: what a live cluster can do for flows."""
 
 from planner.config import load
-from planner.kafka.connections import WireFailure
+from planner.kafka.errors import WireFailure
 from planner.model.cluster_report import ClusterReport
 from planner.model.diagnostic import Failure, error
 from planner.observe.doctor import examine
