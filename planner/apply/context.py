@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, TopicMetadata
 from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint, admin
 from planner.model.address import Address
-from planner.model.owned import RegistryEntry
+from planner.model.observed import RegistryEntry
 from planner.model.step import Step
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 

@@ -37,10 +37,9 @@ from planner.diff.typed_values import (
     recorded_config,
 )
 from planner.model.address import Kind
-from planner.model.change import Action, Change, FieldChange, Path
 from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy
-from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import CONFIG, RegistryEntry
+from planner.model.observed import CONFIG, Observed, ObservedCluster, ObservedTopic, RegistryEntry
+from planner.model.plan import Action, Change, FieldChange, Path
 
 AS_APPLIED = "as applied"
 DELETED = "deleted outside the topology"

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from planner.model.change import Path
 from planner.model.keys import record_of
-from planner.model.owned import BEFORE, CONFIG
+from planner.model.observed import BEFORE, CONFIG
+from planner.model.plan import Path
 from planner.model.shapes import (
     DurationShape,
     ListShape,

@@ -14,10 +14,19 @@ from typing import assert_never
 import msgspec
 
 from planner.model.address import Address, Kind, flow_address, job_address
-from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, Desired, DesiredAcl, DesiredJob, DesiredTopic, MirroredBy
-from planner.model.observed import LiveJob, Observed, ObservedCluster
-from planner.model.owned import BEFORE, CONFIG, DECLARED, ID, MIRRORED, RegistryEntry
+from planner.model.observed import (
+    BEFORE,
+    CONFIG,
+    DECLARED,
+    ID,
+    MIRRORED,
+    LiveJob,
+    Observed,
+    ObservedCluster,
+    RegistryEntry,
+)
+from planner.model.plan import Action, Change, FieldChange
 from planner.model.topology import AclRule
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 

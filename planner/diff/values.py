@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from planner.diff.fields import FieldType, type_of, unset_word
-from planner.model.change import Path
+from planner.model.plan import Path
 from runtime.contract.spec.jobspec import METRICS_PORT
 
 Normal = str | Decimal | bool | tuple[str, ...] | None

@@ -23,8 +23,7 @@ from planner.graph.topics import DesiredTopics, partitions_of, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
-from planner.model.observed import Observed, ObservedCluster
-from planner.model.owned import DECLARED
+from planner.model.observed import DECLARED, Observed, ObservedCluster
 from planner.model.topology import ConfigSync, OnRemove, Protect, Provenance, Topology
 from runtime.contract.spec.mirror import ALWAYS
 from runtime.contract.spec.route import is_reserved

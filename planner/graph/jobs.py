@@ -15,9 +15,9 @@ from planner.graph.provenance import ReplicationLoop
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
 from planner.graph.routes import route_of
 from planner.graph.topics import existing_mirrors
-from planner.model.change import SENSITIVE
 from planner.model.desired import DesiredFlow, DesiredJob
 from planner.model.observed import Observed
+from planner.model.plan import SENSITIVE
 from planner.model.topology import (
     Cluster,
     Flow,

@@ -12,8 +12,14 @@ from dataclasses import dataclass, field, replace
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode, strongly_connected
 from planner.model.address import Address, Kind, topic_address
 from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy
-from planner.model.observed import ConfigSource, Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import DECLARED, RegistryEntry
+from planner.model.observed import (
+    DECLARED,
+    ConfigSource,
+    Observed,
+    ObservedCluster,
+    ObservedTopic,
+    RegistryEntry,
+)
 from planner.model.topology import Configs, ConfigSync, Flow, Provenance, Topic
 from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings, supported
 

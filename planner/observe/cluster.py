@@ -15,9 +15,9 @@ from planner.model.observed import (
     LiveJob,
     ObservedCluster,
     ObservedTopic,
+    RegistryEntry,
     TopicConfigsRequest,
 )
-from planner.model.owned import RegistryEntry
 from planner.observe.acls import read_acls
 from planner.observe.brokers import (
     BrokerConnections,

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AclOperation
 from planner.kafka import ClusterEndpoint, admin
 from planner.kafka.connections import BlockingConnection, Session
 from planner.kafka.errors import Refused, WireFailure
-from planner.model.cluster_report import BrokerReport, ClusterReport, FeatureReport, RightReport
+from planner.model.observed import BrokerReport, ClusterReport, FeatureReport, RightReport
 from planner.observe.brokers import BrokerVersions, reach_each
 from planner.observe.features import BROKER_FEATURES, lacking, release_of
 from planner.observe.listing import identify

@@ -6,11 +6,10 @@ from itertools import groupby
 from planner.diff.record import DestinationJobs
 from planner.graph.messages import few
 from planner.model.address import flow_address, job_address
-from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import Observed, Unreachable
-from planner.model.plan import WAITS
+from planner.model.plan import WAITS, Action, Change
 from planner.model.topology import Cluster
 from planner.plan.guards import destroyed_topics
 from runtime.contract.views.status_view import PartitionWaits

@@ -13,8 +13,7 @@ from planner.diff.typed_values import REPLICATION, explicit
 from planner.diff.values import displayed, readable, same_value
 from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import LiveJob, Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import RegistryEntry
+from planner.model.observed import LiveJob, Observed, ObservedCluster, ObservedTopic, RegistryEntry
 from planner.model.plan import Fingerprint, Plan
 from planner.model.step import (
     AlterConfigs,

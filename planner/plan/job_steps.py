@@ -19,9 +19,9 @@ from planner.diff.record import (
     job_entry,
 )
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
-from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
+from planner.model.plan import Action, Change
 from planner.model.step import (
     RESTORE,
     AlterConfigs,

@@ -6,11 +6,10 @@ from dataclasses import replace
 from planner.diff.differ import owned_by_address
 from planner.diff.typed_values import given_back
 from planner.model.address import Kind
-from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, note
 from planner.model.observed import Observed, Unreachable
-from planner.model.plan import Mode, Plan, PlannedFlow
+from planner.model.plan import Action, Change, Mode, Plan, PlannedFlow
 from planner.model.step import Own
 from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.consequences import consequences

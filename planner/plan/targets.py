@@ -5,10 +5,10 @@ from difflib import get_close_matches
 
 from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, flow_of
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
-from planner.model.change import Change
 from planner.model.desired import Desired, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, note
-from planner.model.owned import RegistryEntry
+from planner.model.observed import RegistryEntry
+from planner.model.plan import Change
 from planner.model.topology import Topology
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from planner.model.address import Address
 from planner.model.diagnostic import Failure, error
-from planner.model.owned import RegistryEntry
+from planner.model.observed import RegistryEntry
 from planner.model.topology import OnRemove
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue

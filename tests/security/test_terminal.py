@@ -23,8 +23,8 @@ from planner.cli.console import SafeConsole, print_lines
 from planner.cli.output import emit, guarded, say
 from planner.cli.plan_output import print_plan
 from planner.model.address import topic_address
-from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Failure, error, warning
+from planner.model.plan import Action, Change, FieldChange
 from planner.render import escape
 from planner.render.plan.html import html
 from planner.render.plan.markdown import failed, markdown

@@ -5,7 +5,6 @@ from typing import Any
 
 from planner.apply.context import ApplyContext
 from planner.apply.handlers import acls, jobs, reassign, register, topics
-from planner.model.outcome import RequestResult
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -18,6 +17,7 @@ from planner.model.step import (
     Own,
     Reassign,
     ReconfigureJob,
+    RequestResult,
     Step,
     StopJob,
 )

@@ -17,8 +17,7 @@ from confluent_kafka import KafkaException
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import CommittedLogReader, JobStatusTable, append
-from planner.model.outcome import DONE, RequestResult, Result, failed
-from planner.model.step import LaunchJob, ReconfigureJob, StopJob
+from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob, failed
 from planner.model.topology import RUNNING
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure

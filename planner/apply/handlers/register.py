@@ -10,9 +10,8 @@ from planner.apply.context import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECOND
 from planner.apply.retry import REQUEST_SECONDS
 from planner.kafka import explain, is_transient, topic_id_text
 from planner.model.address import Address, Kind
-from planner.model.outcome import DONE, RequestResult, Result, failed
-from planner.model.owned import ID, RegistryEntry
-from planner.model.step import Disown, Own
+from planner.model.observed import ID, RegistryEntry
+from planner.model.step import DONE, Disown, Own, RequestResult, Result, failed
 
 
 def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]:

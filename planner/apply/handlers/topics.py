@@ -27,8 +27,16 @@ from planner.apply.context import (
 from planner.apply.retry import REQUEST_SECONDS, error_is_final, send_with_retries
 from planner.diff.values import readable, same_value
 from planner.kafka import explain, topic_id_text
-from planner.model.outcome import DONE, RequestResult, Result, failed
-from planner.model.step import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions
+from planner.model.step import (
+    DONE,
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    GrowPartitions,
+    RequestResult,
+    Result,
+    failed,
+)
 
 _BROKERS_OWN = -1
 

@@ -8,12 +8,6 @@ Everything is frozen; mappings are plain dicts that do not change after the load
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
-from planner.model.topology.acls import (
-    RESOURCES,
-    Acl,
-    AclEntry,
-    AclRule,
-)
 from planner.model.topology.flows import (
     ENDED,
     RUNNING,
@@ -38,6 +32,10 @@ from planner.model.topology.jobs import (
     Job,
 )
 from planner.model.topology.resources import (
+    RESOURCES,
+    Acl,
+    AclEntry,
+    AclRule,
     Cluster,
     OnRemove,
     SecretRef,

@@ -14,10 +14,9 @@ from planner.model.shapes import (
     MapShape,
     TextShape,
 )
-from planner.model.topology.acls import Acl, AclEntry
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job
-from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Cluster, Topic
+from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Acl, AclEntry, Cluster, Topic
 
 API_VERSION = "repl/v1"
 DAY_MS = 86_400_000

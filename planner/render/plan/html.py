@@ -7,9 +7,8 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from planner.model.change import Action
 from planner.model.diagnostic import Severity
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Action, Mode, Plan
 from planner.plan.serialize import digest
 from planner.render.escape import one_line
 from planner.render.plan.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw

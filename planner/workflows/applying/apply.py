@@ -6,8 +6,8 @@ from pathlib import Path
 
 from planner.diff.differ import declaring_nothing
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
-from planner.model.outcome import ApplySummary
 from planner.model.plan import Plan
+from planner.model.step import ApplySummary
 from planner.plan import with_diagnostics
 from planner.state import planfile
 from planner.workflows.applying.launchers import home_of, launchers

@@ -18,20 +18,22 @@ from planner.apply.executor import Interruption
 from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.model.diagnostic import Failure, error, note, warning
-from planner.model.outcome import (
+from planner.model.plan import Plan
+from planner.model.step import (
     DONE,
     NOTHING_DONE,
     ApplyRecord,
     ApplySummary,
     Event,
+    LaunchJob,
+    ReconfigureJob,
     Result,
+    Step,
     StepOutcome,
     StepResult,
     StepsEnded,
     StepsSent,
 )
-from planner.model.plan import Plan
-from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.fingerprint import no_longer_done, stale
 from planner.plan.recheck import recheck, shown_as_running
 from planner.plan.serialize import plain

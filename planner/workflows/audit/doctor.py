@@ -2,8 +2,8 @@
 
 from planner.config import load
 from planner.kafka.errors import WireFailure
-from planner.model.cluster_report import ClusterReport
 from planner.model.diagnostic import Failure, error
+from planner.model.observed import ClusterReport
 from planner.observe.doctor import examine
 from planner.workflows.audit.reading import ClusterRequest
 from planner.workflows.clusters import endpoints_of

@@ -7,9 +7,8 @@ from pathlib import Path
 from planner.config.edit import with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.model.address import flow_address
-from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
-from planner.model.plan import Plan
+from planner.model.plan import Action, Plan
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan import with_diagnostics
 from planner.plan.transitions import may_follow

@@ -11,10 +11,10 @@ from planner.model.observed import (
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
+    RegistryEntry,
     Request,
     TopicConfigsRequest,
 )
-from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster, Topology
 from planner.observe import Observer, ProgressCallback, named_topics
 from planner.observe.imported import import_request

@@ -9,11 +9,10 @@ from pathlib import Path
 from planner.diff import diff, diff_destroy
 from planner.diff import drift as drift_changes
 from planner.graph import expand
-from planner.model.change import Action
 from planner.model.desired import Desired
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import Observed, ObservedCluster
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Action, Mode, Plan
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics

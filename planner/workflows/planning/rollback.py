@@ -7,9 +7,8 @@ from dataclasses import replace
 from planner.model.address import Kind
 from planner.model.desired import Desired
 from planner.model.observed import ClusterDetailsRequest, Observed, TopicConfigsRequest
-from planner.model.outcome import ApplyRecord
 from planner.model.plan import Mode, Plan
-from planner.model.step import AlterConfigs, Step
+from planner.model.step import AlterConfigs, ApplyRecord, Step
 from planner.model.topology import Topology
 from planner.observe import Observer
 from planner.plan import make_plan, with_diagnostics

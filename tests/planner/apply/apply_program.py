@@ -13,7 +13,7 @@ from pathlib import Path
 from planner.cli.output import show
 from planner.cli.view import TerminalView, interruptible
 from planner.model.diagnostic import Failure
-from planner.model.outcome import StepsEnded
+from planner.model.step import StepsEnded
 from planner.state import planfile
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.applying.recheck import PlanRecheck

@@ -13,8 +13,7 @@ from planner.apply.handlers.jobs import JobWatch, StoppedPartitions, accept_loss
 from planner.apply.retry import RequestGuard
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
-from planner.model.outcome import DONE, RequestResult, Result
-from planner.model.step import LaunchJob, ReconfigureJob, StopJob
+from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob
 from planner.observe.jobs import read_jobs
 from runtime.contract.records.status import PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
