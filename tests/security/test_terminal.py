@@ -30,7 +30,7 @@ from planner.render.plan.html import html
 from planner.render.plan.markdown import failed, markdown
 from planner.render.plan.text import text
 from planner.render.table import Cell, Column, table
-from planner.render.yaml.text import scalar
+from planner.render.yaml import scalar
 from tests.planner.cli.test_reading_bar import reading, shown
 from tests.planner.render.scenes import everything
 

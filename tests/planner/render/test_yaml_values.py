@@ -40,9 +40,9 @@ from planner.model.topology import (
     Timestamps,
     Topology,
 )
-from planner.render.yaml.topology import topology_yaml
-from planner.render.yaml.values import CONVERTERS as WRITERS
-from planner.render.yaml.values import values_of
+from planner.render.topology import topology_yaml
+from planner.render.yaml import CONVERTERS as WRITERS
+from planner.render.yaml import values_of
 from runtime.contract.spec.rename import Match, Table, Template
 
 some_regexes = st.sampled_from([("orders",), (r"pay\..*", "a-(b|c)"), ("'x'",)])

@@ -21,7 +21,7 @@ from planner.model.topology import (
     StartAt,
     Timestamps,
 )
-from planner.render.yaml.topology import topology_yaml
+from planner.render.topology import topology_yaml
 from runtime.contract.spec.rename import SAME_NAME, Table, Template
 
 EXAMPLE = Path(__file__).with_name("example.json")
