@@ -9,7 +9,7 @@ from planner.kafka.log import append, compacted, read
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import RegistryEntry
-from planner.state.codec import decode_owned, encode_owned, registry_key
+from planner.state.log import decode_owned, encode_owned, registry_key
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import REGISTRY
 
