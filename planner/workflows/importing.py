@@ -90,7 +90,7 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
     Only what is set explicitly is part of it. Secrets never are, only references to them.
     """
     from planner.observe.imported import import_topology
-    from planner.workflows.planning.observing import observe_for_import
+    from planner.workflows.observing import observe_for_import
 
     declared = declared_clusters(request)
     pattern = _checked_regex(request.pattern)
@@ -187,7 +187,7 @@ def _converted(converted: ConvertedTopology, files: Sequence[Path], product: str
 def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
     from planner.plan.make import adoption
-    from planner.workflows.planning.plans import apply_plan, see
+    from planner.workflows.plans import apply_plan, see
 
     topology = checked(request.path, request.var_files).topology
     _require_declared(request.clusters, topology)

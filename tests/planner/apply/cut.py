@@ -19,7 +19,7 @@ from planner.model.step import ApplyRecord
 from planner.state.history import read_history
 from planner.state.planfile import step_of
 from planner.state.registry import read_registry
-from planner.workflows.planning.plans import apply_plan, see
+from planner.workflows.plans import apply_plan, see
 from planner.workflows.topology import checked
 from runtime.lab.lab import Lab
 from tests.commands import environment

@@ -8,7 +8,7 @@ from planner.model.address import Address, Kind, topic_address
 from planner.model.observed import RegistryEntry, TopicConfigsRequest
 from planner.model.topology import Cluster, Flow, Selection, Topic, Topology
 from planner.observe import named_topics
-from planner.workflows.planning.observing import request_for
+from planner.workflows.observing import request_for
 from tests.fakes.states import cluster, flow, live, observed
 
 

@@ -19,7 +19,7 @@ from planner.state.registry import read_registry
 from planner.workflows.audit.history import find, histories
 from planner.workflows.clusters import endpoints_of
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.planning.plans import now_text
+from planner.workflows.plans import now_text
 
 
 def rollback_plan(

@@ -1,16 +1,21 @@
-"""Topology → plan: every workflow that plans goes through here."""
+"""Topology → plan: every workflow that plans goes through here.
+
+`repl plan --untrusted` first checks a pull request before a machine with credentials plans it.
+"""
 
 import datetime
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.diff import diff, diff_destroy
 from planner.diff import drift as drift_changes
 from planner.graph import expand
+from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.model.desired import Desired
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Action, Mode, Plan
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
@@ -18,9 +23,62 @@ from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
 from planner.workflows.clusters import endpoints_of
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.planning.observing import observe
-from planner.workflows.planning.untrusted import check_operator, check_options, judged
+from planner.workflows.observing import observe
 from planner.workflows.topology import TopologyRequest, checked
+from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
+
+# Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
+_REFUSED = frozenset({CLEAR_TEXT, UNCHECKED})
+_WHAT = {
+    ALLOW_ENV: "the environment variables that a topology may use, for example DC1_*",
+    ALLOW_FILES: "the folders whose files it may use, for example /run/secrets",
+    ALLOW_BOOTSTRAP: "the addresses it may connect to, for example *.example.org:9093",
+}
+
+
+def check_operator(environ: Mapping[str, str] | None = None) -> None:
+    """Failure names every list that the operator has not set: without one, everything would be allowed."""
+    missing = not_set(os.environ if environ is None else environ)
+    if missing:
+        raise Failure(
+            [
+                error(
+                    f"--untrusted needs {name} in the environment",
+                    f"set it to {_WHAT[name]}",
+                    code="untrusted",
+                )
+                for name in missing
+            ]
+        )
+
+
+def check_options(path: Path, var_files: Iterable[Path], rollback: str | None) -> None:
+    """Failure for options that would give the topology more than its own folder."""
+    folder = (path if path.is_dir() else path.parent).resolve()
+    for file in var_files:
+        if not file.resolve().is_relative_to(folder):
+            what = f"--untrusted takes no variables from {file}: the topology could show what stands in it"
+            raise Failure(error(what, f"name a file below {folder}", code="untrusted"))
+    if rollback is not None:
+        raise Failure(
+            error(
+                "--untrusted does not go with --rollback",
+                "plan a rollback from the topology that was merged",
+                code="untrusted",
+            )
+        )
+
+
+def judged(found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Returns the diagnostics of the topology. Failure where an untrusted one may not have them."""
+    strict = tuple(
+        replace(one, severity=Severity.ERROR, exit=ExitCode.ERROR) if one.code in _REFUSED else one
+        for one in found
+    )
+    if any(one.severity is Severity.ERROR for one in strict):
+        raise Failure(strict)
+    return strict
+
 
 # While brokers do not show yet what their controller knows, they are read again for this long.
 OUTDATED_S = 60.0
@@ -71,7 +129,7 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
     if request.rollback is not None:
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
-        from planner.workflows.planning.rollback import rollback_plan
+        from planner.workflows.rollback import rollback_plan
 
         return rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
     seen = see(loaded.topology, request.timeout_ms, progress=progress)
@@ -107,7 +165,7 @@ def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
     if plan.errored or not any(one.jobs for one in clusters):
         return plan
     from planner.plan.consequences import warnings_of
-    from planner.workflows.planning.waiting import waiting
+    from planner.workflows.observing import waiting
 
     return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms, progress=seen.progress))])
 
