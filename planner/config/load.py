@@ -18,8 +18,7 @@ from planner.config.yaml_tree import Mapping, Node, Scalar, documents, kind_of
 from planner.config.yaml_tree import Sequence as SequenceNode
 from planner.model import shapes
 from planner.model.diagnostic import Diagnostic, Failure, Severity, SourceLocation, error
-from planner.model.keys import record_of
-from planner.model.shapes import RecordShape, Shape
+from planner.model.shapes import RecordShape, Shape, record_of
 from planner.model.topology import API_VERSION, Topology
 
 

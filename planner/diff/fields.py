@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from planner.model.keys import record_of
 from planner.model.observed import BEFORE, CONFIG
 from planner.model.plan import Path
 from planner.model.shapes import (
@@ -22,6 +21,7 @@ from planner.model.shapes import (
     RateShape,
     RecordKeyShape,
     RecordShape,
+    record_of,
 )
 from planner.model.topology import Flow
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec

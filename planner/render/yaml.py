@@ -1,8 +1,8 @@
 """Turns the dataclasses of the topology into YAML for people: only the keys that differ from the defaults.
 
-The keys, their order and the form of their values follow from `planner.model.keys.record_of`. Only the values
-of the keys that name a converter are written by hand. Short maps stand on one line, and quotes only where
-they are needed.
+The keys, their order and the form of their values follow from `planner.model.shapes.record_of`. Only the
+values of the keys that name a converter are written by hand. Short maps stand on one line, and quotes only
+where they are needed.
 """
 
 import re
@@ -13,8 +13,7 @@ from typing import Any, assert_never
 
 from planner.diff.values import in_units
 from planner.model import shapes
-from planner.model.keys import record_of
-from planner.model.shapes import RecordKeyShape, RecordShape, Shape
+from planner.model.shapes import RecordKeyShape, RecordShape, Shape, record_of
 from planner.model.topology import (
     Requirement,
     SecretRef,

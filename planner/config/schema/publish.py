@@ -11,8 +11,7 @@ from planner.config.language.scalars import BYTES, MILLISECONDS
 from planner.config.variables import python_value
 from planner.config.yaml_tree import documents
 from planner.model import shapes
-from planner.model.keys import record_of
-from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape
+from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape, record_of
 from planner.model.topology import Topology
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 

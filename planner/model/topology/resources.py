@@ -10,11 +10,12 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, RecordName
 from planner.model.shapes import (
     ChoiceShape,
     IntegerShape,
+    Key,
     ListShape,
+    RecordName,
     SettingsShape,
     TextShape,
     TopicNameShape,

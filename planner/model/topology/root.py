@@ -5,14 +5,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, RecordName, defaults_of, record_of
 from planner.model.shapes import (
     AnyShape,
     DurationShape,
     IntegerShape,
+    Key,
     ListShape,
     MapShape,
+    RecordName,
     TextShape,
+    defaults_of,
+    record_of,
 )
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job

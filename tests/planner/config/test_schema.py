@@ -16,8 +16,7 @@ from planner.config.schema import json_schema, reference, starter
 from planner.config.schema.publish import _records, example_value
 from planner.config.variables import python_value
 from planner.config.yaml_tree import documents
-from planner.model.keys import record_of
-from planner.model.shapes import ABSENT, RecordKeyShape, RecordShape
+from planner.model.shapes import ABSENT, RecordKeyShape, RecordShape, record_of
 from planner.model.topology import Topology
 
 TOPOLOGY = record_of(Topology)

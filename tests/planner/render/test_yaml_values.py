@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from planner.config import load
 from planner.config.language.build import CONVERTERS as READERS
-from planner.model.keys import record_of
-from planner.model.shapes import RecordShape
+from planner.model.shapes import RecordShape, record_of
 from planner.model.topology import (
     Acl,
     AclRule,
