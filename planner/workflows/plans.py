@@ -164,7 +164,7 @@ def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
     clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
     if plan.errored or not any(one.jobs for one in clusters):
         return plan
-    from planner.plan.consequences import warnings_of
+    from planner.plan.make import warnings_of
     from planner.workflows.observing import waiting
 
     return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms, progress=seen.progress))])

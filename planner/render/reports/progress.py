@@ -21,7 +21,7 @@ from planner.model.step import (
     StopJob,
     verb,
 )
-from planner.plan.consequences import by_step
+from planner.plan.make import by_step
 from runtime.contract.views.status_view import PartitionWaits
 
 EVENT_VERSION = 1
