@@ -16,7 +16,7 @@ from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.reassignments import AlterReassignmentsRequest, Refusal
+from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, Refusal
 
 TIMEOUT_S = 10.0
 

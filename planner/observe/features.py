@@ -6,23 +6,20 @@ from typing import Any, NamedTuple
 from planner.model.observed import BrokerFeature, LackingFeature
 from planner.observe.brokers import BrokerVersions, Versions
 from runtime.kafka.protocol.fetch import FetchRequest
-from runtime.kafka.protocol.groups import OffsetCommitRequest, OffsetFetchRequest
-from runtime.kafka.protocol.hanging import (
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-)
-from runtime.kafka.protocol.many_groups import ListGroupsRequest
+from runtime.kafka.protocol.groups import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.protocol.offsets import EpochEndsRequest, ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.request import Api, Request
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
     EndTransactionRequest,
     FindCoordinatorRequest,
     FindCoordinatorsRequest,
     InitProducerIdRequest,
+    ListTransactionsRequest,
 )
 
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.driver.topics.admin import TopicAdmin
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
 from runtime.kafka.confluent import admin_client
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.spec_clusters import UnknownCluster, named, opened
 
 _LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response
 

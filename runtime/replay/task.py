@@ -26,7 +26,7 @@ from runtime.contract.views.salvage_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of

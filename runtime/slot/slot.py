@@ -14,9 +14,8 @@ from runtime.contract.records.status import PartitionState, PartitionStatus, Slo
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import WireError
-from runtime.kafka.spec_clusters import WrongCluster, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints, log

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.spec_clusters import UnknownCluster
+from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.ledger.producer_directory import ProducerDirectory
 
 Opening = Callable[[str, ClusterSpec], Awaitable[KafkaCluster]]

@@ -16,7 +16,7 @@ from planner.kafka.connections import (
 from planner.kafka.connections.explain import why_no_tls
 from planner.kafka.tokens import token_of
 from runtime.contract.client.values import WireSettings
-from runtime.kafka.buffers import GrowingBuffers
+from runtime.kafka.connection import GrowingBuffers
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import Unsupported
 

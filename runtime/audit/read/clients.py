@@ -17,8 +17,8 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.hanging import ActiveProducer, ListTransactionsRequest
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest
 from runtime.kafka.queries.groups import committed_by, list_groups
 from runtime.kafka.queries.partitions import active_producers, list_offsets
 

@@ -14,8 +14,8 @@ from runtime.contract.views.clients_view import (
     ProducerView,
     TopicClients,
 )
-from runtime.kafka.protocol.hanging import ActiveProducer
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import ActiveProducer
 
 
 @dataclass(frozen=True, slots=True)

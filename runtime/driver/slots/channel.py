@@ -16,7 +16,7 @@ from runtime.driver.log import log_driver_message
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of

@@ -12,14 +12,14 @@ from runtime.contract.records.status import OpenTransaction
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
-from runtime.kafka.protocol.hanging import (
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import (
     ActiveProducer,
+    CoordinatorKind,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
     TransactionState,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries.partitions import active_producers, coordinated
 
 _WITHIN_S = 5.0

@@ -11,7 +11,7 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.contract.topic_ids import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code

@@ -87,7 +87,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int
     """When each of two partitions was heard of at last, in seconds of the leader's clock."""
 
     def clock(now: int) -> None:
-        monkeypatch.setattr("runtime.kafka.fetch.session.time.time_ns", lambda: now * 1_000_000)
+        monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: now * 1_000_000)
         monkeypatch.setattr("runtime.slot.read.intake.now_ms", lambda: now)
 
     intake = intake_of(Leader(list(answers), clock))
