@@ -23,9 +23,8 @@ from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import SlotMustEnd
 from runtime.slot.event_loop import callback_failures, wait_at_most
-from runtime.slot.flow_run import FlowRun
+from runtime.slot.flow_run import FlowRun, SourceClusters
 from runtime.slot.partition import now_ms
-from runtime.slot.sources import SourceClusters
 
 _OPEN_PAUSE_S = 1.0
 
