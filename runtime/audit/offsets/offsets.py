@@ -26,11 +26,10 @@ from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.route import Router
 from runtime.contract.views.groups_view import BY_MAP, BY_TIME, GroupOffsetsView, GroupOffsetView
-from runtime.groups.translation import GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import Checkpoints, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries.groups import committed_by, list_groups
-from runtime.ledger.checkpoints import Checkpoints
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 

@@ -22,12 +22,11 @@ from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter
 from runtime.driver.duties.group_sync_state import GroupSyncState
 from runtime.driver.flows.takeover import FlowContext
-from runtime.groups.translation import SEALING, GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import SEALING, Checkpoints, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.queries.groups import Read, committed_by, list_groups
-from runtime.ledger.checkpoints import Checkpoints
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.scan import TopicReplaced
 
