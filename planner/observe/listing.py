@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from planner.kafka.connections import BlockingConnection
 from planner.model.observed import ObservedBroker, ObservedTopic
-from runtime.contract.spec.naming import is_internal
-from runtime.contract.topic_ids import NO_TOPIC_ID
+from runtime.contract.spec.naming import NO_TOPIC_ID, is_internal
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 

@@ -15,8 +15,7 @@ from typing import Any
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.spec import jobspec, naming
-from runtime.contract.spec.exits import JobExit
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters, OpenDestination, last_status, open_destination
 from runtime.driver.commands import CommandHandler, RefusedCommand

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from runtime.contract.groups.decisions import GroupPartition, is_ours
 from runtime.contract.groups.translate import (
+    GroupPartition,
     PendingTranslation,
     Position,
     SourceTopicWriter,
@@ -16,6 +16,7 @@ from runtime.contract.groups.translate import (
     clamped,
     earliest_reachable_offset,
     earliest_unread_offset,
+    is_ours,
     merged,
     origins_of,
     position,
@@ -25,8 +26,8 @@ from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey, Unrea
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
-from runtime.contract.topic_ids import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.client.values import WireSettings
-from runtime.contract.topic_ids import is_from_kafka, is_other_topic
+from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError

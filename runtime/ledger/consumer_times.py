@@ -20,7 +20,7 @@ from runtime.contract.groups.consumer_times import (
     TimesKey,
     UnreadableTimes,
 )
-from runtime.contract.groups.decisions import GroupPartition
+from runtime.contract.groups.translate import GroupPartition
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode

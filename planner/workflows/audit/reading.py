@@ -24,9 +24,8 @@ from runtime.audit.read.records import (
     Start,
     read_records,
 )
-from runtime.contract.views.clients_view import ClientsView
 from runtime.contract.views.groups_view import GroupOffsetsView, LocatedRecord
-from runtime.contract.views.records_view import ClusterContentView, RecordsView
+from runtime.contract.views.records_view import ClientsView, ClusterContentView, RecordsView
 
 __all__ = [
     "ClusterRequest",

@@ -17,8 +17,8 @@ from planner.workflows.clusters import endpoints_of
 from planner.workflows.flows.editing import apply_with_states, wrong_state
 from planner.workflows.interaction import UNATTENDED, ApproveLoss, Interaction, LossAccepted, Noticed
 from planner.workflows.topology import FlowRequest, checked, flow_of
-from runtime.contract.records.states import next_step
 from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.contract.views.status_view import next_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,12 @@ from runtime.audit.ledger import (
     ledger_of,
     open_cluster,
 )
-from runtime.contract.groups.decisions import GroupPartition
-from runtime.contract.groups.translate import PendingTranslation, TranslatedOffset, UntranslatableOffset
+from runtime.contract.groups.translate import (
+    GroupPartition,
+    PendingTranslation,
+    TranslatedOffset,
+    UntranslatableOffset,
+)
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.naming import is_internal

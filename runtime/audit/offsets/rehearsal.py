@@ -17,8 +17,8 @@ from runtime.audit.ledger import (
     ledger_of,
     open_cluster,
 )
-from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.groups.translate import (
+    GroupPartition,
     PendingTranslation,
     TranslatedOffset,
     UntranslatableOffset,

@@ -12,7 +12,7 @@ from runtime.audit.read.clients_members import describe_groups
 from runtime.audit.read.records import ReadRecordsRequest
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.clients_view import ClientsView
+from runtime.contract.views.records_view import ClientsView
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from runtime.audit.read.clients_members import GroupDescription
 from runtime.audit.status.numbers import rate, sum_known, sum_rates
-from runtime.contract.views.clients_view import (
+from runtime.contract.views.records_view import (
     CommittedOffsetView,
     ConsumerGroupView,
     GroupMemberView,

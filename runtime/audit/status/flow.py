@@ -11,7 +11,6 @@ from runtime.audit.status.jobs import JobFacts, SlotPartitionReport
 from runtime.audit.status.numbers import lag_ms, longest, quantile, rate, sum_known, sum_rates, summed
 from runtime.audit.status.partition import PartitionFacts, state_of
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
-from runtime.contract.records.states import next_step
 from runtime.contract.records.status import PartitionState as S
 from runtime.contract.spec import naming
 from runtime.contract.views.status_view import (
@@ -21,6 +20,7 @@ from runtime.contract.views.status_view import (
     FlowStatusView,
     PartitionStatusView,
     TopicStatusView,
+    next_step,
 )
 from runtime.kafka.protocol.offsets import TopicPartition
 

@@ -22,10 +22,10 @@ from runtime.audit.verify.request import VerificationPiece, VerifyRequest
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
 from runtime.contract.records.orphans import NONE, Orphans, ranges
+from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.regex import regex
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.verify_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition

@@ -14,11 +14,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
-from runtime.contract.groups.translate import PendingTranslation, final_position
+from runtime.contract.groups.translate import (
+    GroupPartition,
+    PendingTranslation,
+    final_position,
+    group_selector,
+    own_groups,
+)
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.spec_routes import router_of
+from runtime.contract.spec.route import router_of
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter
 from runtime.driver.duties.group_sync_state import GroupSyncState
 from runtime.driver.flows.takeover import FlowContext

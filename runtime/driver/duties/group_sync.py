@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
-from runtime.contract.groups.translate import PendingTranslation
+from runtime.contract.groups.translate import GroupPartition, PendingTranslation, group_selector, own_groups
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.spec_routes import router_of
+from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import ensure
 from runtime.driver.duties.group_offset_writer import NOTE, GroupOffsetWriter
 from runtime.driver.duties.group_sync_state import DONE, GroupSyncCounts, GroupSyncState

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.spec_routes import router_of
+from runtime.contract.spec.route import router_of
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.promotion import ENDED, EndingFlow, PromotingFlow
 from runtime.driver.flows.takeover import FlowContext

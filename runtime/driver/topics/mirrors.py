@@ -18,9 +18,9 @@ import msgspec
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.mirror import MirrorRule, TopicSettings, supported
+from runtime.contract.spec.naming import is_from_kafka
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.topic_ids import is_from_kafka
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post

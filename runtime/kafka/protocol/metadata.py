@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runtime.contract.topic_ids import NO_TOPIC_ID, name_id
+from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.auth.login import quoted
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of

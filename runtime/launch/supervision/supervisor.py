@@ -22,8 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from runtime.contract.spec.exits import JobExit
-from runtime.contract.spec.jobspec import BadJobSpec
+from runtime.contract.spec.jobspec import BadJobSpec, JobExit
 from runtime.launch import folder as folders
 from runtime.launch import processes
 from runtime.launch.command import check_secret, properties_file, spark_home, submission

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.records.ledger import BatchIdentity
-from runtime.contract.topic_ids import is_from_kafka, is_other_topic
+from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError

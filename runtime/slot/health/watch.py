@@ -12,7 +12,7 @@ from typing import NamedTuple
 from runtime.contract.client.values import SecurityProtocol
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import OpenTransaction
-from runtime.contract.topic_ids import is_other_topic
+from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError

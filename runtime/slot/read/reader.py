@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runtime.batch import BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
-from runtime.contract.topic_ids import is_from_kafka
+from runtime.contract.spec.naming import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError

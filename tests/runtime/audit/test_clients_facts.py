@@ -6,7 +6,7 @@ from typing import Any
 
 from runtime.audit.read.clients_facts import ClientFacts, topic_views
 from runtime.audit.read.clients_members import GroupDescription, GroupMember
-from runtime.contract.views.clients_view import TopicClients
+from runtime.contract.views.records_view import TopicClients
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer
 

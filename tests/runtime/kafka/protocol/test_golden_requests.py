@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.topic_ids import name_id
+from runtime.contract.spec.naming import name_id
 from runtime.kafka.protocol.acls import DescribeAclsRequest
 from runtime.kafka.protocol.config_entries import BROKER, TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedTopic, FetchFrom, FetchRequest, Isolation

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.topic_ids import NO_TOPIC_ID, name_id
+from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.acls import AclBinding, DescribeAclsRequest, DescribeAclsResponse
 from runtime.kafka.protocol.config_entries import (
