@@ -13,7 +13,6 @@ from planner.workflows.topology import TopologyRequest, cluster_of, flow_of
 from runtime.audit.offsets.locate import LocateRequest, locate
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.audit.read.clients import read_clients
-from runtime.audit.read.reading import read_cluster
 from runtime.audit.read.record_tracer import KnownCluster
 from runtime.audit.read.records import (
     ReadFromEarliest,
@@ -22,6 +21,7 @@ from runtime.audit.read.records import (
     ReadNewest,
     ReadRecordsRequest,
     Start,
+    read_cluster,
     read_records,
 )
 from runtime.contract.views.groups_view import GroupOffsetsView, LocatedRecord
