@@ -85,7 +85,6 @@ def put_varints(flat: Octets, at: Integers, zigzag: Integers) -> Integers:
         after[which] += 1
 
 
-LEAST_RECORDS: Final = 24  # fewer are faster one by one
 _LENGTH_BYTES: Final = 3
 _ONE: Final = varint(1)
 
