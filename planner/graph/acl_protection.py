@@ -19,13 +19,11 @@ from dataclasses import dataclass, field, replace
 
 from planner.graph.messages import counted, few, flow_diagnostic, listed
 from planner.graph.provenance import replication_loops
-from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import CopyEdge
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph
 from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.observed import Observed, ObservedCluster
-from planner.model.owned import RegistryEntry, acl_rule
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry, acl_rule
 from planner.model.topology import AclRule, Cluster, Flow, Protect
 from runtime.contract.spec.acls import (
     EVERY_TOPIC,

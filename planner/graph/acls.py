@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from planner.graph.acl_protection import made_by_protection, protection
 from planner.graph.messages import flow_diagnostic, listed
-from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import CopyEdge
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph
 from planner.graph.topics import existing_mirrors
 from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy

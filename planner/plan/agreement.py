@@ -11,17 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from planner.diff.acls import replaces, restores
-from planner.diff.display import replication
-from planner.diff.record import is_announced
+from planner.diff.record import is_announced, replaces, restores
 from planner.diff.topics import RESTORED
-from planner.diff.values import normal
+from planner.diff.values import normal, replication
 from planner.model.address import Address, Kind
-from planner.model.change import SENSITIVE, Action, Change, FieldChange, Value
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import replication_factors
-from planner.model.owned import ID, REPLACED, RegistryEntry, acl_rule
-from planner.model.plan import Fingerprint, Mode, Plan
+from planner.model.observed import ID, REPLACED, RegistryEntry, acl_rule, replication_factors
+from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Fingerprint, Mode, Plan, Value
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,

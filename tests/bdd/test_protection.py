@@ -17,9 +17,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from pytest_bdd import given, scenarios, then, when
+from runtime.lab.spec import Security
 
 from runtime.lab.lab import Lab
-from runtime.lab.spec import Security
 from tests.bdd.running import Town, eventually, fresh_names, one_way
 from tests.conftest import MakeLab
 from tests.labs import spec

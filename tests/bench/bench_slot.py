@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import gc
 import tempfile
 import time
 from contextlib import nullcontext, suppress
@@ -21,8 +22,8 @@ import uvloop
 
 from runtime.contract.spec.jobspec import CopySettings, ProvenanceMode
 from runtime.kafka.errors import BrokerError
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 
@@ -96,6 +97,7 @@ def main() -> None:
                     for _ in range(options.rounds):
                         work = copy_once(driver, Brokers(Path(home)), topic, mode, f"slot   {load.name}")
                         runner.run(work)
+                        gc.collect()  # else the ended slot's memory makes the next round take fresh pages
                 runner.run(many_partitions(driver))
             if profile is not None:
                 profile.dump_stats(options.profile)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, assert_never
 
-from runtime.contract.spec import rename_match
+from runtime.contract.spec import rename as rename_rules
 from runtime.contract.spec.acls import EVERY_TOPIC, AclRule
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
@@ -101,7 +101,7 @@ def _through_match(pattern: str, to: str, prefix: str) -> str | None:
 
     Other shapes of regex return None.
     """
-    shape = rename_match.shape(pattern, to)
+    shape = rename_rules.shape(pattern, to)
     groups = [piece for piece in shape.old if isinstance(piece, int)]
     open_end = pattern.removesuffix("$").endswith(("(.*)", "(.+)"))
     if len(groups) != 1 or not open_end or shape.new[-1] != groups[0]:

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.records.registry import OwnedAcl, owned_acl
 from runtime.contract.spec import naming
 from runtime.contract.spec.acl_mirroring import AclMirror
 from runtime.contract.spec.acls import PROTECTION, AclRule, denial_origin
@@ -23,7 +22,7 @@ from runtime.contract.spec.jobspec import FlowSpec, RouteSpec
 from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.topics.acl_admin import make, remove
+from runtime.driver.topics.acl_admin import OwnedAcl, make, owned_acl, remove
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError

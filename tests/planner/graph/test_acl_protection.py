@@ -7,8 +7,7 @@ import pytest
 from planner.graph import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
-from planner.model.observed import ObservedCluster
-from planner.model.owned import REPLACED, RegistryEntry, acl_spec
+from planner.model.observed import REPLACED, ObservedCluster, RegistryEntry, acl_spec
 from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, SecretRef
 from tests.planner.graph.build import cluster, codes, flow, observed, rule, said, topology
 

@@ -6,9 +6,8 @@ import pytest
 
 from planner.diff import diff, drift
 from planner.graph import expand
-from planner.model.change import Action
 from planner.model.observed import Observed
-from planner.model.plan import Plan
+from planner.model.plan import Action, Plan
 from planner.model.step import CreateAcl, DeleteAcl, LaunchJob, Step
 from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, Topology
 from planner.plan.agreement import disagreements

@@ -5,16 +5,10 @@ import pytest
 from planner.diff.record import acl_entry as planned_acl
 from planner.diff.record import announced, topic_entry
 from planner.model.desired import DesiredAcl, DesiredTopic, MirroredBy
-from planner.state.codec import decode_owned, registry_key
-from runtime.contract.records.registry import (
-    OwnedAcl,
-    acl_entry,
-    acl_key,
-    mirror_entry,
-    mirror_key,
-    owned_acl,
-)
+from planner.state.log import decode_owned, registry_key
 from runtime.contract.spec.acls import AclRule
+from runtime.driver.topics.acl_admin import OwnedAcl, acl_entry, acl_key, owned_acl
+from runtime.driver.topics.mirrors import mirror_entry, mirror_key
 
 RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from runtime.contract.records.registry import OwnedAcl
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, RouteSpec, SelectionSpec
 from runtime.contract.spec.route import CompiledRoute, Route
 from runtime.contract.spec.selection import SelectionRules
 from runtime.driver.duties.acl_sync import AclChanges, ClusterRules, acl_changes
+from runtime.driver.topics.acl_admin import OwnedAcl
 from runtime.driver.topics.acl_protection import protecting_rules
 
 EVERY = SelectionSpec(include=[".*"])
