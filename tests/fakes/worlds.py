@@ -17,6 +17,7 @@ from planner.model.topology import (
     OnRemove,
     OnSourceDelete,
     Policies,
+    Protect,
     Selection,
     Topic,
     Topology,
@@ -33,6 +34,12 @@ VALUES = {
     "vendor.key": ("x", "1.0", "1"),
 }
 RULES = tuple(acl(operation, cluster=name) for name in ("dc1", "dc2") for operation in ("READ", "WRITE"))
+# Live rules that are no topology's, by which foreign principals and the job may write.
+WRITERS = tuple(
+    acl("WRITE", cluster=name, principal=principal, resource=resource)
+    for name in ("dc1", "dc2")
+    for principal, resource in (("User:*", "*"), ("User:*", "a"), ("User:other", "*"), ("User:job", "*"))
+)
 
 configs = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
 names = st.sampled_from(NAMES)
@@ -73,6 +80,7 @@ def states(draw: st.DrawFn) -> Observed:
     for name in ("dc1", "dc2"):
         owned = draw(st.lists(entries(name), max_size=4, unique_by=lambda one: one.address))
         rules = [rule for rule in RULES if rule.cluster == name]
+        writers = [rule for rule in WRITERS if rule.cluster == name]
         created = draw(st.booleans())
         of_rules = [acl_entry(DesiredAcl(rule, Declared()), SHOP, created=created) for rule in rules]
         clusters.append(
@@ -80,7 +88,7 @@ def states(draw: st.DrawFn) -> Observed:
                 *draw(st.lists(live_topics(), max_size=4, unique_by=lambda one: one.name)),
                 name=name,
                 owned=[*owned, *draw(st.lists(st.sampled_from(of_rules), unique_by=lambda one: one.address))],
-                acls=draw(st.none() | st.lists(st.sampled_from(rules), unique=True)),
+                acls=draw(st.none() | st.lists(st.sampled_from([*rules, *writers]), unique=True)),
                 defaults=DEFAULTS,
             )
         )
@@ -109,6 +117,8 @@ def topologies(draw: st.DrawFn) -> Topology:
         configs=Configs(draw(st.sampled_from(ConfigSync))),
         state=draw(st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER])),
         on_source_delete=draw(st.sampled_from(OnSourceDelete)),
+        acls_sync=draw(st.booleans()),
+        protect=draw(st.sampled_from(Protect)),
     )
     other_way = replace(there, source_cluster="dc2", destination_cluster="dc1")
     # Under its old name, in a job of its old name or not.
@@ -119,4 +129,10 @@ def topologies(draw: st.DrawFn) -> Topology:
     flows = draw(st.sampled_from([(), (there,), keeping, (turned,)]))
     rules: list[AclRule] = draw(st.lists(st.sampled_from(RULES), unique=True))
     whole = topology(*flows, policies=Policies(max_deletes=100))
-    return replace(whole, topics=tuple(declared), acls=tuple(Acl(rule) for rule in rules))
+    opened = draw(st.booleans())
+    clusters = {
+        name: replace(one, principal="User:job", allow_everyone_if_no_acl_found=opened)
+        for name, one in whole.clusters.items()
+    }
+    acls = tuple(Acl(rule) for rule in rules)
+    return replace(whole, topics=tuple(declared), acls=acls, clusters=clusters)

@@ -106,12 +106,12 @@ def _parts(rule: AclRule) -> tuple[Any, ...]:
 def _rule(cluster: str, one: AclBinding) -> AclRule:
     return AclRule(
         cluster,
-        one.restype.name,
+        ResourceType(one.restype).name,
         one.name,
         "PREFIXED" if one.resource_pattern_type is ResourcePatternType.PREFIXED else "LITERAL",
         one.principal,
         one.host,
-        one.operation.name,
+        AclOperation(one.operation).name,
         "DENY" if one.permission_type is AclPermissionType.DENY else "ALLOW",
     )
 

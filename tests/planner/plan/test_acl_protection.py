@@ -8,10 +8,11 @@ from planner.diff import diff, drift
 from planner.graph import expand
 from planner.model.observed import Observed
 from planner.model.plan import Action, Plan
-from planner.model.step import CreateAcl, DeleteAcl, LaunchJob, Step
+from planner.model.step import ApplyRecord, CreateAcl, DeleteAcl, LaunchJob, Step, StepResult
 from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, Topology
 from planner.plan.agreement import disagreements
 from planner.plan.fingerprint import no_longer_done
+from planner.plan.rollback import roll_back
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, plan
@@ -125,6 +126,22 @@ def test_one_that_was_made_again_by_hand_goes_again() -> None:
     made = plan(shop(X), again)
     assert disagreements(made) == ()
     assert rules(simulate(made.steps, again)) == rules(seen)
+
+
+def test_a_rollback_restores_it() -> None:
+    made = plan(shop(X), OPEN)
+    outcomes = {one.id: StepResult("done") for one in made.steps}
+    record = ApplyRecord(
+        "X1", "shop", "apply", "p", "u", "h", 1, None, {"dc2": "C"}, 0, 0, steps=made.steps, outcomes=outcomes
+    )
+    seen = simulate(made.steps, OPEN)
+
+    undone = roll_back(record, seen)
+
+    change = next(one for one in undone.changes if one.address.name == EVERYONE.name)
+    assert change.action is Action.CREATE
+    assert rules(simulate(undone.steps, seen)) == {EVERYONE}
+    assert remembered(simulate(undone.steps, seen)) == set()
 
 
 def test_destroying_the_topology_restores_it() -> None:
