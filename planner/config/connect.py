@@ -196,7 +196,8 @@ class FlowPropertyKeys:
 Reason = tuple[str, str, bool]
 
 REPLICATION = (
-    "mirror topics have the replication that is the destination's default; declare a topic to choose it"
+    "mirror topics have the replication that is the destination's default; replication of the flow chooses"
+    " another"
 )
 CLIENT_REASONS: tuple[Reason, ...] = (
     (r"(.*\.)?sasl\.kerberos\..*", "Kerberos is not supported: PLAIN, SCRAM and OAUTHBEARER are", True),

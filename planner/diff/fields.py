@@ -179,12 +179,14 @@ DECLARED = (
     Field("protect.principal", FieldType.PLAIN, _protection, NOT_SET),
 )
 
-_DECLARED: Mapping[str, Field] = {one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED)}
-# Fields that only a change has: of a topic, or those that sum up a new flow.
+# Fields of a topic, the flow's of the same name too, and those that sum up a new flow.
 _SHOWN: Mapping[str, FieldType] = {
     "replication": FieldType.REPLICATION,
     "groups": FieldType.GROUPS,
     "topics": FieldType.TOPIC_NAMES,
+}
+_DECLARED: Mapping[str, Field] = {
+    one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED) if one.name not in _SHOWN
 }
 CLUSTERS = "clusters."
 TIMESTAMPS = "internal.timestamps."

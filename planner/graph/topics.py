@@ -329,6 +329,7 @@ class _TopicBuilder:
             name=node.topic,
             origin=MirroredBy(edge.flow, edge.source.cluster, edge.source.topic),
             partitions=self.partitions[node],
+            replication=self.graph.flow(edge.flow).replication,
             config=dict(sorted(config.items())),
             unset=unset,
             source=self.graph.flow(edge.flow).source,

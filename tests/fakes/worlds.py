@@ -118,6 +118,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         state=draw(st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER])),
         on_source_delete=draw(st.sampled_from(OnSourceDelete)),
         acls_sync=draw(st.booleans()),
+        replication=draw(st.none() | st.integers(1, 3)),
         protect=draw(st.sampled_from(Protect)),
     )
     other_way = replace(there, source_cluster="dc2", destination_cluster="dc1")

@@ -60,6 +60,7 @@ FLOW: dict[str, Any] = {
     "promoted": ["only2"],
     "configs": ConfigsSpec(sync="off"),
     "groups": GroupsSpec(sync=False),
+    "replication": 9,
     "acls_sync": True,
     "protect": "acl",
     "rpo_ms": 1,

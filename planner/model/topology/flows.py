@@ -27,7 +27,7 @@ from planner.model.shapes import (
     TopicNameShape,
     record_of,
 )
-from planner.model.topology.resources import CLUSTER_REFERENCE, NAME
+from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, REPLICATION
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename
 
 REGEXES = ListShape(RegexShape(), lone=True)
@@ -382,6 +382,16 @@ class Flow:
     configs: Annotated[
         Configs, Key("How settings follow the source.", example="{sync: set}", inherited=True)
     ] = Configs()
+    replication: Annotated[
+        int | None,
+        Key(
+            "Copies of each partition of the mirror topics.",
+            REPLICATION,
+            default_doc="the destination's",
+            example="3",
+            inherited=True,
+        ),
+    ] = None
     groups: Annotated[
         Groups, Key("Which consumer groups follow.", example="{sync: true}", inherited=True)
     ] = Groups()

@@ -182,6 +182,7 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reverse_of: str | None = None
     promoted: list[Regex] = []
     configs: ConfigsSpec = ConfigsSpec()
+    replication: Several | None = None
     groups: GroupsSpec = GroupsSpec()
     acls_sync: bool = False
     protect: Literal["off", "acl"] = "off"

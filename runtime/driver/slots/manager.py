@@ -216,6 +216,7 @@ def for_slots(spec: FlowSpec) -> FlowSpec:
         restart_from=None,
         promoted=[],
         configs=ConfigsSpec(),
+        replication=None,
         groups=GroupsSpec(),
         acls_sync=False,
         protect="off",

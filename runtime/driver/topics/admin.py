@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 _TIMEOUT_S = 20.0
 _PER_REQUEST = 200  # topics in one request
+BROKERS_DEFAULT = -1  # replicas of a topic that is created with the cluster's own replication
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class TopicToCreate:
     name: str
     partitions: int
     config: Mapping[str, str]
-    replication: int = -1
+    replication: int = BROKERS_DEFAULT
 
 
 class TopicAdmin:

@@ -25,7 +25,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.acl_protection import MirrorProtection
-from runtime.driver.topics.admin import TopicAdmin, TopicToCreate
+from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicAdmin, TopicToCreate
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.ledger.records import InternalRecord
@@ -45,12 +45,15 @@ def mirror_entry(
     source: tuple[str, str],
     topic_id: bytes,
     partitions: int,
+    replication: int | None = None,
     config: Mapping[str, str],
     at_ms: int,
 ) -> bytes:
     """Encodes the entry of a mirror topic. `source` is the cluster's name and the topic's."""
     spec = {f"config.{key}": value for key, value in sorted(config.items())}
     spec["partitions"] = str(partitions)
+    if replication is not None:
+        spec["replication"] = str(replication)
     if is_from_kafka(topic_id):
         spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
     spec["source.cluster"], spec["source.topic"] = source
@@ -226,7 +229,10 @@ class MirrorTopicManager:
                 )
         wanted = [
             TopicToCreate(
-                one.destination_topic, one.partitions, self._rule.wanted(source_settings[one.topic])
+                one.destination_topic,
+                one.partitions,
+                self._rule.wanted(source_settings[one.topic]),
+                self._flow.replication or BROKERS_DEFAULT,
             )
             for one in create
             if one.topic in source_settings
@@ -275,6 +281,7 @@ class MirrorTopicManager:
                     source=(self._flow.source, sources[one.name]),
                     topic_id=topics[one.name].id,
                     partitions=one.partitions,
+                    replication=self._flow.replication,
                     config=one.config,
                     at_ms=int(time.time() * 1000),
                 ),

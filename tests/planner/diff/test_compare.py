@@ -125,6 +125,7 @@ flow_specs = st.builds(
     ),
     acls_sync=st.booleans(),
     protect=st.sampled_from(["off", "acl"]),
+    replication=st.none() | st.integers(1, 3),
     rpo_ms=st.none() | intervals,
     rate_limit=st.none() | st.sampled_from([1, 1_500, 50_000_000]),
     follow_every_ms=st.none() | intervals,
@@ -200,6 +201,7 @@ OTHER_FLOW = FlowSpec(
     reverse_of="there",
     promoted=["a"],
     configs=ConfigsSpec(sync="all", exclude=["x"]),
+    replication=2,
     groups=GroupsSpec(
         selection=SelectionSpec(include=["g"], exclude=["h"], default_exclude=False),
         sync=False,

@@ -39,6 +39,15 @@ def test_a_mirror_is_made_for_each_live_topic_that_is_taken() -> None:
     assert selected(desired) == {"dc1-dc2": (("orders", "orders"), ("pay.eu", "pay.eu"))}
 
 
+def test_mirrors_have_the_replication_of_their_flow_and_declared_topics_their_own() -> None:
+    desired = expand(
+        topology(flow("dc1>dc2", replication=2), topic("dc2/declared")),
+        observed(cluster("dc1", "orders", "declared"), cluster("dc2")),
+    )
+    found = wanted(desired)
+    assert {name: one.replication for name, one in found.items()} == {"dc2/orders": 2, "dc2/declared": None}
+
+
 def test_declared_topics_are_desired_as_declared() -> None:
     declared = Topic("orders", "dc1", 6, 3, {"retention.ms": "1"}, protect=True, on_remove=OnRemove.DELETE)
     desired = expand(topology(declared), observed(cluster("dc1")))

@@ -83,6 +83,7 @@ flows = st.builds(
     configs=st.builds(Configs, sync=st.sampled_from(ConfigSync), exclude=st.sampled_from([(), ("a.b",)])),
     groups=groups,
     acls_sync=st.booleans(),
+    replication=st.none() | st.integers(1, 5),
     protect=st.sampled_from(Protect),
     rpo_ms=st.none() | intervals,
     rate_limit=st.none() | st.sampled_from([1, 1_000, 1_024, 50_000_000]),

@@ -13,7 +13,8 @@ from runtime.driver.topics.mirrors import mirror_entry, mirror_key
 RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
 
-def test_the_planner_reads_it_as_its_own():
+@pytest.mark.parametrize("replication", [None, 3])
+def test_the_planner_reads_it_as_its_own(replication: int | None):
     config = {"retention.ms": "5", "cleanup.policy": "delete"}
     written = mirror_entry(
         topology="t",
@@ -21,11 +22,12 @@ def test_the_planner_reads_it_as_its_own():
         source=("dc1", "orders"),
         topic_id=bytes(range(16)),
         partitions=3,
+        replication=replication,
         config=config,
         at_ms=0,
     )
     origin = MirroredBy("f", "dc1", "orders")
-    desired = DesiredTopic(cluster="dc2", name="orders", origin=origin, partitions=3, config=config)
+    desired = DesiredTopic("dc2", "orders", origin, partitions=3, replication=replication, config=config)
     planned = topic_entry(desired, "t", "AAECAwQFBgcICQoLDA0ODw", created=True)
     key = mirror_key("dc2", "orders")
     assert decode_owned(key, written) == planned
