@@ -163,7 +163,9 @@ class DriverFlow:
     def view(self) -> FlowView:
         """Returns the flow's part of the job status."""
         failed = (f"{name}: {why}" for name, why in self._mirrors.failed.items())
-        notes = [*self._notes, *self._mirrors.notes, *failed]
+        unprotected = self._mirrors.unprotected.items()
+        protection = (f"{name} is not protected from foreign writers: {why}" for name, why in unprotected)
+        notes = [*self._notes, *protection, *failed]
         return FlowView(
             flow=self.name,
             state=self.spec.state,

@@ -7,7 +7,8 @@ rule opens is created without protection, and the flow's notes say so.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.spec import naming
@@ -29,31 +30,40 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 
 
+@dataclass(frozen=True, slots=True)
+class ProtectingRules:
+    """The rules to make, each with its origin in the registry, and why topics are not protected."""
+
+    wanted: Mapping[AclRule, str]
+    unprotected: Mapping[str, str]
+
+
 def protecting_rules(
     flow: FlowSpec, known: ProtectionSpec, rules: Collection[AclRule], topics: Collection[str]
-) -> tuple[dict[AclRule, str], list[str]]:
-    """Returns the rules to make, each with its origin, and why topics are not protected."""
+) -> ProtectingRules:
+    """Returns the rules that keep foreign principals from writing these mirrors."""
     index = TopicRules(rules)
     wanted: dict[AclRule, str] = {}
-    notes: list[str] = []
+    unprotected: dict[str, str] = {}
     for topic in sorted(topics):
         opened = next((rule for rule in index.writing(topic) if rule.principal == EVERYONE), None)
         if opened is not None:
-            notes.append(
-                f"{topic} is not protected: everyone may write it by {opened.name}, which the next"
-                " repl apply replaces"
-            )
+            unprotected[topic] = f"everyone may write it by {opened.name}, which the next repl apply replaces"
         for principal in index.foreign_writers(topic, known.principal):
             wanted[denial(flow.destination, topic, principal)] = denial_origin(flow.name)
         if known.open_without_rules and not index.of(topic):
             origin = protection_origin([flow.name], instead=WITHOUT_RULES)
             found = rules_of_open_topic(flow.destination, topic, known.principal, closed=False)
             wanted |= dict.fromkeys(found, origin)
-    return {rule: origin for rule, origin in wanted.items() if rule not in rules}, notes
+    missing = {rule: origin for rule, origin in wanted.items() if rule not in rules}
+    return ProtectingRules(missing, unprotected)
 
 
 class MirrorProtection:
-    """A MirrorProtection object protects new mirror topics of one flow. `notes` say what it could not do."""
+    """A MirrorProtection object protects the mirror topics that one flow creates.
+
+    `unprotected` maps topics to the reason why they could not be protected. They are tried again.
+    """
 
     def __init__(
         self, flow: FlowSpec, job: JobSpec, clusters: DriverClusters, leadership: Leadership
@@ -63,31 +73,32 @@ class MirrorProtection:
         self._known = job.protection if flow.protect == "acl" else None
         self._clusters = clusters
         self._leadership = leadership
-        self.notes: list[str] = []
+        self.unprotected: dict[str, str] = {}
 
-    async def protect(self, topics: Collection[str]) -> None:
-        """Makes the rules for topics that are about to be created.
+    async def protect(self, new: Collection[str] = ()) -> None:
+        """Makes the rules for topics that are about to be created, and for those that are not protected yet.
 
-        A refusal stops no flow: it is noted, and the next plan protects the topics. Raises DriverFenced.
+        A refusal stops no flow: the next plan protects the topics. Raises DriverFenced.
         """
+        topics = {*self.unprotected, *new}
         if self._known is None or not topics:
             return
         try:
-            self.notes = await self._protect(self._known, topics)
+            self.unprotected = await self._protect(self._known, topics)
         except (WireError, ClientSettingsError) as error:
-            self.notes = [f"new topics are not protected: {error}"]
+            self.unprotected = dict.fromkeys(topics, str(error))
 
-    async def _protect(self, known: ProtectionSpec, topics: Collection[str]) -> list[str]:
+    async def _protect(self, known: ProtectionSpec, topics: Collection[str]) -> dict[str, str]:
         destination = self._flow.destination
         cluster = await self._clusters.cluster(destination)
         registry = (await cluster.topics([naming.REGISTRY]))[naming.REGISTRY]
         admin = await self._clusters.acls(destination)
         rules = await admin.rules()
         if rules is None or registry.error is not ErrorCode.NONE:
-            return []
-        wanted, notes = protecting_rules(self._flow, known, rules, topics)
-        if wanted:
+            return {}
+        found = protecting_rules(self._flow, known, rules, topics)
+        refused: dict[AclRule, str] = {}
+        if found.wanted:
             await self._leadership.ensure()
-            refused = await make(admin, cluster, self._topology, wanted)
-            notes += [f"{rule.resource} is not protected: {why}" for rule, why in refused.items()]
-        return notes
+            refused = await make(admin, cluster, self._topology, found.wanted)
+        return {**found.unprotected, **{rule.resource: why for rule, why in refused.items()}}

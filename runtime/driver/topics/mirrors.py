@@ -196,6 +196,7 @@ class MirrorTopicManager:
         Failures are kept in `failed`, by the mirror's name. Raises WireError, DriverFenced.
         """
         self.failed = {}
+        await self._protection.protect()
         source = await self._clusters.admin(self._flow.source)
         source_settings = await source.settings(mirror.topic for mirror in mirrors)
         await self._create(create, source_settings)
@@ -204,9 +205,9 @@ class MirrorTopicManager:
         await self._edit(mirrors, source_settings)
 
     @property
-    def notes(self) -> list[str]:
-        """Returns why new mirrors are not protected."""
-        return self._protection.notes
+    def unprotected(self) -> dict[str, str]:
+        """Returns why new mirrors could not be protected from foreign writers, by their name."""
+        return self._protection.unprotected
 
     def limits(self, there: str) -> TopicLimits | None:
         """Returns the mirror's limits, or None while its settings are not known."""
@@ -242,7 +243,13 @@ class MirrorTopicManager:
         admin = await self._clusters.admin(self._flow.destination)
         known = await self._known_settings(admin)
         wanted = [replace(one, config=supported(one.config, known)) for one in wanted]
-        await self._protection.protect([one.name for one in wanted if not naming.is_internal(one.name)])
+        await self._protection.protect(
+            [
+                one.destination_topic
+                for one in create
+                if not naming.is_internal(one.destination_topic) and not self._is_copied_back(one.topic)
+            ]
+        )
         await self._leadership.ensure()
         self.failed |= await admin.create(wanted)
         made = [one for one in wanted if one.name not in self.failed]
@@ -330,6 +337,12 @@ class MirrorTopicManager:
             admin = await self._clusters.admin(self._flow.destination)
             self._settings |= await admin.settings(names)
 
+    def _is_copied_back(self, topic: str) -> bool:
+        """Returns whether two flows copy the topic in both directions."""
+        if topic not in self._copied_back:
+            self._copied_back[topic] = self._router.is_one(self._flow.name, topic)
+        return self._copied_back[topic]
+
     def _rule_of(self, topic: str) -> MirrorRule:
         """Returns the rule for a topic's settings.
 
@@ -337,9 +350,7 @@ class MirrorTopicManager:
         for headers would grow without end. Such topics use a rule that syncs no settings and adds no room for
         headers.
         """
-        if topic not in self._copied_back:
-            self._copied_back[topic] = self._router.is_one(self._flow.name, topic)
-        return self._shared_rule if self._copied_back[topic] else self._rule
+        return self._shared_rule if self._is_copied_back(topic) else self._rule
 
     async def _edit(
         self, mirrors: Collection[MirrorTopic], source_settings: Mapping[str, TopicSettings]

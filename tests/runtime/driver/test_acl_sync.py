@@ -176,19 +176,15 @@ OPEN = ProtectionSpec(principal="User:repl", open_without_rules=True)
 def test_a_new_mirror_is_protected(
     known: ProtectionSpec, rules: list[AclRule], expected: dict[str, str]
 ) -> None:
-    wanted, notes = protecting_rules(flow(protect="acl"), known, rules, ["orders"])
-    assert {one.name: origin for one, origin in wanted.items()} == expected
-    assert notes == []
+    found = protecting_rules(flow(protect="acl"), known, rules, ["orders"])
+    assert {one.name: origin for one, origin in found.wanted.items()} == expected
+    assert found.unprotected == {}
 
 
 def test_a_rule_for_everyone_is_left_to_the_plan() -> None:
     opened = rule("dc2 ALLOW User:* WRITE ord", "PREFIXED")
-    assert protecting_rules(flow(protect="acl"), CLOSED, [opened], ["orders"]) == (
-        {},
-        [
-            (
-                "orders is not protected: everyone may write it by allow.User:*.WRITE.topic.ord*, which the"
-                " next repl apply replaces"
-            )
-        ],
-    )
+    found = protecting_rules(flow(protect="acl"), CLOSED, [opened], ["orders"])
+    assert found.wanted == {}
+    assert found.unprotected == {
+        "orders": "everyone may write it by allow.User:*.WRITE.topic.ord*, which the next repl apply replaces"
+    }
