@@ -61,6 +61,9 @@ class Field:
 
 NOT_SET = "not set"
 OFF = "off"
+# Fields of flows and jobs that plan files of older releases do not have, with the value that they stand for
+# there. A field with this value is left out.
+ADDED: Mapping[str, str | None] = {"protect": OFF, "replication": None, "protect.principal": None}
 
 
 def _field(
@@ -88,7 +91,7 @@ def _flow_fields() -> Iterator[Field]:
             continue  # two flows of another name are not compared
         if declared in keys:
             name, key, off = keys[declared]
-            yield _field(name, _type(key), attribute, OFF if off else NOT_SET)
+            yield _field(name, _type(key), attribute, ADDED.get(name) or (OFF if off else NOT_SET))
         else:
             yield _field(attribute)
 

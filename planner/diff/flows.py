@@ -176,7 +176,7 @@ def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange
     for name, value in values.items():
         if name == "provenance" and names:
             fields.append(FieldChange(("topics",), None, dict(names)))
-        shown = name in _ALWAYS or (value != usual[name] and name not in _NEVER)
+        shown = name in _ALWAYS or (value != usual.get(name) and name not in _NEVER)
         if shown and not name.startswith("groups.") and not (names and name in _UNDONE):
             fields.append(FieldChange((name,), None, value))
     fields.append(FieldChange(("groups",), None, groups_value(flow.groups)))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from planner.diff import fields
 from planner.diff.compare import Leaf, Secret, Tree, changed_fields
-from planner.diff.fields import CLUSTERS, TIMESTAMPS, Field, FieldType
+from planner.diff.fields import ADDED, CLUSTERS, TIMESTAMPS, Field, FieldType
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
 from planner.model.plan import SENSITIVE, Path, Value
@@ -222,7 +222,8 @@ def _sorted(patterns: Iterable[str]) -> list[str]:
 
 
 def _values(declared: Iterable[Field], spec: object) -> Values:
-    return {one.name: _value(one, spec) for one in declared}
+    found = {one.name: _value(one, spec) for one in declared}
+    return {name: value for name, value in found.items() if name not in ADDED or value != ADDED[name]}
 
 
 def _value(declared: Field, spec: object) -> Value:
