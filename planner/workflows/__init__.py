@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         AdoptRequest,
         ImportedCopy,
         ImportRequest,
+        TakeOver,
         adopt,
         import_clusters,
         import_mm2,
@@ -88,7 +89,7 @@ _MODULES = {
     "flows.promotion": ("PromoteRequest", "PromoteResult", "promote"),
     "flows.states": ("ResumeRequest", "pause", "resume"),
     "importing": (
-        *("AdoptRequest", "ImportRequest", "ImportedCopy"),
+        *("AdoptRequest", "ImportRequest", "ImportedCopy", "TakeOver"),
         *("adopt", "import_clusters", "import_mm2", "import_replicator"),
     ),
     "interaction": (
@@ -133,6 +134,7 @@ __all__ = [
     "ReplicationStatusRequest",
     "ResumeRequest",
     "SalvageFlowRequest",
+    "TakeOver",
     "TopologyRequest",
     "VerifyFlowRequest",
     "adopt",

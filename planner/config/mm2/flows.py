@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from planner.config.connect.notes import FlowPropertyKeys, PropertyKeys
+from planner.config.connect.notes import ConnectWorkers, FlowPropertyKeys, PropertyKeys
 from planner.config.connect.reasons import java_regex_problem
 from planner.model.topology import (
     Configs,
@@ -59,6 +59,25 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
         checkpoints_every_ms=_every(own, "emit.checkpoints", 60_000),
         origin_commits=OriginCommits(f"repl.{name}"),
     )
+
+
+def workers_of(source: str, target: str, keys: PropertyKeys) -> ConnectWorkers:
+    """Returns the workers of a flow, as `MirrorMakerConfig.workerConfig` of Kafka names them.
+
+    A connector with exactly-once support may have an offsets topic of its own.
+    """
+
+    def value(usual: str, *names: str) -> str:
+        found = (keys.by_name[name].value.strip() for name in names if name in keys.by_name)
+        return next(found, usual)
+
+    stored = value(
+        f"mm2-offsets.{source}.internal",
+        f"{source}->{target}.offsets.storage.topic",
+        "offset.storage.topic",
+        f"{target}.offset.storage.topic",
+    )
+    return ConnectWorkers(stored, source, value(f"{source}-mm2", f"{target}.group.id"))
 
 
 def _rename(

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 
 from planner.config.connect.clients import CLIENT_KEYS, client_of
-from planner.config.connect.notes import ConvertedTopology, PropertyKeys
+from planner.config.connect.notes import ConnectWorkers, ConvertedTopology, PropertyKeys
 from planner.config.connect.properties import properties_of
-from planner.config.mm2.flows import flow_of
+from planner.config.mm2.flows import flow_of, workers_of
 from planner.config.mm2.reasons import reason_for
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Cluster, Flow, Internal, Job, Topology
@@ -36,7 +36,12 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
         )
     names = {alias: re.sub(r"[^A-Za-z0-9_-]", "_", alias) for alias in aliases}
     clusters = {names[alias]: _cluster(alias, names[alias], keys, file) for alias in aliases}
-    flows = {flow.name: flow for flow in _flows(aliases, names, keys)}
+    flows: dict[str, Flow] = {}
+    workers: dict[str, ConnectWorkers] = {}
+    for source, target in _pairs(aliases, keys):
+        flow = flow_of(source, target, names, keys)
+        flows[flow.name] = flow
+        workers[flow.name] = workers_of(source, target, keys)
     if not flows:
         raise Failure(
             error(
@@ -53,7 +58,8 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
         internal=Internal(_internal_replication(aliases, keys)),
     )
     _explain_rest(aliases, keys)
-    return ConvertedTopology(topology, tuple(sorted(keys.notes, key=lambda one: (one.line, one.key))))
+    notes = tuple(sorted(keys.notes, key=lambda one: (one.line, one.key)))
+    return ConvertedTopology(topology, notes, workers)
 
 
 def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
@@ -77,10 +83,11 @@ def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
     return Cluster(name, addresses, client=client_of(name, keys, settings))
 
 
-def _flows(aliases: tuple[str, ...], names: Mapping[str, str], keys: PropertyKeys) -> Iterable[Flow]:
+def _pairs(aliases: tuple[str, ...], keys: PropertyKeys) -> Iterable[tuple[str, str]]:
+    """Yields source and target of each flow that is enabled."""
     for source, target in product(aliases, aliases):
         if keys.flag(False, f"{source}->{target}.enabled") and source != target:
-            yield flow_of(source, target, names, keys)
+            yield source, target
 
 
 def _jobs(
