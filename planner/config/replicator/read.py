@@ -89,9 +89,13 @@ def _timestamps(connectors: Iterable[Connector]) -> Timestamps:
     topic = "src.kafka.timestamps.topic"
     copies = [one.keys.number(f"{topic}.replication.factor") for one in connectors]
     partitions = [one.keys.number(f"{topic}.num.partitions") for one in connectors]
+    retries = [one.keys.milliseconds("fetch.offset.retry.backoff.ms") for one in connectors]
+    expiries = [one.keys.milliseconds("fetch.offset.expiry.ms") for one in connectors]
     return Timestamps(
         replication=max(filter(None, copies), default=None),
         partitions=max(filter(None, partitions), default=Timestamps().partitions),
+        retry_ms=max(filter(None, retries), default=Timestamps().retry_ms),
+        expiry_ms=max(filter(None, expiries), default=None),
     )
 
 

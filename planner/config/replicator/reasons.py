@@ -16,7 +16,6 @@ _REASONS: tuple[Reason, ...] = (
         "the driver translates every group of the flow, at groups.every",
         False,
     ),
-    (r"fetch\.offset\..*", "groups are translated again at every groups.every", False),
     (r"(src\.kafka\.)?timestamps\..*", _TIMESTAMPS, False),
     (r"topic\.create\.backoff\.ms", "a topic that could not be made is tried again at follow.every", False),
     (r"schema\.(registry|subject)\..*", _SCHEMAS, True),
