@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.topic_ids import name_id
-from runtime.kafka.protocol.acls import DescribeAclsRequest
+from runtime.kafka.protocol.acls import DescribeAclsRequest, DescribeClientQuotasRequest, DescribeScramRequest
 from runtime.kafka.protocol.config_entries import BROKER, TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedTopic, FetchFrom, FetchRequest, Isolation
 from runtime.kafka.protocol.groups import CommittedOffset, OffsetCommitRequest, OffsetFetchRequest
@@ -119,6 +119,8 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("DescribeConfigsRequest.keys", configs_of(TOPIC, ["orders", "päy"], ["retention.ms", "flush.ms"])),
     ("DescribeConfigsRequest.all", configs_of(BROKER, ["1"], None)),
     ("DescribeAclsRequest", DescribeAclsRequest()),
+    ("DescribeClientQuotasRequest", DescribeClientQuotasRequest()),
+    ("DescribeScramRequest", DescribeScramRequest()),
     ("DescribeLogDirsRequest", DescribeLogDirsRequest(ORDERS[:2])),
     ("AlterReassignmentsRequest", AlterReassignmentsRequest({ORDERS[0]: [2, 1], ORDERS[1]: [3]}, 10_000)),
     ("DescribeProducersRequest", DescribeProducersRequest(ORDERS[:2])),
