@@ -18,7 +18,7 @@ from runtime.audit.predecessor.progress import (
     GroupCommits,
     PredecessorProgress,
     PredecessorRequest,
-    predecessor_progress,
+    progress_of_all,
 )
 
 _SHOWN = 5
@@ -93,23 +93,22 @@ def continue_flows(topology: Topology, before: Predecessor, timeout_ms: int) -> 
     router = router_of(topology)
     access = cluster_access(topology.clusters.values())
     flows = dict(topology.flows)
-    found: list[Diagnostic] = []
-    for name, positions in before.positions.items():
-        flow = flows[name]
-        progress = answered(
-            predecessor_progress(
-                PredecessorRequest(
-                    flow=name,
-                    router=router,
-                    source=access[flow.source_cluster],
-                    destination=access[flow.destination_cluster],
-                    positions=positions,
-                    within_s=timeout_ms / 1000,
-                )
-            )
+    requests = [
+        PredecessorRequest(
+            flow=name,
+            router=router,
+            source=access[flows[name].source_cluster],
+            destination=access[flows[name].destination_cluster],
+            positions=positions,
+            within_s=timeout_ms / 1000,
         )
+        for name, positions in before.positions.items()
+    ]
+    found: list[Diagnostic] = []
+    for request, progress in zip(requests, answered(progress_of_all(requests)), strict=True):
+        flow = flows[request.flow]
         start, diagnostics = start_of(flow, progress, before)
-        flows[name] = replace(flow, start=start)
+        flows[request.flow] = replace(flow, start=start)
         found += diagnostics
     if errors := [one for one in found if one.severity is Severity.ERROR]:
         raise Failure(errors)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from runtime.audit.ledger import AuditFailure, as_audit_failure
 from runtime.audit.read.records_fetch import FetchedRecord, fetch_records
+from runtime.batch import BatchFailure
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
@@ -107,13 +110,30 @@ class StoredPosition:
     mirror_end: int
 
 
+@dataclass(frozen=True, slots=True)
+class NamedCluster:
+    """An open cluster, with the name that failures give it."""
+
+    name: str
+    cluster: KafkaCluster
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Converts the failures of reading records into an AuditFailure."""
+        with as_audit_failure(self.name):
+            try:
+                yield
+            except BatchFailure as failure:
+                raise AuditFailure(self.name, str(failure), "write start: {offsets: …} by hand") from failure
+
+
 async def copied_through(
-    source: KafkaCluster, destination: KafkaCluster, positions: Mapping[TopicPartition, StoredPosition]
+    source: NamedCluster, destination: NamedCluster, positions: Mapping[TopicPartition, StoredPosition]
 ) -> dict[TopicPartition, int | None]:
     """Returns the next source offset to copy of each partition by what the mirror holds.
 
     None where that was not found: another producer wrote the mirror, or the records were changed. Partitions
-    whose mirror is empty are left out. Raises WireError, BatchFailure.
+    whose mirror is empty are left out. Raises AuditFailure.
     """
     budget = _Budget(_MOST_OF_ALL)
     turns = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
@@ -121,9 +141,11 @@ async def copied_through(
 
     async def one(at: TopicPartition, position: StoredPosition) -> None:
         async with turns:
-            tail = await _tail(destination, position)
+            with destination.reading():
+                tail = await _tail(destination.cluster, position)
             if tail:
-                found[at] = await _search(source, at, position, tail, budget)
+                with source.reading():
+                    found[at] = await _search(source.cluster, at, position, tail, budget)
 
     await asyncio.gather(*(one(at, position) for at, position in positions.items()))
     return found

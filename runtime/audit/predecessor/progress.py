@@ -7,11 +7,11 @@ if records arrived in a mirror topic. Nothing is written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure, open_cluster
-from runtime.audit.predecessor.alignment import StoredPosition, copied_through
+from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, copied_through
 from runtime.audit.predecessor.connect_offsets import ConnectOffsetsTopic, UnreadableOffset
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
@@ -24,6 +24,7 @@ from runtime.kafka.queries.groups import NO_MEMBERS, committed_by, list_groups
 from runtime.kafka.queries.partitions import list_offsets, offsets_of
 
 Positions = Mapping[TopicPartition, int]
+_FLOWS_AT_ONCE = 8
 _Read = Callable[[], Awaitable[Positions]]
 
 
@@ -93,6 +94,17 @@ class PredecessorProgress:
     running: str = ""
 
 
+async def progress_of_all(asked: Sequence[PredecessorRequest]) -> list[PredecessorProgress]:
+    """Answers the requests in order, a few at a time. Raises AuditFailure."""
+    turns = asyncio.Semaphore(_FLOWS_AT_ONCE)
+
+    async def one(request: PredecessorRequest) -> PredecessorProgress:
+        async with turns:
+            return await predecessor_progress(request)
+
+    return await asyncio.gather(*map(one, asked))
+
+
 async def predecessor_progress(asked: PredecessorRequest) -> PredecessorProgress:
     """Reads the positions of every partition that the flow selects. Raises AuditFailure."""
     async with (
@@ -117,7 +129,11 @@ async def predecessor_progress(asked: PredecessorRequest) -> PredecessorProgress
             for at, mirror in mirrors.items()
             if mirror in last.logs and last.positions.get(at, starts[at]) < ends[at]
         }
-        by_records = await _by_records(asked, source, destination, stored)
+        by_records = await copied_through(
+            NamedCluster(asked.source.name, source),
+            NamedCluster(asked.destination.name, destination),
+            stored,
+        )
     return PredecessorProgress(
         tuple(
             CopiedPartition(
@@ -132,21 +148,6 @@ async def predecessor_progress(asked: PredecessorRequest) -> PredecessorProgress
         ),
         running or _moved(first, last, asked),
     )
-
-
-async def _by_records(
-    asked: PredecessorRequest,
-    source: KafkaCluster,
-    destination: KafkaCluster,
-    stored: Mapping[TopicPartition, StoredPosition],
-) -> dict[TopicPartition, int | None]:
-    with as_audit_failure(asked.source.name):
-        try:
-            return await copied_through(source, destination, stored)
-        except BatchFailure as failure:
-            raise AuditFailure(
-                asked.source.name, str(failure), "write start: {offsets: …} by hand"
-            ) from failure
 
 
 async def _selected(asked: PredecessorRequest, source: KafkaCluster) -> list[TopicPartition]:

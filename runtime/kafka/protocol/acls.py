@@ -153,7 +153,10 @@ class DescribeScramResponse:
 
 @dataclass(frozen=True, slots=True)
 class DescribeScramRequest:
-    """This request reads the SCRAM mechanisms of every user. Kafka never returns the secrets."""
+    """This request reads the SCRAM mechanisms of every user. Kafka never returns the secrets.
+
+    It sends an empty list: with null, a broker that refuses the request never answers.
+    """
 
     API: ClassVar[Api] = Api.DESCRIBE_USER_SCRAM_CREDENTIALS
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
@@ -161,7 +164,7 @@ class DescribeScramRequest:
 
     def body(self, version: int) -> list[Buffer]:
         writer = Writer()
-        writer.count(None)
+        writer.count(0)
         writer.no_tags()
         return [writer.buffer]
 

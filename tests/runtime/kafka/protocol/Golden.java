@@ -267,7 +267,7 @@ public class Golden {
                 new DescribeClientQuotasResponseData.EntityData().setEntityType("client-id").setEntityName(null))).setValues(List.of(
                 new DescribeClientQuotasResponseData.ValueData().setKey("producer_byte_rate").setValue(1048576.5))))), 0, 1);
         print("DescribeClientQuotasResponse.refused", new DescribeClientQuotasResponseData().setErrorCode((short) 31).setErrorMessage("no").setEntries(null), 0, 1);
-        print("DescribeScramRequest", new DescribeUserScramCredentialsRequestData().setUsers(null), 0);
+        print("DescribeScramRequest", new DescribeUserScramCredentialsRequestData().setUsers(List.of()), 0);
         print("DescribeScramResponse", new DescribeUserScramCredentialsResponseData().setThrottleTimeMs(4).setErrorMessage(null).setResults(List.of(
             new DescribeUserScramCredentialsResponseData.DescribeUserScramCredentialsResult().setUser("app").setErrorMessage(null).setCredentialInfos(List.of(
                 new DescribeUserScramCredentialsResponseData.CredentialInfo().setMechanism((byte) 1).setIterations(4096),
