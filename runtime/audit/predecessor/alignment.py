@@ -160,13 +160,24 @@ class _Budget:
 
 async def _tail(destination: KafkaCluster, position: StoredPosition) -> list[FetchedRecord]:
     """Returns the last committed records of the mirror partition, further back where offsets hold none."""
-    distance = 2 * _TAIL
+    distance, behind = 2 * _TAIL, position.mirror_end
     while True:
         start = max(position.mirror_start, position.mirror_end - distance)
-        records = await fetch_records(destination, position.mirror, start, position.mirror_end, distance)
-        if records or start == position.mirror_start:
-            return records[-_TAIL:]
-        distance *= 10
+        tail = await _last_records(destination, position.mirror, start, behind)
+        if tail or start == position.mirror_start:
+            return tail
+        distance, behind = 10 * distance, start
+
+
+async def _last_records(
+    cluster: KafkaCluster, at: TopicPartition, start: int, end: int
+) -> list[FetchedRecord]:
+    """Returns the last committed records between two offsets."""
+    tail: list[FetchedRecord] = []
+    while start < end and (records := await fetch_records(cluster, at, start, end, _AT_ONCE)):
+        tail = [*tail, *records][-_TAIL:]
+        start = records[-1].offset + 1
+    return tail
 
 
 async def _search(

@@ -7,7 +7,12 @@ import pytest
 from planner.config.mm2 import convert
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Flow, Selection, StartAt, StartAtOffsets
-from planner.workflows.predecessor import Predecessor, continue_replicator, start_of
+from planner.workflows.predecessor import (
+    Predecessor,
+    continue_mirror_maker,
+    continue_replicator,
+    start_of,
+)
 from runtime.audit.predecessor.progress import (
     ConnectOffsets,
     CopiedPartition,
@@ -128,3 +133,14 @@ def test_groups_that_do_not_fit_the_connectors(
     found = replicators(*({"name": name, "config": CONNECTOR} for name in connectors))
     with pytest.raises(Failure, match=why):
         continue_replicator(found, groups, 1_000)
+
+
+def test_a_missing_secret_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("A_SASL_PASSWORD", raising=False)
+    login = (
+        "A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\nA.sasl.jaas.config = "
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";\n'
+    )
+    found = convert(BASE + login, "mm2.properties", "mm2")
+    with pytest.raises(Failure, match="A_SASL_PASSWORD"):
+        continue_mirror_maker(found, 1_000)
