@@ -46,6 +46,7 @@ LONGEST = (
     "spark/test_killing.py",
     "bdd/test_promoting.py",
     "bdd/test_salvage.py",
+    "spark/test_taking_over.py",
     "runtime/launch/test_local.py",
     "bdd/test_replicating.py",
     "runtime/audit/test_verify_brokers.py",

@@ -136,32 +136,3 @@ def test_it_goes_on_behind_a_mirror_maker_that_was_stopped(
         assert all(kept[at] >= offset for at, offset in translated.items())
     finally:
         repl("destroy", str(file), "--auto-approve")
-
-
-def test_it_begins_behind_the_last_copied_record_of_one_that_was_killed(
-    lab: Lab, fresh: Callable[[str], str], mirror_maker: MirrorMaker, tmp_path: Path
-) -> None:
-    """It stores its positions once a minute: the records tell how far it came since."""
-    a, b, orders = map(fresh, ("a", "b", "orders"))
-    client, mirror = lab.clusters["dc1"].client, f"{a}.{orders}"
-    create_topic(client, orders, 1, config={"retention.ms": "-1"})
-    write(client, orders, numbered(0, 50))
-    running = mirror_maker({**pair(lab, a, b), f"{a}->{b}.enabled": "true", f"{a}->{b}.topics": orders})
-    there = AdminClient(dict(lab.clusters["dc2"].client))
-    wait_for(lambda: mirror in there.list_topics(timeout=60).topics, 240)
-    wait_for(lambda: len(values(lab, "dc2", mirror).get(0, [])) == 50, 240)
-    running.kill()
-    running.wait(60)
-    write(client, orders, numbered(50, 80))
-    file = tmp_path / "repl.yaml"
-
-    def taken_over() -> bool:
-        """Its group has a member until the session times out."""
-        done = repl(
-            "import", "--mm2", str(tmp_path / "mm2.properties"), "--take-over", "--name", "x", "-o", str(file)
-        )
-        assert done.returncode in (0, 3), done.stderr
-        return done.returncode == 0
-
-    wait_for(taken_over, 120)
-    assert load(file).flows[f"{a}-to-{b}"].start == StartAtOffsets({orders: {0: 50}})
