@@ -20,8 +20,7 @@ from typing import Literal, assert_never
 
 from planner.graph.messages import counted, flow_diagnostic, listed
 from planner.graph.provenance import replication_loops
-from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import CopyEdge
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph
 from planner.graph.topics import existing_mirrors
 from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy

@@ -1,7 +1,7 @@
 """Reads the client quotas and the SCRAM users of a cluster."""
 
-from planner.kafka.connections import BlockingConnection, Unreadable
-from planner.kafka.connections.failure import meaning
+from planner.kafka.connections import BlockingConnection
+from planner.kafka.errors import Unreadable, meaning
 from planner.model.observed import ClientQuota, ScramUser
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.acls import DescribeClientQuotasRequest, DescribeScramRequest

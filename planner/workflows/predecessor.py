@@ -6,7 +6,7 @@ The positions are read of live clusters and become `start: {offsets: …}`. `sta
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.config.connect.notes import ConvertedTopology
+from planner.config.connect import ConvertedTopology
 from planner.graph.messages import few
 from planner.graph.routes import router_of
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, warning

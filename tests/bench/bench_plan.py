@@ -22,8 +22,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.diff import diff
-from planner.kafka.connections.session import Session
-from planner.observe.listing import list_topics
+from planner.kafka.connections import Session
+from planner.observe.metadata import list_topics
 from runtime.contract.client.settings import wire_settings
 from runtime.lab.lab import Lab
 from runtime.lab.spec import LabClusterSpec

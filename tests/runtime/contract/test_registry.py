@@ -2,7 +2,7 @@
 
 from planner.diff.record import topic_entry
 from planner.model.desired import DesiredTopic, MirroredBy
-from planner.state.codec import decode_owned, registry_key
+from planner.state.log import decode_owned, registry_key
 from runtime.contract.records.registry import mirror_entry, mirror_key
 
 
