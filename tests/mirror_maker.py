@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.lab.kit import jars
-from runtime.lab.kit.java import find_java
+from runtime.lab.kit.kit import find_java
 
 _LOGGING = """\
 rootLogger.level=INFO

@@ -22,13 +22,12 @@ from planner.kafka.errors import Closed, NoAnswer, NoConnection, WireFailure, me
 from runtime.contract.client.redaction import redacted
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError, WireSettings
-from runtime.kafka.buffers import GrowingBuffers
-from runtime.kafka.connection import Connection
+from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import TimedOut, Unsupported, WireError
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.reassignments import AlterReassignmentsRequest, Refusal
+from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, Refusal
 from runtime.kafka.protocol.request import Request
 
 T = TypeVar("T")

@@ -27,23 +27,20 @@ from planner.observe.metadata import identify
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.kafka.protocol.fetch import FetchRequest
-from runtime.kafka.protocol.groups import OffsetCommitRequest, OffsetFetchRequest
-from runtime.kafka.protocol.hanging import (
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-)
-from runtime.kafka.protocol.many_groups import ListGroupsRequest
+from runtime.kafka.protocol.groups import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest, MetadataRequest
 from runtime.kafka.protocol.offsets import EpochEndsRequest, ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.request import Api, Request
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
     EndTransactionRequest,
     FindCoordinatorRequest,
     FindCoordinatorsRequest,
     InitProducerIdRequest,
+    ListTransactionsRequest,
 )
 
 

@@ -17,8 +17,7 @@ from planner.model.observed import (
     ObservedTopic,
     TopicConfigsRequest,
 )
-from runtime.contract.spec.naming import is_internal
-from runtime.contract.topic_ids import NO_TOPIC_ID
+from runtime.contract.spec.naming import NO_TOPIC_ID, is_internal
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.config_entries import (
     BROKER,

@@ -217,8 +217,7 @@ def _asked(
 ) -> "StatusRequest":
     from planner.workflows.audit.requests import cluster_access
     from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
-    from runtime.contract.spec.route import Router
-    from runtime.contract.spec.spec_routes import routes_of
+    from runtime.contract.spec.route import Router, routes_of
 
     clusters = {name for one in flows for name in (one.source_cluster, one.destination_cluster)}
     told = [specs[one.destination_cluster][one.job] for one in flows]

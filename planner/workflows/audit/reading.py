@@ -21,7 +21,6 @@ from planner.workflows.topology import TopologyRequest, cluster_of, flow_of
 from runtime.audit.offsets.locate import LocateRequest, locate
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.audit.read.clients import read_clients
-from runtime.audit.read.reading import read_cluster
 from runtime.audit.read.record_tracer import KnownCluster
 from runtime.audit.read.records import (
     ReadFromEarliest,
@@ -30,13 +29,13 @@ from runtime.audit.read.records import (
     ReadNewest,
     ReadRecordsRequest,
     Start,
+    read_cluster,
     read_records,
 )
 from runtime.audit.status.join import join
 from runtime.audit.status.reader import StatusReader, read_status
-from runtime.contract.views.clients_view import ClientsView
 from runtime.contract.views.groups_view import GroupOffsetsView, LocatedRecord
-from runtime.contract.views.records_view import ClusterContentView, RecordsView
+from runtime.contract.views.records_view import ClientsView, ClusterContentView, RecordsView
 from runtime.contract.views.status_view import StatusView
 
 __all__ = [

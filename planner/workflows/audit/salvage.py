@@ -106,7 +106,7 @@ def _request(
 
 
 def _replay_request(to: str | None, asked: SalvageRequest, seen: SalvageView) -> ReplayRequest:
-    from runtime.replay.target import parts, targets, unfit
+    from runtime.replay.request import parts, targets, unfit
 
     wanted = seen.replayable
     topics = sorted({one.destination_topic for one in wanted} | ({to} if to is not None else set()))

@@ -237,7 +237,7 @@ def _own_groups(topology: Topology) -> frozenset[str]:
 
 
 def _selects(flow: Flow, own: frozenset[str]) -> Callable[[str], bool]:
-    from runtime.contract.groups.decisions import group_selector
+    from runtime.contract.groups.translate import group_selector
     from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
 
     select = flow.groups.select

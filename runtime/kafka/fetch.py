@@ -1,8 +1,9 @@
-"""This module runs an incremental fetch session at one broker: each request and response holds only changes.
+"""This module fetches records: once for a few partitions, or in an incremental fetch session at one broker.
 
-The broker remembers the partitions and their positions; a fetch of a thousand idle partitions is a few dozen
-bytes each way. In a session the broker moves a partition that had data to the end of its order, so a full
-response starves no partition; without one (its cache is full) this module keeps the order.
+In a session each request and response holds only changes. The broker remembers the partitions and their
+positions; a fetch of a thousand idle partitions is a few dozen bytes each way. In a session the broker moves
+a partition that had data to the end of its order, so a full response starves no partition; without one (its
+cache is full) this module keeps the order.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.client.values import WireSettings
-from runtime.contract.topic_ids import is_from_kafka, is_other_topic
+from runtime.contract.spec.naming import is_from_kafka, is_other_topic
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.protocol.fetch import (
     FULL_SESSION_EPOCH,
     NO_SESSION_EPOCH,
@@ -28,8 +31,95 @@ from runtime.kafka.protocol.fetch import (
     unknown_topic,
 )
 from runtime.kafka.protocol.metadata import MetadataRequest, TopicMetadata
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time
+
+_NO_SESSION = 0
+_MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never arrives
+
+
+async def fetch_once(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    offset: int,
+    most_bytes: int,
+    purpose: str,
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    wait_ms: int = 0,
+    by_epoch: bool = False,
+    topic_id: bytes | None = None,
+    within: float | None = None,
+) -> FetchedPartition:
+    """Fetches one partition: returns what exists, at once or after `wait_ms` without new records.
+
+    A broker sends the first batch whole, whatever the requested size is. With `by_epoch` only the newest
+    leader answers. With `topic_id` only this topic is read, although another may have its name by now. The
+    result holds the partition's own error. Raises WireError. After either, unless a quota caused it, the
+    leader is looked up before its next use.
+
+    A client over its quota gets only a throttle time, which `within` does not count. The next request then
+    wants half as many bytes: where others use the quota too, a smaller response passes sooner.
+    """
+    where = f"{at.topic}-{at.partition}"
+    throttled_ms = 0
+    while throttled_ms < _MOST_THROTTLED_MS:
+        topic = (await cluster.topics([at.topic]))[at.topic]
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, where)
+        leader = cluster.leader(*at)
+        if leader is None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
+        start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
+        asked_id = topic_id or topic.id
+        known = not is_other_topic(asked_id, topic.id)
+        request = FetchRequest(
+            wait_ms,
+            1 if wait_ms else 0,
+            most_bytes,
+            isolation,
+            _NO_SESSION,
+            NO_SESSION_EPOCH,
+            {(asked_id, at.partition): start},
+            topics={asked_id: FetchedTopic(at.topic, topic.id)} if known else {},
+        )
+        try:
+            response = await cluster.call(leader.leader, request, purpose, within)
+            if response.error is not ErrorCode.NONE:
+                raise BrokerError(response.error, where)
+        except WireError:
+            cluster.doubt(at.topic)
+            raise
+        if response.partitions:
+            (answer,) = response.partitions
+            if answer.error is not ErrorCode.NONE:
+                cluster.doubt(at.topic)
+            return answer
+        if response.throttle_ms <= 0:
+            cluster.doubt(at.topic)
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, where, "no answer for it")
+        throttled_ms += response.throttle_ms
+        most_bytes = max(1, most_bytes // 2)
+    why = f"throttled for {throttled_ms / 1000:.0f} s; is a batch larger than the quota lets through?"
+    raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, where, why)
+
+
+async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -> bool:
+    """Returns whether a record, committed or not, is at the offset; markers and deleted records do not count.
+
+    Raises WireError.
+    """
+    answer = await fetch_once(cluster, at, offset, 1, "look", isolation=Isolation.READ_UNCOMMITTED)
+    if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return False
+    if answer.error is not ErrorCode.NONE:
+        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+    for one in walk(answer.records, PartitionLocation(*at)).sets:
+        if one.base_offset <= offset < one.next_offset:
+            return not (isinstance(one, Batch) and one.control)
+    return False
+
 
 _LOST_SESSION = frozenset(
     {
@@ -39,7 +129,6 @@ _LOST_SESSION = frozenset(
     }
 )
 _HIGHEST_EPOCH = 0x7FFFFFFF
-_NO_SESSION = 0
 _FAREWELL_S = 1.0
 
 Key = tuple[bytes, int]
