@@ -310,7 +310,7 @@ def _timestamps(connectors: Iterable[Connector]) -> Timestamps:
     return Timestamps(
         replication=max(filter(None, copies), default=None),
         partitions=max(filter(None, partitions), default=Timestamps().partitions),
-        retry_ms=max(filter(None, retries), default=Timestamps().retry_ms),
+        retry_ms=max(filter(None, retries), default=None),
         expiry_ms=max(filter(None, expiries), default=None),
     )
 

@@ -36,6 +36,7 @@ _WINDOW_BYTES = 64 << 10
 _BACK = 100  # Markers and aborted records may precede an offset.
 _PURPOSE = "groups"
 _CONCURRENT = 8
+_RETRY_MS = 5 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -79,12 +80,12 @@ Place = tuple[TopicPartition, int]  # A partition, and an offset or a timestamp 
 class LookupRetries:
     """The commits whose record was not found at the source, and when each is looked up again.
 
-    That is every `retry_ms`, for `expiry_ms` since the first time; None has no end. A new commit of the same
-    group starts anew.
+    That is every `retry_ms`, five minutes where it is None, for `expiry_ms` since the first time; None has no
+    end. A new commit of the same group starts anew.
     """
 
-    def __init__(self, retry_ms: int = 300_000, expiry_ms: int | None = None) -> None:
-        self._retry_ms = retry_ms
+    def __init__(self, retry_ms: int | None = None, expiry_ms: int | None = None) -> None:
+        self._retry_ms = _RETRY_MS if retry_ms is None else retry_ms
         self._expiry_ms = expiry_ms
         self._failed: dict[TimesKey, _FailedLookup] = {}
 

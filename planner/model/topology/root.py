@@ -57,13 +57,14 @@ class Timestamps:
         ),
     ] = 10
     retry_ms: Annotated[
-        int,
+        int | None,
         Key(
             "After how long a commit is looked up again whose record was not found at the source.",
             DurationShape(),
+            default_doc="`5m`",
             example="5m",
         ),
-    ] = 300_000
+    ] = None
     expiry_ms: Annotated[
         int | None,
         Key(

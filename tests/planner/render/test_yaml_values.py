@@ -117,7 +117,7 @@ internals = st.builds(
         replication=st.none() | st.just(2),
         partitions=st.sampled_from([1, 4]),
         max_per_partition=st.sampled_from([10, 20]),
-        retry_ms=st.sampled_from([300_000, 1_000]),
+        retry_ms=st.none() | intervals,
         expiry_ms=st.none() | intervals,
     ),
 )
