@@ -194,9 +194,11 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
         launcher.stop(step.job, context.timeouts.kill_after_s)
     except LaunchFailed as failure:
         problem = str(failure)
-    if not _is_running(watch, step.job):
-        return DONE
     status = watch.job(step.job)
+    if not _is_running(watch, step.job):
+        if status is not None and not status.stop_requested:
+            _publish_stopped(context, status)
+        return DONE
     assert status is not None
     if watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
@@ -217,7 +219,8 @@ def _launch_of(step: StopJob) -> LaunchSpec:
 
 
 def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
-    """Writes the state "stopped" for a job that died without it, so that no reader waits for the job."""
-    stopped = msgspec.structs.replace(status, state="stopped", trouble="stopped by repl, after its end")
+    """Writes that repl stopped a job that ended without it: no reader waits for it, no standby starts it."""
+    trouble = status.trouble if status.state == "stopped" else "stopped by repl, after its end"
+    stopped = msgspec.structs.replace(status, state="stopped", trouble=trouble, stop_requested=True)
     record = (job_status.encode_key(JobKey(status.job)), job_status.encode(stopped))
     append(producer(context.endpoint), STATUS, [record], _WRITE_S)

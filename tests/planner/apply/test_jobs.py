@@ -190,6 +190,7 @@ def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here)
         status = watch.job(here.name)
     assert status is not None
     assert (status.state, status.trouble) == ("stopped", "stopped by repl, after its end")
+    assert status.stop_requested  # no standby starts it again
 
 
 def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
