@@ -20,6 +20,7 @@ from runtime.contract.spec.naming import CONTROL, STATUS
 
 _POLL_S = 0.25
 _CATCH_UP_S = 2.0
+DENIED = "AUTHORIZATION_FAILED"  # a part of the names of all errors that mean a missing right
 
 
 class JobWatch:
@@ -111,6 +112,8 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
     copied = Counter(
         one.flow for one in table.partitions(spec.job) if one.state is not PartitionState.STARTING
     )
+    if refused := denied(spec, table):
+        return refused
     for flow in spec.flows:
         view = views.get(flow.name)
         if flow.state not in RUNNING:
@@ -124,6 +127,15 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
             missing = ""
         if missing:
             return missing
+    return ""
+
+
+def denied(spec: JobSpec, table: JobStatusTable) -> str:
+    """Returns which partition a broker does not let the job copy for want of a right; "" if none is known."""
+    active = {flow.name for flow in spec.flows if flow.state == "active"}
+    for one in table.partitions(spec.job):
+        if one.flow in active and one.state is PartitionState.RETRYING and DENIED in one.why:
+            return f"flow.{one.flow}: {one.topic}-{one.partition} is not copied: {one.why}"
     return ""
 
 

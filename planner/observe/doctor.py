@@ -13,9 +13,11 @@ from planner.kafka import ClusterEndpoint, admin
 from planner.kafka.connections import BlockingConnection, Refused, WireFailure
 from planner.kafka.connections.session import Session
 from planner.model.cluster_report import BrokerReport, ClusterReport, FeatureReport, RightReport
+from planner.model.topology import Topology
 from planner.observe.brokers import BrokerVersions, reach_each
 from planner.observe.features import BROKER_FEATURES, lacking, release_of
-from planner.observe.listing import identify
+from planner.observe.listing import identify, list_topics
+from planner.observe.topic_rights import read_topic_rights, uses_of
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest
@@ -33,8 +35,11 @@ _CLUSTER_RIGHTS = {
 }
 
 
-def examine(endpoint: ClusterEndpoint, timeout_s: float) -> ClusterReport:
-    """Asks every broker of the cluster. Raises WireFailure where none answers."""
+def examine(endpoint: ClusterEndpoint, timeout_s: float, topology: Topology) -> ClusterReport:
+    """Asks every broker of the cluster. Raises WireFailure where none answers.
+
+    The rights on topics are those that the flows of the topology need.
+    """
     try:
         settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
     except ClientSettingsError as wrong:
@@ -53,6 +58,7 @@ def examine(endpoint: ClusterEndpoint, timeout_s: float) -> ClusterReport:
                 else:
                     brokers.append(BrokerReport(one.id, address, why=reached.unreachable[one.id].why))
             offset, why = session.ask(_clock_offset)
+            listing = session.ask(list_topics)
         finally:
             reached.close()
     finally:
@@ -65,6 +71,11 @@ def examine(endpoint: ClusterEndpoint, timeout_s: float) -> ClusterReport:
         _rights(endpoint, timeout_s),
         offset,
         why,
+        read_topic_rights(
+            endpoint,
+            uses_of(topology, endpoint.cluster, (*listing.topics, *listing.internal)),
+            timeout_s,
+        ),
     )
 
 

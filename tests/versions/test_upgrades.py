@@ -79,6 +79,26 @@ def test_a_rolling_upgrade_loses_nothing(make_town: MakeTown) -> None:
     copied_while(town, upgrade)
 
 
+def test_a_destination_that_is_downgraded_below_what_a_flow_needs(make_town: MakeTown) -> None:
+    town = make_town(spec("dc1"), spec("dc2", version="2.8.2"))
+    file = str(town.topology.file)
+
+    def downgrade() -> None:
+        town.lab.stop("dc2:1")
+        town.lab.start("dc2:1", version="2.4.1")
+        said = town.run("plan", file)
+        assert said.returncode == 1
+        lacks = "of dc2 lacks copy to, exactly once (Kafka 2.5): no flow can write to it in transactions"
+        assert lacks in said.stdout + said.stderr
+        assert "A flow to dc2: no" in town.run("doctor", "dc2", file).stdout
+        town.lab.stop("dc2:1")
+        town.lab.start("dc2:1", version="2.8.2")
+        before = len(town.records("orders", "dc2"))
+        eventually(lambda: len(town.records("orders", "dc2")) > before + 200, about="records copied again")
+
+    copied_while(town, downgrade)
+
+
 def test_zookeeper_gone_stops_no_flow(make_town: MakeTown) -> None:
     town = make_town(spec("dc1", version="2.8.2"), spec("dc2"))
 

@@ -8,7 +8,15 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
-from planner.apply.job_control import JobWatch, new_id, not_acknowledged, not_copying, send_command
+from planner.apply.job_control import (
+    DENIED,
+    JobWatch,
+    denied,
+    new_id,
+    not_acknowledged,
+    not_copying,
+    send_command,
+)
 from planner.kafka import explain, producer
 from planner.kafka.log import append
 from planner.model.outcome import DONE, RequestResult, Result, failed
@@ -22,6 +30,8 @@ from runtime.contract.spec.naming import STATUS
 
 _WRITE_S = 30.0
 _CHECK_PROCESS_S = 2.0
+
+GiveUp = Callable[[], str | None]
 
 
 def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
@@ -70,8 +80,20 @@ def _wait_until_copying(
     def awaited() -> str:
         return not_copying(spec, step.topics, watch.table, driver_before)
 
+    in_log = _denial_in_log(launcher, spec.job)
+
+    def refused() -> str:
+        status = watch.job(spec.job)
+        reported = status is not None and status.driver != driver_before
+        return denied(spec, watch.table) if reported else in_log()
+
     why = watch.wait_until(
-        awaited, context.timeouts.copying_s, _until_process_ends(context, launcher, spec.job)
+        awaited,
+        context.timeouts.copying_s,
+        _first_of(
+            _until_process_ends(context, launcher, spec.job),
+            _while_denied(context, refused),
+        ),
     )
     if not why:
         return DONE
@@ -94,6 +116,45 @@ def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) 
         return None
 
     return give_up
+
+
+def _first_of(*checks: GiveUp) -> GiveUp:
+    """Returns a check that ends the wait with the first reason of several checks."""
+    return lambda: next((why for check in checks if (why := check()) is not None), None)
+
+
+def _while_denied(context: ApplyContext, missing: Callable[[], str]) -> GiveUp:
+    """Returns a check that ends the wait when a right stays missing, with what the broker refused."""
+    since: float | None = None
+
+    def give_up() -> str | None:
+        nonlocal since
+        why = missing()
+        if not why:
+            since = None
+            return None
+        since = since if since is not None else time.monotonic()
+        if time.monotonic() - since < context.timeouts.denied_s:
+            return None
+        return f"{why} — grant the right; repl doctor CLUSTER names those that are missing"
+
+    return give_up
+
+
+def _denial_in_log(launcher: JobLauncher, job: str) -> Callable[[], str]:
+    """Returns a function that finds the line in which a job that cannot report says which right it lacks."""
+    checked_at, found = time.monotonic(), ""
+
+    def look() -> str:
+        nonlocal checked_at, found
+        if time.monotonic() - checked_at > _CHECK_PROCESS_S:
+            checked_at, found = time.monotonic(), ""
+            with suppress(LaunchFailed):
+                lines = reversed(launcher.tail(job))
+                found = next((line.strip() for line in lines if DENIED in line), "")
+        return found
+
+    return look
 
 
 def _log_excerpt(launcher: JobLauncher, job: str) -> str:
@@ -152,7 +213,12 @@ def _wait_until_applied(
         return not_copying(command.spec, step.topics, watch.table, "") if context.wait else ""
 
     why = watch.wait_until(
-        awaited, context.timeouts.acknowledged_s, _until_heartbeats_stop(context, watch, step.job)
+        awaited,
+        context.timeouts.acknowledged_s,
+        _first_of(
+            _until_heartbeats_stop(context, watch, step.job),
+            _while_denied(context, lambda: denied(command.spec, watch.table) if context.wait else ""),
+        ),
     )
     return failed(f"the command was sent, but {why}") if why else DONE
 
