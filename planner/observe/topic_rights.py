@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from planner.graph.routes import CopiedTopics, router_of
 from planner.kafka import ClusterEndpoint, admin, explain
 from planner.kafka.errors import error_of
-from planner.model.cluster_report import TopicRightsReport
+from planner.model.observed import TopicRightsReport
 from planner.model.topology import Topology
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.route import CompiledRoute

@@ -19,10 +19,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from runtime.driver.log import log_driver_message
 from runtime.driver.spark_process import JvmCalls
 from runtime.driver.task import SlotResult, SlotStartRequest, encode, run_task
-from runtime.slot.log import FORMAT_KEY
+from runtime.slot.log import FORMAT_KEY, log_driver_message
 
 _EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2
 

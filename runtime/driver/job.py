@@ -15,17 +15,14 @@ from typing import Any
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.spec import jobspec, naming
-from runtime.contract.spec.exits import JobExit
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.driver.application import SparkSlotRunner
-from runtime.driver.clusters import DriverClusters
+from runtime.driver.clusters import DriverClusters, OpenDestination, last_status, open_destination
 from runtime.driver.commands import CommandHandler, RefusedCommand
-from runtime.driver.destination import OpenDestination, last_status, open_destination
 from runtime.driver.duties.flow_duties import FlowDuties
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
-from runtime.driver.log import log_driver_message
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.restart import SpecFile, exit_after_restart
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
@@ -33,12 +30,11 @@ from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
 from runtime.driver.slots.supervisor import DriverContext
 from runtime.driver.spark_process import JvmSilent
-from runtime.driver.tasks import BackgroundTasks
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 from runtime.metrics.snapshot import JobSnapshot
-from runtime.slot.event_loop import callback_failures
-from runtime.slot.log import log_event
+from runtime.slot.event_loop import BackgroundTasks, callback_failures
+from runtime.slot.log import log_driver_message, log_event
 
 _PAUSE_S = 1.0
 _STOP_TIMEOUT_S = 10.0

@@ -17,11 +17,10 @@ from msgspec.structs import replace
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableStatus
 from runtime.contract.spec import jobspec, naming
-from runtime.contract.spec.exits import JobExit
-from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.log import log_driver_message
+from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.scan import InternalTopicScan
+from runtime.slot.log import log_driver_message
 
 _WATCH_S = 2.5  # heartbeats come once a second
 _POLL_S = 0.25

@@ -22,9 +22,8 @@ from runtime.contract.spec import assignment, naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.driver.slots.channel import TopicTail, pause, post
 from runtime.driver.spark_process import die_with_parent
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
-from runtime.kafka.spec_clusters import named, opened
 from runtime.ledger.records import InternalRecord
 from runtime.slot import log
 from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped

@@ -23,10 +23,9 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.spec_clusters import named, opened
 from runtime.launch import folder as folders
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError, LaunchState

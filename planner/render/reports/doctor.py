@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from planner.model.cluster_report import (
+from planner.model.observed import (
     BrokerReport,
     ClusterReport,
     FeatureReport,

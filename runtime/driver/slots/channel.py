@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from runtime.batch import Batch, BatchFailure, PartitionLocation, walk
-from runtime.driver.log import log_driver_message
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of
 from runtime.ledger.records import InternalRecord, StoredRecord, batches_of, plain, read
 from runtime.ledger.transaction_writer import send
+from runtime.slot.log import log_driver_message
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20

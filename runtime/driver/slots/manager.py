@@ -16,13 +16,13 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.log import log_driver_message
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
 from runtime.driver.slots.membership import PartitionRates
 from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.driver.spark_process import JvmSilent
-from runtime.driver.tasks import BackgroundTasks
 from runtime.kafka.errors import WireError
+from runtime.slot.event_loop import BackgroundTasks
+from runtime.slot.log import log_driver_message
 
 _LEVEL_S = 30.0
 _INSPECT_S = 1.0

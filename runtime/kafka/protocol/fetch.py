@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
 
-from runtime.contract.topic_ids import NO_TOPIC_ID, is_from_kafka
+from runtime.contract.spec.naming import NO_TOPIC_ID, is_from_kafka
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import (
     FixedReader,

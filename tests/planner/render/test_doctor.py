@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from planner.model.cluster_report import (
+from planner.model.observed import (
+    BrokerFeature,
     BrokerReport,
     ClusterReport,
     FeatureReport,
     RightReport,
     TopicRightsReport,
 )
-from planner.model.observed import BrokerFeature
 from planner.render.reports.doctor import as_json, screen
 from runtime.lab.lab import Lab
 from tests.commands import repl
