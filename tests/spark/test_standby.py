@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from runtime.contract.spec import jobspec
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.bdd.running import SMALL, Town, eventually, fresh_names, one_way
@@ -25,6 +26,7 @@ from tests.records import PATIENCE_S, create_topic
 
 pytestmark = pytest.mark.spark
 PARTITIONS = 2
+RATE_LIMIT = 50_000_000
 WITHIN_S = 30.0
 QUIET_S = 15.0  # an apply that starts a job takes less on a quiet machine
 
@@ -63,6 +65,11 @@ class Machine:
 
     def runs_the_job(self) -> bool:
         return any("runtime/driver/main.py" in " ".join(_words(one)) for one in self.processes())
+
+    def rate_limit(self, job: str) -> int | None:
+        """What the next start of the job here would go by."""
+        spec = jobspec.decode((self.home / "jobs" / job / "spec.json").read_bytes())
+        return spec.flows[0].rate_limit
 
     def die(self) -> None:
         kill_together(self.processes())
@@ -128,6 +135,11 @@ def test_a_lost_machine(lab: Lab, tmp_path: Path, machines: tuple[Machine, Machi
         assert f"job {job}: it runs as pid {town.status().jobs[0].process} on " in shown
         assert f"0 of 1 standby ready: run repl standby {job} on another machine" in shown
 
+        # An apply on the machine a reaches the job on the machine b, and b's supervisor keeps what it said.
+        town.topology.more["flows"][0]["rate_limit"] = "50MB/s"
+        town.apply()
+        eventually(lambda: b.rate_limit(job) == RATE_LIMIT, about="the flow's edit in the job's spec")
+
         b.die()
         a.stand_by(town)
         b.stand_by(town)
@@ -135,6 +147,7 @@ def test_a_lost_machine(lab: Lab, tmp_path: Path, machines: tuple[Machine, Machi
         eventually(lambda: a.runs_the_job() != b.runs_the_job(), about="one driver")
         copies(town)
         assert a.runs_the_job() != b.runs_the_job()
+        assert (a if a.runs_the_job() else b).rate_limit(job) == RATE_LIMIT
     report = checker.compare(source, there, topic, patience=120)
     assert report.records > 0
     assert report.clean, report

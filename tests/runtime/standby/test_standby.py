@@ -138,7 +138,7 @@ def test_of_two_standbys_one_takes_over(machines: Machines) -> None:
     async def story(cluster: KafkaCluster) -> None:
         await machines.heartbeat(cluster)
         await until(lambda: one.knows_the_job() and two.knows_the_job())
-        for _ in range(5):  # six seconds by the standbys' clocks each
+        for _ in range(3):  # six seconds by the standbys' clocks each
             await asyncio.sleep(1.5)
             await machines.heartbeat(cluster)
             assert not one.runs(machines.job)
