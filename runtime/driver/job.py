@@ -311,20 +311,14 @@ class JobRunner:
         """Reads the control topic and passes the commands for this job on, until cancelled."""
         tail = TopicTail(destination.cluster, naming.CONTROL, offset, self._skipped)
         mine = control.command_key(self.spec.job)
-        while True:
-            try:
-                found = await tail.read()
-            except WireError:
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            for record in found:
-                if record.key == mine and record.value is not None:
-                    try:
-                        command = control.decode_command(record.value)
-                    except control.UnreadableControl as error:
-                        self._skipped.add(record.offset, str(error))
-                        continue
-                    commands.accept(command)
+        async for record in tail.records():
+            if record.key == mine and record.value is not None:
+                try:
+                    command = control.decode_command(record.value)
+                except control.UnreadableControl as error:
+                    self._skipped.add(record.offset, str(error))
+                    continue
+                commands.accept(command)
 
     def _accept_loss(self, command: control.AcceptLoss) -> None:
         assert self._flows is not None

@@ -134,18 +134,12 @@ async def listen(
     `on_assignment` gets the version of each assignment before the slot does.
     """
     mine = control.slot_key(ticket.spec.job, ticket.spec.slot)
-    while True:
-        try:
-            found = await tail.read()
-        except WireError:
-            await asyncio.sleep(_PAUSE_S)
-            continue
-        for record in found:
-            if record.key == mine and record.value is not None:
-                try:
-                    _execute(control.decode_slot_message(record.value), ticket.driver, slot, on_assignment)
-                except UnreadableValue as error:
-                    tail.skipped.add(record.offset, str(error))
+    async for record in tail.records():
+        if record.key == mine and record.value is not None:
+            try:
+                _execute(control.decode_slot_message(record.value), ticket.driver, slot, on_assignment)
+            except UnreadableValue as error:
+                tail.skipped.add(record.offset, str(error))
 
 
 def _execute(

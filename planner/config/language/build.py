@@ -1,4 +1,4 @@
-"""Builds the topology's dataclasses from what was read, with the defaults of what is not said.
+"""Builds the topology's dataclasses from the keys that were read, with a default for each absent key.
 
 Defaults are inherited from the topology first, then from the language. The fields of a dataclass take the
 values of their keys; only the values of the keys that name a converter are converted by hand.

@@ -13,11 +13,12 @@ from planner.graph.routes import reason_not_synced, router_of
 from planner.kafka.errors import WireFailure
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import ClusterReport
-from planner.model.topology import GroupMode, Topology
+from planner.model.topology import Flow, GroupMode, Topology
 from planner.observe.doctor import examine
 from planner.workflows.audit.requests import answered, cluster_access, status_request
 from planner.workflows.clusters import endpoints_of
 from planner.workflows.topology import TopologyRequest, cluster_of, flow_of
+from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.locate import LocateRequest, locate
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.audit.read.clients import read_clients
@@ -113,8 +114,7 @@ def offsets(request: OffsetsRequest) -> GroupOffsetsView:
     """Reads a group's offsets at the source, translated by the ledger to the destination."""
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    names = (flow.source_cluster, flow.destination_cluster)
-    access = cluster_access(topology.clusters[name] for name in names)
+    source, destination = _sides(topology, flow)
     return answered(
         group_offsets(
             GroupOffsetsRequest(
@@ -123,8 +123,8 @@ def offsets(request: OffsetsRequest) -> GroupOffsetsView:
                 unsynced=reason_not_synced(flow, request.group),
                 by_time=flow.groups.mode is GroupMode.TIMESTAMP,
                 router=router_of(topology),
-                source=access[names[0]],
-                destination=access[names[1]],
+                source=source,
+                destination=destination,
                 within_s=request.timeout_ms / 1000,
             )
         )
@@ -135,8 +135,7 @@ def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     """Finds a record at the other side of a flow."""
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    names = (flow.source_cluster, flow.destination_cluster)
-    access = cluster_access(topology.clusters[name] for name in names)
+    source, destination = _sides(topology, flow)
     return answered(
         locate(
             LocateRequest(
@@ -146,12 +145,19 @@ def locate_record(request: LocateRecordRequest) -> LocatedRecord:
                 offset=request.offset,
                 timestamp_ms=request.timestamp_ms,
                 reverse=request.reverse,
-                source=access[names[0]],
-                destination=access[names[1]],
+                source=source,
+                destination=destination,
                 within_s=request.timeout_ms / 1000,
             )
         )
     )
+
+
+def _sides(topology: Topology, flow: Flow) -> tuple[ClusterAccess, ClusterAccess]:
+    """Returns the access to a flow's source and to its destination."""
+    names = (flow.source_cluster, flow.destination_cluster)
+    access = cluster_access(topology.clusters[name] for name in names)
+    return access[names[0]], access[names[1]]
 
 
 def _reading(request: ClusterRequest) -> ReadRecordsRequest:

@@ -102,16 +102,10 @@ class SlotManager:
 
     async def _read_reports(self, offset: int) -> None:
         tail = TopicTail(self._context.cluster, naming.STATUS, offset, self.skipped)
-        while True:
-            try:
-                found = await tail.read()
-            except WireError:
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            for record in found:
-                key = job_status.decode_key(record.key)
-                if isinstance(key, SlotKey) and key.job == self._context.job and record.value is not None:
-                    self._read_report(key.slot, record.value, record.offset)
+        async for record in tail.records():
+            key = job_status.decode_key(record.key)
+            if isinstance(key, SlotKey) and key.job == self._context.job and record.value is not None:
+                self._read_report(key.slot, record.value, record.offset)
 
     def _read_report(self, slot: int, value: bytes, offset: int) -> None:
         """Processes the report of a slot; a report that can't be read is skipped."""
