@@ -338,6 +338,20 @@ class RightReport:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRightsReport:
+    """The rights of the principal on a topic that flows use.
+
+    `missing` maps each operation that is not allowed to what it is needed for; it is None where the broker
+    does not tell, and `why` says so.
+    """
+
+    topic: str
+    uses: tuple[str, ...]
+    missing: Mapping[str, str] | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterReport:
     """A cluster as `repl doctor` shows it. The clock's offset is the cluster's time minus this machine's."""
 
@@ -348,6 +362,7 @@ class ClusterReport:
     rights: tuple[RightReport, ...]
     clock_offset_ms: float | None
     clock_why: str
+    topic_rights: tuple[TopicRightsReport, ...] = ()
 
     @property
     def can_be_source(self) -> bool:

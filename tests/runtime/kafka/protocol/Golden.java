@@ -159,6 +159,8 @@ public class Golden {
             new FindCoordinatorResponseData.Coordinator().setKey("a").setNodeId(2).setHost("two").setPort(9093).setErrorMessage(""),
             new FindCoordinatorResponseData.Coordinator().setKey("b").setNodeId(-1).setErrorCode((short) 15).setErrorMessage(null))), 4);
         print("InitProducerIdRequest", new InitProducerIdRequestData().setTransactionalId("tx").setTransactionTimeoutMs(15000), 2, 3, 4);
+        print("RenewProducerIdRequest", new InitProducerIdRequestData().setTransactionalId("tx").setTransactionTimeoutMs(15000)
+            .setProducerId(9).setProducerEpoch((short) 2), 3, 4, 5);
         print("InitProducerIdResponse", new InitProducerIdResponseData().setThrottleTimeMs(2).setProducerId(1L << 33).setProducerEpoch((short) 12), 2, 4);
         AddPartitionsToTxnRequestData.AddPartitionsToTxnTopicCollection added = new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopicCollection();
         added.add(new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopic().setName("orders").setPartitions(List.of(0, 3)));

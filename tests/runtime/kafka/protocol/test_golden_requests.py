@@ -46,6 +46,7 @@ from runtime.kafka.protocol.transactions import (
     InitProducerIdRequest,
     ListTransactionsRequest,
     ProducerIdentity,
+    RenewProducerIdRequest,
 )
 from tests.runtime.kafka.protocol.golden import BATCH, GOLDEN, ONE, TWO, written
 
@@ -101,6 +102,7 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("FindCoordinatorRequest", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a", "b"])),
     ("FindCoordinatorRequest.one", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a"])),
     ("InitProducerIdRequest", InitProducerIdRequest("tx", 15_000)),
+    ("RenewProducerIdRequest", RenewProducerIdRequest("tx", 15_000, IDENTITY)),
     ("AddPartitionsRequest", AddPartitionsRequest("tx", IDENTITY, [*ORDERS[::3], ("ledger", 1)])),
     ("EndTransactionRequest", EndTransactionRequest("tx", IDENTITY, commit=True)),
     (
