@@ -67,7 +67,7 @@ def _topics(flow: PlannedFlow | None) -> int:
 
 def _job_field_problems(spec: JobSpec, change: Change) -> Iterator[str]:
     """Compares the spec with `after`, and with the `fields` that people read."""
-    after, before = change.after or {}, _before(change)
+    after, before = change.after or {}, change.before
     state = _with_added(job_values(spec), after)
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
     for key, value in state.items():
@@ -84,11 +84,6 @@ def _job_field_problems(spec: JobSpec, change: Change) -> Iterator[str]:
 def _with_added(values: Mapping[str, Value], after: Mapping[str, object]) -> dict[str, Value]:
     """Returns the values with those that are left out of a spec and that the plan shows all the same."""
     return {**{key: usual for key, usual in ADDED.items() if key in after}, **values}
-
-
-def _before(change: Change) -> Mapping[str, object] | None:
-    """Returns what the plan saw, with the values that are left out."""
-    return {**ADDED, **change.before} if change.before is not None else None
 
 
 def _changes_destination(change: Change) -> bool:
@@ -150,7 +145,7 @@ def _flow_problems(flow: FlowSpec, change: Change | None) -> Iterator[str]:
 
 
 def _flow_field_problems(flow: FlowSpec, change: Change) -> Iterator[str]:
-    after, before = change.after or {}, _before(change)
+    after, before = change.after or {}, change.before
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
     for key, value in _with_added(flow_values(flow), after).items():
         field = fields.get(key)
