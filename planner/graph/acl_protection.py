@@ -19,12 +19,12 @@ from dataclasses import dataclass, field, replace
 
 from planner.graph.messages import counted, few, flow_diagnostic, listed
 from planner.graph.provenance import replication_loops
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
 from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, acl_rule
-from planner.model.topology import AclRule, Cluster, Flow, Protect
+from planner.model.topology import AclRule, Cluster, Flow, OnRemove, Protect
 from runtime.contract.spec.acls import (
     EVERY_TOPIC,
     EVERYONE,
@@ -216,12 +216,24 @@ class _ClusterProtection:
         """Returns the topics under a rule that everyone may go on writing."""
         cluster = self._cluster
         made = {node.topic for node in self._graph.live.nodes if node.cluster == cluster.name}
-        every = {*cluster.topics, *cluster.hidden, *made}
+        every = ({*cluster.topics, *cluster.hidden} - self._topics_to_delete()) | made
         return sorted(
             topic
             for topic in every
             if rule.covers(topic) and topic not in self._mirrors and not is_reserved(topic)
         )
+
+    def _topics_to_delete(self) -> set[str]:
+        """Returns the topics with `on_remove: delete` that the topology no longer declares."""
+        return {
+            entry.address.name
+            for entry in self._cluster.owned
+            if entry.address.kind is Kind.TOPIC
+            and entry.topology == self._graph.topology.name
+            and entry.on_remove is OnRemove.DELETE
+            and not entry.protect
+            and TopicNode(self._cluster.name, entry.address.name) not in self._graph.declared_topics
+        }
 
     def rules_of_open_topics(self) -> Iterator[DesiredAcl]:
         """Yields the rules of mirrors that everyone may write because no rule speaks of them."""
