@@ -23,7 +23,7 @@ from planner.model.shapes import (
     RecordKeyShape,
     RecordShape,
 )
-from planner.model.topology import Flow
+from planner.model.topology import Flow, OriginCommits, Transform
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 
 
@@ -41,6 +41,7 @@ class FieldType(Enum):
     RENAME = auto()  # template text, {"match": regex, "to": text} or {"table": names}
     START = auto()  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
     ORIGIN_COMMITS = auto()  # {"group": name, "every": ms}
+    TRANSFORM = auto()  # {"value": format, "where": text, "set": by field, "drop": fields, …}
     GROUPS = auto()  # what a new flow does with consumer groups
     TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
     ENDPOINT = auto()  # {"host": name, "port": number}; port 0 is chosen by the job
@@ -73,6 +74,10 @@ def _field(
 _IN_THE_TOPOLOGY = {"source": "source_cluster", "destination": "destination_cluster"}
 _SELECTIONS = ("groups.selection.", "groups.select.")
 _TYPE_OF_SHAPE = {DurationShape: FieldType.DURATION, RateShape: FieldType.RATE, ListShape: FieldType.PATTERNS}
+_TYPE_OF_RECORD: Mapping[type | None, FieldType] = {
+    OriginCommits: FieldType.ORIGIN_COMMITS,
+    Transform: FieldType.TRANSFORM,
+}
 _TYPE_OF_CONVERTER = {"rename": FieldType.RENAME, "start": FieldType.START}
 
 
@@ -95,7 +100,7 @@ def _flow_fields() -> Iterator[Field]:
 
 def _type(key: RecordKeyShape) -> FieldType:
     if isinstance(key.shape, OffOrShape):
-        return FieldType.ORIGIN_COMMITS
+        return _TYPE_OF_RECORD[key.shape.shape.declared_by]
     kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(type(key.shape))
     return kind or FieldType.PLAIN
 

@@ -4,7 +4,7 @@ See docs/internals/batch.md.
 """
 
 from runtime.batch.aborted import AbortedTransactions, marker_type
-from runtime.batch.failure import BatchFailure, CorruptBatch, PartitionLocation, TooLarge
+from runtime.batch.failure import BadRecord, BatchFailure, CorruptBatch, PartitionLocation, TooLarge
 from runtime.batch.layout import Batch, Codec, LegacySet, RecordSet
 from runtime.batch.prepare import needs_rewrite, prepare
 from runtime.batch.record import Record, records
@@ -21,6 +21,7 @@ from runtime.batch.walk import WalkedBatches, walk
 
 __all__ = [
     "AbortedTransactions",
+    "BadRecord",
     "Batch",
     "BatchFailure",
     "Codec",

@@ -54,6 +54,7 @@ from planner.model.topology.root import (
     Timestamps,
     Topology,
 )
+from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat, Transform
 from runtime.contract.client.redaction import SECRET_WORDS, looks_secret
 
 __all__ = [
@@ -71,10 +72,12 @@ __all__ = [
     "Defaults",
     "Flow",
     "FlowState",
+    "Format",
     "GroupMode",
     "Groups",
     "Internal",
     "Job",
+    "OnBadRecord",
     "OnDataLoss",
     "OnRemove",
     "OnSourceDelete",
@@ -82,6 +85,7 @@ __all__ = [
     "Policies",
     "Protect",
     "Provenance",
+    "RecordFormat",
     "Requirement",
     "SecretRef",
     "Selection",
@@ -93,6 +97,7 @@ __all__ = [
     "Timestamps",
     "Topic",
     "Topology",
+    "Transform",
     "looks_secret",
     "secret_variable",
 ]

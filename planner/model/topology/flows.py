@@ -24,6 +24,7 @@ from planner.model.shapes import (
     TopicNameShape,
 )
 from planner.model.topology.resources import CLUSTER_REFERENCE, NAME
+from planner.model.topology.transforms import Transform
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename
 
 REGEXES = ListShape(RegexShape(), lone=True)
@@ -447,6 +448,13 @@ class Flow:
             inherited=True,
         ),
     ] = OnDataLoss.STOP
+    transform: Annotated[
+        Transform | None,
+        Key(
+            "Which records travel, and what of their values, in Spark SQL.",
+            example="{value: {format: text}, where: \"value LIKE 'eu-%'\"}",
+        ),
+    ] = None
     job: Annotated[
         str,
         Key(

@@ -11,7 +11,7 @@ from planner.model.topology import ENDED, Flow, Topology
 from planner.state import log
 from planner.workflows.applying.lease import leased
 from planner.workflows.audit.requests import answered
-from planner.workflows.audit.spark import job_spec, on_spark
+from planner.workflows.audit.spark import job_spec
 from planner.workflows.clusters import endpoints_of
 from planner.workflows.interaction import (
     UNATTENDED,
@@ -21,6 +21,7 @@ from planner.workflows.interaction import (
     ReplayReady,
     silent,
 )
+from planner.workflows.spark import on_spark
 from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of
 from runtime.audit.salvage.salvage import SalvageRequest
 from runtime.audit.salvage.salvage import salvage as read_salvage

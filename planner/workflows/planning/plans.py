@@ -20,6 +20,7 @@ from planner.plan import make_plan, with_diagnostics
 from planner.workflows.clusters import endpoints_of
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.planning.observing import observe
+from planner.workflows.planning.transforms import check_transforms
 from planner.workflows.planning.untrusted import check_operator, check_options, judged
 from planner.workflows.topology import TopologyRequest, checked
 
@@ -93,6 +94,7 @@ def see(
 ) -> PlanningInput:
     """Observes the clusters of a topology and expands it over what they hold."""
     observed = observe(topology, timeout_ms, given_up, progress)
+    check_transforms(topology, observed, progress)
     desired = expand(topology, observed, Path.cwd())
     return PlanningInput(topology, observed, desired, timeout_ms, given_up, progress)
 

@@ -93,6 +93,7 @@ class SourceReader:
                 self._filter,
                 self._emit,
                 f"fetch {self._spec.name}",
+                context.transformer,
             )
             self._by_leader[node] = intake
             self._start(self._run_intake(intake))
