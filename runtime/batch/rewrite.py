@@ -1,9 +1,11 @@
-"""This module rewrites batches whose records must change: it unpacks, filters, renumbers and packs them."""
+"""This module rewrites batches whose records must change: it unpacks, filters, renumbers and packs them.
+
+`runtime.batch.arrays` is imported where it is called, because it loads numpy. Commands that only read records
+do not need it.
+"""
 
 from collections.abc import Iterator, Sequence
 
-from runtime.batch.arrays.add_header import LEAST_RECORDS, add_header
-from runtime.batch.arrays.merge import merge_bodies, offset_runs, worth_merging
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
 from runtime.batch.failure import CorruptBatch, PartitionLocation, TooLarge
 from runtime.batch.layout import (
@@ -24,6 +26,7 @@ from runtime.batch.splice import Raw, extend, join, scan
 from runtime.batch.varint import MalformedBytes
 
 _FROM_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+_LEAST_FOR_ARRAYS = 200  # records of a batch; fewer are faster one by one
 
 
 def rewrite(
@@ -103,7 +106,9 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
     codec = batch.codec
     unpacked = unpack(codec, batch.body, spec.max_unpacked)
     data = None
-    if batch.records >= LEAST_RECORDS:
+    if batch.records >= _LEAST_FOR_ARRAYS:
+        from runtime.batch.arrays.add_header import add_header
+
         data = add_header(unpacked, batch.records, batch.base_offset, rule.header)
     if data is None:
         data = extend(unpacked, batch.records, batch.base_offset, rule.header, rule.drops)
@@ -122,6 +127,8 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
 
 def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> OutgoingBatch | None:
     """Merges small whole batches of which every record stays, fast; returns None for other groups."""
+    from runtime.batch.arrays.merge import merge_bodies, offset_runs, worth_merging
+
     if rule.active or group[0].base_offset < spec.start or group[-1].next_offset > spec.end:
         return None
     members = [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import runtime.batch.arrays.merge  # noqa: F401 - numpy is loaded before the first batch comes
 from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id

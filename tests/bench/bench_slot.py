@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import gc
 import tempfile
 import time
 from contextlib import nullcontext, suppress
@@ -96,6 +97,7 @@ def main() -> None:
                     for _ in range(options.rounds):
                         work = copy_once(driver, Brokers(Path(home)), topic, mode, f"slot   {load.name}")
                         runner.run(work)
+                        gc.collect()  # else the ended slot's memory makes the next round take fresh pages
                 runner.run(many_partitions(driver))
             if profile is not None:
                 profile.dump_stats(options.profile)

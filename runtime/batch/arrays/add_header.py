@@ -20,7 +20,6 @@ from runtime.batch.arrays.varints import (
 from runtime.batch.varint import MalformedBytes, read, varint
 from runtime.contract.records.provenance import OFFSET_SIZE
 
-LEAST_RECORDS: Final = 24  # fewer are faster one by one
 _LENGTH_BYTES: Final = 3
 _ONE: Final = varint(1)
 

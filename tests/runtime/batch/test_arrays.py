@@ -1,6 +1,8 @@
 """What numpy does for many records at once is what the loops of `splice` do one by one."""
 
 import itertools
+import subprocess
+import sys
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,3 +119,9 @@ def changed(body: bytes, data: st.DataObject) -> bytes:
     if data.draw(st.booleans()):
         return body[:at]
     return body[:at] + bytes([data.draw(st.integers(0, 255))]) + body[at + 1 :]
+
+
+def test_reading_records_does_not_load_numpy() -> None:
+    program = "import runtime.batch, sys; print('numpy' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout == "False\n"
