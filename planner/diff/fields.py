@@ -23,7 +23,7 @@ from planner.model.shapes import (
     RecordKeyShape,
     RecordShape,
 )
-from planner.model.topology import Flow, OriginCommits, Transform
+from planner.model.topology import Flow
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 
 
@@ -74,10 +74,6 @@ def _field(
 _IN_THE_TOPOLOGY = {"source": "source_cluster", "destination": "destination_cluster"}
 _SELECTIONS = ("groups.selection.", "groups.select.")
 _TYPE_OF_SHAPE = {DurationShape: FieldType.DURATION, RateShape: FieldType.RATE, ListShape: FieldType.PATTERNS}
-_TYPE_OF_RECORD: Mapping[type | None, FieldType] = {
-    OriginCommits: FieldType.ORIGIN_COMMITS,
-    Transform: FieldType.TRANSFORM,
-}
 _TYPE_OF_CONVERTER = {"rename": FieldType.RENAME, "start": FieldType.START}
 
 
@@ -100,7 +96,9 @@ def _flow_fields() -> Iterator[Field]:
 
 def _type(key: RecordKeyShape) -> FieldType:
     if isinstance(key.shape, OffOrShape):
-        return _TYPE_OF_RECORD[key.shape.shape.declared_by]
+        return FieldType.ORIGIN_COMMITS
+    if key.unset:
+        return FieldType.TRANSFORM
     kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(type(key.shape))
     return kind or FieldType.PLAIN
 
@@ -112,7 +110,7 @@ def _keys(
     for key in record.keys:
         inner = attribute + key.field
         match key.shape:
-            case RecordShape() as section:
+            case RecordShape() as section if not key.unset:
                 yield from _keys(section, f"{name}{key.name}.", f"{inner}." if key.field else attribute)
             case OffOrShape(shape=section) if not key.field:
                 (only,) = section.keys  # `follow: {every: 5s}` is the field `follow`

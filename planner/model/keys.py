@@ -74,6 +74,7 @@ class Key:
     converter: the name of the hand-written functions that read and write the value.
     each: the YAML takes a list, and every item of it makes one object.
     required: the YAML must have the key although the field has a default.
+    unset: without the key there is no record, not one of defaults.
     """
 
     doc: str
@@ -88,6 +89,7 @@ class Key:
     converter: str = ""
     each: bool = False
     required: bool = False
+    unset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,8 @@ def _inline(name: str, kind: Any, include: Key, default: Any) -> Iterator[Record
 
 def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
     shape = note.shape or _shape(kind)
+    if note.unset and isinstance(shape, OffOrShape):
+        shape = shape.shape
     is_record = isinstance(shape, RecordShape | OffOrShape)
     required = note.required or (
         default in (dataclasses.MISSING, NOT_KEPT) and note.default is ABSENT and not note.default_doc
@@ -172,6 +176,7 @@ def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
         converter=note.converter,
         each=note.each,
         inherited=note.inherited,
+        unset=note.unset,
     )
 
 

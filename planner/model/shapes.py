@@ -141,6 +141,7 @@ class RecordKeyShape:
     converter: str = ""
     each: bool = False
     inherited: bool = False
+    unset: bool = False
 
 
 @dataclass(frozen=True, slots=True)

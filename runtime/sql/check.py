@@ -6,10 +6,12 @@ result each time it is evaluated, and a record's result depends on that record a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import (
@@ -34,6 +36,7 @@ _REFUSED = {
     "PLAN_EXPRESSION": "is a subquery: a record is evaluated by itself",
     "PYTHON_UDF": "calls a Python function",
 }
+_POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _RANDOM = "is not deterministic: two evaluations of a record could differ"
 
 
@@ -48,7 +51,7 @@ def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iter
             try:
                 schema_of(form)
             except PySparkException as error:
-                yield _problem(flow, f"{part}.schema", error, 0)
+                yield _problem(flow, f"{part}.schema", error)
                 return
     rows = session.createDataFrame([], DDL)
     known = decoded(rows, transform)
@@ -60,7 +63,7 @@ def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iter
             _check(columns, text, target, transform, schema)
         except (PySparkException, _Refused) as error:
             found = True
-            yield _problem(flow, part, error, 0)
+            yield _problem(flow, part, error)
     for path in transform.drop:
         try:
             _type_at(schema, path)
@@ -71,7 +74,7 @@ def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iter
         try:
             answers(rows, transform).schema  # noqa: B018 - it analyzes the whole query
         except PySparkException as error:
-            yield _problem(flow, "transform", error, 0)
+            yield _problem(flow, "transform", error)
 
 
 def _parts(transform: TransformSpec) -> Iterator[tuple[str, str, str | None]]:
@@ -136,7 +139,7 @@ def _fits(made: DataType, wanted: DataType) -> bool:
     return isinstance(wanted, NumericType) and isinstance(made, NumericType)
 
 
-def _problem(flow: str, part: str, error: Exception, _: int) -> TransformProblem:
+def _problem(flow: str, part: str, error: Exception) -> TransformProblem:
     """Returns a problem with the place that Spark names, counted from 1."""
     if not isinstance(error, PySparkException):
         return TransformProblem(flow, part, str(error))
@@ -147,15 +150,10 @@ def _problem(flow: str, part: str, error: Exception, _: int) -> TransformProblem
 
 
 def _place(error: PySparkException, text: str) -> tuple[int, int]:
-    import re
-
-    if named := re.search(r"line (\d+),? pos(?:ition)? (\d+)", text):
+    """Returns the line and the column in the expression; 0 where Spark names none."""
+    if named := _POSITION.search(text):
         return int(named[1]), int(named[2]) + 1
     for context in error.getQueryContext() or []:
-        try:
-            fragment, start = context.fragment(), context.startIndex()
-        except Exception:  # noqa: BLE001
-            continue
-        if fragment:
-            return 1, start + 1
+        if context.contextType() is QueryContextType.SQL and context.startIndex() >= 0:
+            return 1, context.startIndex() + 1
     return 0, 0

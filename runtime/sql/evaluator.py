@@ -1,4 +1,4 @@
-"""The slot's end of the query: it sends rows to the feeding worker, and reads the answers as Spark gives them.
+"""The slot's end of the query: it sends rows to the feeding worker, and reads Spark's answers to them.
 
 Rows go out in Arrow batches of one size. Spark passes a batch on when it has so many rows, so a batch that is
 not full is filled up with empty rows, and no row waits for later ones. Answers come back in the order of the

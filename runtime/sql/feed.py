@@ -26,13 +26,19 @@ def socket_file(token: str) -> Path:
 
 
 def feed(token: str, inputs: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the batches that the slot sends, until it closes the socket."""
+    """Yields the batches that the slot sends, until it closes the socket.
+
+    An empty batch follows each of them: pyspark keeps the last bytes of a batch in its buffer until the next
+    one is written.
+    """
     import pyarrow as pa
 
     for _ in inputs:  # Spark expects that the input is read
         pass
     with _connected(socket_file(token)) as connection, connection.makefile("rb", _BUFFER) as stream:
-        yield from pa.ipc.open_stream(stream)
+        for batch in pa.ipc.open_stream(stream):
+            yield batch
+            yield batch.slice(0, 0)
 
 
 def _connected(file: Path) -> socket.socket:

@@ -32,7 +32,7 @@ class NotAnObject(ValueError):
 
 @dataclass(slots=True)
 class _Fields:
-    """The fields of one object that change: dropped, set by the number of the new value, or changed inside."""
+    """The fields of one object that change: dropped, set by the number of the value, or changed inside."""
 
     drop: set[bytes] = field(default_factory=set)
     set: dict[bytes, int] = field(default_factory=dict)

@@ -453,6 +453,7 @@ class Flow:
         Key(
             "Which records travel, and what of their values, in Spark SQL.",
             example="{value: {format: text}, where: \"value LIKE 'eu-%'\"}",
+            unset=True,
         ),
     ] = None
     job: Annotated[

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from planner.model.diagnostic import SourceLocation
 from planner.model.keys import Key, RecordName
 from planner.model.shapes import ListShape, MapShape, TextShape
 
@@ -90,4 +89,3 @@ class Transform:
             example="stop",
         ),
     ] = OnBadRecord.STOP
-    source: SourceLocation | None = None

@@ -61,11 +61,10 @@ def _diagnostics(problems: list[TransformProblem], topology: Topology) -> Iterat
     for one in problems:
         flow = topology.flows[one.flow]
         place = f" (line {one.line}, column {one.column})" if one.line else ""
-        source = flow.transform.source if flow.transform is not None else flow.source
         yield error(
             f"{one.part}{place}: {one.why}",
             "columns are key, value, headers, topic, partition, offset, timestamp and timestamp_type",
             address=str(flow_address(one.flow)),
-            source=source,
+            source=flow.source,
             code=_CODE,
         )
