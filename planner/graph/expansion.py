@@ -11,6 +11,7 @@ from planner.graph.jobs import jobs_of
 from planner.graph.lints import loops, names, selection, topics, versions
 from planner.graph.lints.flows import jobs, states
 from planner.graph.lints.security import security
+from planner.graph.lints.transforms import transforms
 from planner.graph.merges import TopicMerges, merges_of
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
@@ -106,6 +107,7 @@ def _without_clusters(
     certain = {*graph.live.nodes, *graph.declared.nodes}
     yield from states(graph.topology)
     yield from jobs(graph.topology)
+    yield from transforms(graph.topology)
     yield from security(graph.topology)
     yield from selection.reserved_names(graph)
     yield from selection.flows_without_topics(graph)

@@ -25,9 +25,11 @@ from pyspark.sql.types import (
 )
 
 from runtime.contract.spec.transform import VALUE, TransformSpec, fields_of
-from runtime.sql.query import answers, decoded, schema_of
+from runtime.sql.query import CORRUPT, answers, decoded, schema_of
 from runtime.sql.request import TransformProblem
 from runtime.sql.rows import DDL
+from runtime.sql.rows import KEY as KEY_BYTES
+from runtime.sql.rows import VALUE as VALUE_BYTES
 
 _TREES = "org.apache.spark.sql.catalyst.trees.TreePattern"
 # What a transform may not contain, by the names of Spark's tree patterns.
@@ -55,7 +57,8 @@ def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iter
                 return
     rows = session.createDataFrame([], DDL)
     known = decoded(rows, transform)
-    columns = known.drop("__tombstone", "__bad", "__value", "__key")
+    visible = known.drop("__tombstone", "__bad", VALUE_BYTES, KEY_BYTES)
+    columns = session.createDataFrame([], visible.schema)  # so that no hidden column is found
     schema = schema_of(transform.value) if transform.value.format == "json" else None
     found = False
     for part, text, target in _parts(transform):
@@ -143,7 +146,8 @@ def _problem(flow: str, part: str, error: Exception) -> TransformProblem:
     """Returns a problem with the place that Spark names, counted from 1."""
     if not isinstance(error, PySparkException):
         return TransformProblem(flow, part, str(error))
-    text = error.getMessage() or str(error)
+    text = str(error)
+    text = text.replace(f", `{CORRUPT}`", "")
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     line, column = _place(error, text)
     return TransformProblem(flow, part, first[:500], line, column)

@@ -1,8 +1,8 @@
 """The slot's end of the query: it sends rows to the feeding worker, and reads Spark's answers to them.
 
-Rows go out in Arrow batches of one size. Spark passes a batch on when it has so many rows, so a batch that is
-not full is filled up with empty rows, and no row waits for later ones. Answers come back in the order of the
-rows.
+Rows go out in Arrow batches of one size. Spark passes a batch on when it has so many rows and one more. So a
+batch that is not full is filled up with empty rows, one empty row goes ahead of all, and every batch ends
+with one: no row waits for later ones. Answers come back in the order of the rows.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Evaluator:
         self._batches = batches
         self._read = read_columns(transform)
         self._asks: deque[_Ask] = deque()
-        self._parts: deque[_Part] = deque()
+        self._parts: deque[_Part] = deque([_Part(None, 1)])
         self._rows_answered = 0
         self._asked = asyncio.Event()
         self._room = asyncio.Semaphore(_IN_FLIGHT)
@@ -157,21 +157,22 @@ class Evaluator:
     async def _send(self, connection: socket.socket) -> None:
         """Sends the rows of the callers as they come, while few batches are in flight."""
         loop = asyncio.get_running_loop()
+        await loop.sock_sendall(connection, self._encoded([], 1))
         while True:
             self._asked.clear()
             while self._asks:
                 await self._room.acquire()
                 rows = self._take()
-                await loop.sock_sendall(connection, self._encoded(rows))
+                await loop.sock_sendall(connection, self._encoded(rows, ROWS))
             await self._asked.wait()
 
     def _take(self) -> list[SourceRow]:
         """Returns the rows of the next Arrow batch, and notes to whom their answers go."""
         rows: list[SourceRow] = []
         size = 0
-        while self._asks and len(rows) < ROWS:
+        while self._asks and len(rows) < ROWS - 1:
             ask, begin = self._asks[0], len(rows)
-            for row in ask.rows[ask.sent : ask.sent + ROWS - begin]:
+            for row in ask.rows[ask.sent : ask.sent + ROWS - 1 - begin]:
                 size += len(row.value or b"") + len(row.key or b"")
                 if rows and size > _BATCH_BYTES:
                     break
@@ -182,16 +183,17 @@ class Evaluator:
             if ask.sent < len(ask.rows):
                 break
             self._asks.popleft()
-        if len(rows) < ROWS:
-            self._parts.append(_Part(None, ROWS - len(rows)))
+        self._parts.append(_Part(None, ROWS - len(rows)))
         return rows
 
-    def _encoded(self, rows: Sequence[SourceRow]) -> bytes:
-        """Returns the next bytes of the stream of Arrow batches."""
-        empty: list[None] = [None] * (ROWS - len(rows))
-        columns = zip(*rows, strict=True)
+    def _encoded(self, rows: Sequence[SourceRow], count: int) -> bytes:
+        """Returns the next bytes of the stream of Arrow batches: the rows, filled up to `count`."""
+        empty: list[None] = [None] * (count - len(rows))
+        columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
         arrays = [
-            pa.array([*column, *empty], type=one.type) if one.name in self._read else pa.nulls(ROWS, one.type)
+            pa.array([*column, *empty], type=one.type)
+            if one.name in self._read
+            else pa.nulls(count, one.type)
             for one, column in zip(_SCHEMA, columns, strict=True)
         ]
         if self._writer is None:

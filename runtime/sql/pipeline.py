@@ -25,7 +25,7 @@ _SETTINGS = {
     # An Arrow batch leaves for the slot as soon as it has as many rows as the slot sent, whatever its size in
     # bytes: nothing waits in a buffer until later rows fill it.
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
-    "spark.sql.execution.python.udf.buffer.size": "16",
+    "spark.sql.execution.pandas.udf.buffer.size": "16",
 }
 
 

@@ -6,18 +6,20 @@ An answer is JSON: `b` is true for a record that does not match its format, `k` 
 
 from __future__ import annotations
 
+from typing import cast
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.sql.rows import KEY, VALUE
 
 ANSWER = "answer"
-_CORRUPT = "__corrupt"
+CORRUPT = "__corrupt"
 _JSON_OPTIONS = {
     "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
+    "columnNameOfCorruptRecord": CORRUPT,
     "allowSingleQuotes": "false",
 }
 _METADATA = ("headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
@@ -79,7 +81,8 @@ def _decoded(raw: str, form: FormatSpec) -> Column:
 
 def schema_of(form: FormatSpec) -> StructType:
     """Returns the schema of a JSON format, with the field that takes what does not match it."""
-    return StructType.fromDDL(form.schema or "").add(_CORRUPT, StringType())
+    declared = StructType.fromDDL(form.schema or "")
+    return StructType([*cast(StructType, declared).fields, StructField(CORRUPT, StringType())])
 
 
 def _bad(raw: str, name: str, form: FormatSpec) -> Column:
@@ -87,5 +90,5 @@ def _bad(raw: str, name: str, form: FormatSpec) -> Column:
     if form.format != "json":
         return F.lit(False)
     read = F.col(name)
-    wrong = read.isNull() | read[_CORRUPT].isNotNull() | ~F.col(raw).cast(StringType()).rlike(_OBJECT)
+    wrong = read.isNull() | read[CORRUPT].isNotNull() | ~F.col(raw).cast(StringType()).rlike(_OBJECT)
     return F.col(raw).isNotNull() & wrong

@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,11 @@ def value_of(number: int, chance: random.Random) -> bytes | None:
 def produce(client: dict[str, Any], topic: str, numbers: range, chance: random.Random) -> None:
     producer = Producer({**client, "enable.idempotence": True, "linger.ms": 2, "compression.type": "lz4"})
     for number in numbers:
-        headers = [("test", b"1")] if chance.random() < 0.1 else [("h", b"\x00")]
+        name, content = ("test", b"1") if chance.random() < 0.1 else ("h", b"\x00")
         key = None if chance.random() < 0.1 else f"k{number}".encode()
         producer.produce(
             topic, value_of(number, chance), key, number % PARTITIONS, timestamp=1_700_000_000_000 + number,
-            headers=headers,
+            headers=[(name, content)],
         )  # fmt: skip
         producer.poll(0)
         if chance.random() < 0.01:
@@ -122,7 +123,7 @@ def read_whole(client: dict[str, Any], topic: str) -> list[tuple[Record, list[tu
     )
     try:
         consumer.assign([TopicPartition(topic, one, 0) for one in {record.partition for record in plain}])
-        found: dict[tuple[int, int], tuple[list[tuple[str, bytes]], int]] = {}
+        found: dict[tuple[int | None, int | None], tuple[Any, int]] = {}
         while len(found) < len(plain):
             message = consumer.poll(10)
             assert message is not None
@@ -150,6 +151,9 @@ def test_what_travels_is_what_the_transform_says_through_the_death_of_its_worker
             one.state is PartitionState.CAUGHT_UP and one.position == one.source_end for one in partitions
         )
 
+    def again(attempt: int) -> bool:
+        return job.reports()[0].attempt > attempt
+
     try:
         running(job)
         wait_for(caught_up, _STARTS_S, about=job.tail)
@@ -159,7 +163,7 @@ def test_what_travels_is_what_the_transform_says_through_the_death_of_its_worker
             others = [one.pid for one in job.workers if one.pid != slot]
             psutil.Process(slot if victim == 0 else others[0]).kill()
             produce(source, topic, range(4_000 + victim * 2_000, 6_000 + victim * 2_000), chance)
-            wait_for(lambda attempt=attempt: job.reports()[0].attempt > attempt, _STARTS_S, about=job.tail)
+            wait_for(partial(again, attempt), _STARTS_S, about=job.tail)
             wait_for(caught_up, _STARTS_S, about=job.tail)
         assert check(job, lab, flow, topic) > 1_000
 

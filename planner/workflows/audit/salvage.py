@@ -83,6 +83,16 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
     """
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
+    if flow.transform is not None:
+        raise Failure(
+            error(
+                f"flow.{flow.name} has a transform, and a replay copies records as they are: what the"
+                " transform filters, sets or drops would reach the destination",
+                "repl salvage lists the records; copy those that may travel yourself",
+                source=flow.source,
+                exit=ExitCode.REFUSED,
+            )
+        )
     if flow.state not in ENDED:
         raise _still_copies(flow.name, flow.state.value)
     asked = _request(topology, flow, request, interaction.progress)
