@@ -17,6 +17,7 @@ from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset
 from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.lab.lab import Lab
+from tests import checker
 from tests.records import Record, create_topic, read, wait_for, write
 from tests.spark.job import Running, flow_of, offset_maps, spec_of, start_job
 
@@ -140,7 +141,7 @@ def test_what_travels_is_what_the_transform_says_through_the_death_of_its_worker
 ) -> None:
     source = dict(lab.clusters["dc1"].client)
     topic, flow, chance = fresh("masked"), fresh("flow"), random.Random(7)
-    create_topic(source, topic, PARTITIONS)
+    create_topic(source, topic, PARTITIONS, config=checker.TOPIC_CONFIG)
     produce(source, topic, range(4_000), chance)
     spec = spec_of(lab, fresh("job"), [flow_of(flow, [topic], transform=TRANSFORM)])
     job = start_job(spec, tmp_path)
