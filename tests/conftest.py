@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from runtime.lab.cluster import LabClusterSpec, Security
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec, Security
 from runtime.launch.processes import sweep
 from tests.labs import spec
 from tests.records import coordinators_ready

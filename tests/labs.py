@@ -3,8 +3,7 @@
 import shutil
 from collections.abc import Mapping
 
-from runtime.lab.kit.versions import KAFKA_VERSION
-from runtime.lab.spec import LabClusterSpec, Security
+from runtime.lab.cluster import KAFKA_VERSION, LabClusterSpec, Security
 
 # Fast to start rather than fast for hours. Where setpriv is there, a killed session takes its brokers along.
 JVM = ("-XX:TieredStopAtLevel=1",)

@@ -17,17 +17,20 @@ from planner.apply.context import ApplyContext
 from planner.apply.handlers import HANDLERS
 from planner.kafka import explain
 from planner.model.diagnostic import Failure
-from planner.model.outcome import (
+from planner.model.step import (
     ApplySummary,
+    CreateTopic,
     Event,
+    Own,
     RequestResult,
     Result,
+    Step,
     StepOutcome,
     StepsEnded,
     StepsSent,
+    describe,
     failed,
 )
-from planner.model.step import CreateTopic, Own, Step, describe
 
 # Brokers refuse more than 10,000 partitions in one request; small batches show progress and share the work.
 MAX_STEPS = 250

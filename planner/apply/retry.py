@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException
 
 from planner.kafka import explain, is_transient
-from planner.model.outcome import DONE, RequestResult, Result, failed
-from planner.model.step import Step
+from planner.model.step import DONE, RequestResult, Result, Step, failed
 
 S = TypeVar("S", bound=Step)
 

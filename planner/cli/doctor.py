@@ -25,8 +25,7 @@ def command(cluster: str, path: Path, var_files: tuple[Path, ...], timeout: int,
     """
     from planner.cli.console import print_lines
     from planner.render.reports import doctor as rendered
-    from planner.workflows.audit.doctor import doctor
-    from planner.workflows.audit.reading import ClusterRequest
+    from planner.workflows.audit.reading import ClusterRequest, doctor
 
     report = doctor(ClusterRequest(path, var_files, timeout, cluster=cluster))
     if as_json:

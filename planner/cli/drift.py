@@ -7,7 +7,7 @@ import click
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.plan_output import exit_code, failing_as_json, output
 from planner.cli.view import TerminalView
-from planner.workflows.planning.plans import drift
+from planner.workflows.plans import drift
 from planner.workflows.topology import TopologyRequest
 
 

@@ -8,7 +8,7 @@ from planner.cli.options import json_option, topology_path, var_file_option
 from planner.cli.output import emit
 from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode
-from planner.model.outcome import ApplyRecord
+from planner.model.step import ApplyRecord
 from planner.render.reports import history as text
 from planner.workflows.audit.history import HistoryRequest, history
 

@@ -139,7 +139,7 @@ def command(
 
 
 def _write(imported: ImportedCopy, output: Path | None, as_json: bool) -> int:
-    from planner.render.yaml.topology import secret_notes, topology_yaml
+    from planner.render.topology import secret_notes, topology_yaml
 
     secrets = [one for cluster in imported.clusters for one in secret_notes(cluster)]
     comments = [*imported.comments, *map(comment, secrets)]

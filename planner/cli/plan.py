@@ -14,8 +14,8 @@ from planner.cli.options import (
 from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
 from planner.cli.view import TerminalView
 from planner.model.plan import Plan
-from planner.workflows.planning.plans import PlanRequest
-from planner.workflows.planning.plans import plan as make_plan
+from planner.workflows.plans import PlanRequest
+from planner.workflows.plans import plan as make_plan
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from planner.render.status import DetailLevel, FlowHistory
-    from planner.workflows.audit.status import ReplicationStatusRequest
+    from planner.workflows.audit.reading import ReplicationStatusRequest
     from runtime.contract.views.status_view import StatusView
 
 FORMAT_VERSION = 1
@@ -65,7 +65,7 @@ def command(
     Exit code: 0 done, 1 where a destination could not be read (the rest is shown).
     """
     from planner.render.status import DetailLevel
-    from planner.workflows.audit.status import ReplicationStatusRequest, status
+    from planner.workflows.audit.reading import ReplicationStatusRequest, status
 
     request = ReplicationStatusRequest(path, var_files, timeout, over_ms=over)
     depth = DetailLevel.PARTITIONS if every_partition else DetailLevel.TOPICS if topics else DetailLevel.FLOWS
@@ -114,7 +114,7 @@ async def _watch(
     from rich.live import Live
 
     from planner.cli.console import console, terminal_width
-    from planner.workflows.audit.status import watch_status
+    from planner.workflows.audit.reading import watch_status
 
     histories = FlowHistories()
     on_screen = sys.stdout.isatty() and not as_json

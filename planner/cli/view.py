@@ -18,9 +18,8 @@ from planner.cli.output import emit_event, say, show
 from planner.cli.plan_output import print_plan, print_steps
 from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error
-from planner.model.outcome import Result, StepsEnded, StepsSent
 from planner.model.plan import Plan
-from planner.model.step import LaunchJob, Reassign, ReconfigureJob, StopJob
+from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Result, StepsEnded, StepsSent, StopJob
 from planner.render.escape import one_line
 from planner.render.reports import progress
 from planner.workflows.interaction import (

@@ -1,8 +1,8 @@
 """Edge: reads YAML files into a Topology, strictly, and keeps line numbers for errors.
 
 A file may hold several documents and a folder several files: all of them are one topology. The stages are
-text → nodes with places (yaml_tree) → one tree (merge) → expressions computed (variables) → values by the
-shapes of the language (language.reader) → defaults (language.defaults) → checks between the parts
+text → nodes with places (yaml_tree) → one tree (load) → expressions computed (variables) → values by the
+shapes of the language (language.reader) → defaults (language.build) → checks between the parts
 (validation) → Topology (language.build). The keys are declared in planner.model.topology and nowhere else.
 """
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from typing import Any
 
-from planner.config.yaml_tree.nodes import Mapping as Tree
-from planner.config.yaml_tree.nodes import Sequence
+from planner.config.yaml_tree import Mapping as Tree
+from planner.config.yaml_tree import Sequence
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.topology import Topology
 from runtime.contract.spec.selection import written_out

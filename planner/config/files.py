@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from planner.config.yaml_tree.syntax import place_of
+from planner.config.yaml_tree import place_of
 from planner.model.diagnostic import Failure, SourceLocation, error
 from runtime.contract.client.secrets import ALLOW_FILES, USUAL_FOLDERS, Allowances, is_made_up
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import assert_never
 
-from planner.config.yaml_tree.nodes import Node, Scalar, kind_of
+from planner.config.yaml_tree import Node, Scalar, kind_of
 from planner.model import shapes
 from planner.model.shapes import Shape
 from planner.model.topology import looks_secret

@@ -1,4 +1,7 @@
-"""Loads a topology: files → text → trees → one tree → expressions computed → read → checked → Topology."""
+"""Loads a topology: files → text → trees → one tree → expressions computed → read → checked → Topology.
+
+Several documents become one tree: maps are joined by name, lists are concatenated.
+"""
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Texts
@@ -7,18 +10,75 @@ from pathlib import Path
 
 from planner.config.bounds import MOST_MISTAKES, refuse_more_flows, refuse_more_mistakes, refuse_more_pairs
 from planner.config.files import MAX_BYTES, read_text, topology_files
-from planner.config.language.build import topology_of
-from planner.config.language.defaults import parts_of
-from planner.config.language.fields import ParsedRecord, missing
-from planner.config.language.reader import ShapeReader
-from planner.config.merge import merged
+from planner.config.language.build import parts_of, topology_of
+from planner.config.language.reader import ParsedRecord, ShapeReader, missing
 from planner.config.validation import check, check_not_empty
 from planner.config.variables import Variables
-from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, kind_of
-from planner.config.yaml_tree.parse import documents
+from planner.config.yaml_tree import Mapping, Node, Scalar, documents, kind_of
+from planner.config.yaml_tree import Sequence as SequenceNode
+from planner.model import shapes
 from planner.model.diagnostic import Diagnostic, Failure, Severity, SourceLocation, error
-from planner.model.keys import record_of
+from planner.model.shapes import RecordShape, Shape, record_of
 from planner.model.topology import API_VERSION, Topology
+
+
+def merged(record: RecordShape, roots: Sequence[Mapping]) -> tuple[Mapping, list[Diagnostic]]:
+    """Returns one mapping with the content of all. A name that stands twice is an error with both places."""
+    diagnostics: list[Diagnostic] = []
+    return _mapping(record, roots, diagnostics), diagnostics
+
+
+def _mapping(record: RecordShape, roots: Sequence[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
+    if len(roots) == 1:
+        return roots[0]
+    entries_of: dict[str, list[tuple[Scalar, Node]]] = {}
+    for root in roots:
+        for key, value in root.pairs:
+            entries_of.setdefault(key.text, []).append((key, value))
+    pairs = []
+    for name, entries in entries_of.items():
+        known = record.by_name.get(name)
+        if known is None:
+            # Unknown keys are all shown, each at its place.
+            pairs += entries
+        else:
+            pairs.append((entries[0][0], _value(known.shape, entries, diagnostics)))
+    first = roots[0]
+    return Mapping(tuple(pairs), first.file, first.line, first.column)
+
+
+def _value(shape: Shape, entries: list[tuple[Scalar, Node]], diagnostics: list[Diagnostic]) -> Node:
+    key, first = entries[0]
+    if len(entries) == 1:
+        return first
+    values = [value for _, value in entries]
+    if isinstance(shape, shapes.ListShape) and all(isinstance(value, SequenceNode) for value in values):
+        items = tuple(item for value in values if isinstance(value, SequenceNode) for item in value.items)
+        return SequenceNode(items, first.file, first.line, first.column)
+    maps = [value for value in values if isinstance(value, Mapping)]
+    if len(maps) == len(values) and isinstance(shape, shapes.RecordShape):
+        return _mapping(shape, maps, diagnostics)
+    if len(maps) == len(values) and isinstance(shape, shapes.MapShape | shapes.SettingsShape):
+        return _named(maps, diagnostics)
+    for other, value in entries[1:]:
+        same = isinstance(first, Scalar) and isinstance(value, Scalar) and first.text == value.text
+        if not same:
+            what = f'"{key.text}" stands in two places, first at {key.source}'
+            diagnostics.append(error(what, "say it once", source=other.source))
+    return first
+
+
+def _named(maps: list[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
+    pairs: dict[str, tuple[Scalar, Node]] = {}
+    for one in maps:
+        for key, value in one.pairs:
+            if key.text in pairs:
+                what = f'"{key.text}" stands in two places, first at {pairs[key.text][0].source}'
+                diagnostics.append(error(what, "keep one of the two", source=key.source))
+            else:
+                pairs[key.text] = (key, value)
+    return Mapping(tuple(pairs.values()), maps[0].file, maps[0].line, maps[0].column)
+
 
 Edited = Texts[Path, str]
 NOTHING_EDITED: Edited = {}
@@ -47,7 +107,8 @@ def load_with_warnings(
 ) -> LoadedTopology:
     """Returns the topology with its warnings.
 
-    `edited` is text in place of what some files hold, so that an edit can be planned before it is written.
+    `edited` maps a file to the text that is read instead of its content, so that an edit can be planned
+    before it is written.
     """
     files = topology_files(path, var_files)
     loading = _Loading(may_declare_nothing, edited)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from planner.config.language.fields import ParsedRecord
+from planner.config.language.reader import ParsedRecord
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat
 from runtime.contract.spec.transform import VALUE, overlapping

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from planner.config.hints import did_you_mean, prose
 from planner.config.language import scalars
-from planner.config.language.build import built, rename_of, requirement
-from planner.config.language.defaults import TopologyParts
-from planner.config.language.fields import INVALID, NamedReference, ParsedRecord
-from planner.config.settings import WORDS
+from planner.config.language.build import TopologyParts, built, rename_of, requirement
+from planner.config.language.reader import INVALID, NamedReference, ParsedRecord
+from planner.config.language.scalars import WORDS
 from planner.config.transforms import check_transform
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import RESOURCES, AclRule, SecretRef, looks_secret

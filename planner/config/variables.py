@@ -22,7 +22,7 @@ from planner.config.bounds import (
 )
 from planner.config.hints import did_you_mean, prose
 from planner.config.language import scalars
-from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence, kind_of
+from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence, kind_of
 from planner.model.diagnostic import Diagnostic, error, warning
 
 if TYPE_CHECKING:

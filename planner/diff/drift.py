@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import assert_never
 
-from planner.diff.acls import unreadable_acl
 from planner.diff.compare import (
     Leaf,
     PathDifference,
@@ -16,25 +15,31 @@ from planner.diff.compare import (
     same,
     without_secret,
 )
-from planner.diff.destination_jobs import DestinationJobs, destination_jobs
-from planner.diff.differ import owned_by_address
+from planner.diff.differ import owned_by_address, unreadable_acl
 from planner.diff.jobs import last_heartbeat
-from planner.diff.record import STATE, acl_rule, flow_of, is_announced, recorded_flow
-from planner.diff.spec_values import flow_values
-from planner.diff.topic_values import (
+from planner.diff.record import (
+    STATE,
+    DestinationJobs,
+    acl_rule,
+    destination_jobs,
+    flow_of,
+    is_announced,
+    recorded_flow,
+)
+from planner.diff.topics import OUTSIDE
+from planner.diff.typed_values import (
     PARTITIONS,
     REPLICATION,
     config_path,
     explicit,
+    flow_values,
     is_sensitive,
     recorded_config,
 )
-from planner.diff.topics import OUTSIDE
 from planner.model.address import Kind
-from planner.model.change import Action, Change, FieldChange, Path
 from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy
-from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import CONFIG, RegistryEntry
+from planner.model.observed import CONFIG, Observed, ObservedCluster, ObservedTopic, RegistryEntry
+from planner.model.plan import Action, Change, FieldChange, Path
 
 AS_APPLIED = "as applied"
 DELETED = "deleted outside the topology"

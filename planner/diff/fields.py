@@ -1,7 +1,7 @@
 """Declares each field of a change once: its name in the topology, its type, and where a spec holds it.
 
 The type decides how two values are compared (planner.diff.compare) and how a value is shown
-(planner.diff.display). A field that is not declared here is compared and shown as it is.
+(planner.diff.values). A field that is not declared here is compared and shown as it is.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from planner.model.change import Path
-from planner.model.keys import record_of
-from planner.model.owned import BEFORE, CONFIG
+from planner.model.observed import BEFORE, CONFIG
+from planner.model.plan import Path
 from planner.model.shapes import (
     DurationShape,
     ListShape,
@@ -22,6 +21,7 @@ from planner.model.shapes import (
     RateShape,
     RecordKeyShape,
     RecordShape,
+    record_of,
 )
 from planner.model.topology import Flow
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec

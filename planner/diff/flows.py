@@ -4,26 +4,28 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.compare import changed_fields
-from planner.diff.destination_jobs import (
+from planner.diff.record import (
+    JOB,
+    STATE,
     DestinationJobs,
     blocked,
     destination_jobs,
     elsewhere,
+    flow_entry,
     forgotten_at_destination,
     left_over,
     names_of,
+    recorded_flow,
     wanted_jobs,
 )
-from planner.diff.display import displayed
-from planner.diff.record import JOB, STATE, flow_entry, recorded_flow
-from planner.diff.spec_values import flow_values, groups_value, same_flow
 from planner.diff.topics import ADOPTED, NOT_DECLARED
+from planner.diff.typed_values import flow_values, groups_value, same_flow
+from planner.diff.values import displayed
 from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
-from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
-from planner.model.observed import Observed
-from planner.model.owned import RegistryEntry
+from planner.model.observed import Observed, RegistryEntry
+from planner.model.plan import Action, Change, FieldChange, Value
 from planner.model.topology import ENDED, RUNNING
 from runtime.contract.spec.jobspec import AtOffsets, FlowSpec, SelectionSpec
 from runtime.contract.spec.selection import NamePatterns

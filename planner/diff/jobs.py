@@ -8,19 +8,22 @@ from pathlib import PurePath
 import msgspec
 
 from planner.diff.compare import changed_fields
-from planner.diff.destination_jobs import (
+from planner.diff.record import (
     DESTINATION,
+    LAUNCH,
+    STATE,
     DestinationJobs,
     blocked,
     destination_jobs,
     elsewhere,
     forgotten_at_destination,
+    job_entry,
     left_over,
     names_of,
     wanted_jobs,
 )
-from planner.diff.record import LAUNCH, STATE, job_entry
-from planner.diff.spec_values import (
+from planner.diff.topics import ADOPTED
+from planner.diff.typed_values import (
     flow_states,
     job_values,
     launch_values,
@@ -30,12 +33,10 @@ from planner.diff.spec_values import (
     same_flow,
     same_job,
 )
-from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
-from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredJob
-from planner.model.observed import LiveJob, Observed
-from planner.model.owned import RegistryEntry
+from planner.model.observed import LiveJob, Observed, RegistryEntry
+from planner.model.plan import Action, Change, FieldChange, Value
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 

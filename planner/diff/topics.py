@@ -6,7 +6,7 @@ from typing import assert_never
 
 from planner.diff.compare import PathDifference, Secret, Tree, differences, without_secret
 from planner.diff.record import topic_spec
-from planner.diff.topic_values import (
+from planner.diff.typed_values import (
     PARTITIONS,
     REPLICATION,
     config_path,
@@ -16,10 +16,18 @@ from planner.diff.topic_values import (
 )
 from planner.diff.values import same_value
 from planner.model.address import Address
-from planner.model.change import Action, Change, FieldChange, Path
 from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy
-from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
-from planner.model.owned import BEFORE, CONFIG, ID, MIRRORED, RegistryEntry
+from planner.model.observed import (
+    BEFORE,
+    CONFIG,
+    ID,
+    MIRRORED,
+    ConfigSource,
+    ObservedCluster,
+    ObservedTopic,
+    RegistryEntry,
+)
+from planner.model.plan import Action, Change, FieldChange, Path
 from planner.model.topology import OnRemove
 
 OUTSIDE = "changed outside the topology"

@@ -1,7 +1,18 @@
-"""Kafka's topic settings: how the broker parses their values, and how people read durations and sizes."""
+"""Values of Kafka's settings and of fields: how the broker parses them, and how people read them.
 
+Renderers and notes show values by `displayed`: `50MB/s`, `earliest`, `not set`. Nothing is compared by these
+texts. A plan file may hold any value: one that does not have the parts that its field has is shown as JSON.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+
+import msgspec
+
+from planner.diff.fields import FieldType, type_of, unset_word
+from planner.model.plan import Path
+from runtime.contract.spec.jobspec import METRICS_PORT
 
 Normal = str | Decimal | bool | tuple[str, ...] | None
 
@@ -101,3 +112,184 @@ def bytes_as_text(size: int) -> str:
         if size >= step:
             return f"{size / step:.1f} {unit}"
     return f"{size} bytes"
+
+
+Parts = Mapping[str, object]  # a value that has several parts, or names with a value each
+
+NAMES_SHOWN = 20  # topics of a failback that are shown by name
+_PARTITIONS_SHOWN = 5
+_RATES = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
+
+
+def displayed(path: Path, value: object) -> object:
+    """Returns the value of a field as it is shown: text, a list of texts, a number or a flag.
+
+    What is text already stays as it is: a Kafka setting, or any value in a plan file of an older release.
+    """
+    kind = type_of(path)
+    match value:
+        case None:
+            return unset_word(path)
+        case Mapping() if kind in _PARTS:
+            return _PARTS[kind](value)
+        case int() if kind is FieldType.DURATION:
+            return duration(value)
+        case int() if kind is FieldType.RATE:
+            return rate(value)
+        case [*factors] if kind is FieldType.REPLICATION:
+            numbers = [one for one in factors if isinstance(one, int)]
+            return replication(numbers) if numbers and len(numbers) == len(factors) else value
+        case _:
+            return value
+
+
+def displayed_values(values: Mapping[str, object]) -> dict[str, object]:
+    """Returns the fields of a flow or a job as they are shown."""
+    return {name: displayed((name,), value) for name, value in values.items()}
+
+
+def duration(ms: int) -> str:
+    """Shows milliseconds as `5s` or `90m`, and as `1500ms` where no larger unit fits."""
+    return next((f"{ms // size}{unit}" for unit, size in DURATIONS if ms and ms % size == 0), f"{ms}ms")
+
+
+def rate(bytes_per_second: int) -> str:
+    """Shows bytes per second as `50MB/s`, and as `1500 B/s` where no larger unit fits."""
+    texts = (f"{bytes_per_second // size}{unit}/s" for unit, size in _RATES if bytes_per_second % size == 0)
+    return next(texts, f"{bytes_per_second} B/s")
+
+
+def replication(factors: Sequence[int]) -> str:
+    """Shows the replication of each partition, as in `3, and 2 for 2 partitions (4, 7)`."""
+    partitions: dict[int, list[int]] = {}
+    for number, factor in enumerate(factors):
+        partitions.setdefault(factor, []).append(number)
+    most, *others = sorted(partitions, key=lambda factor: (-len(partitions[factor]), -factor))
+    return ", and ".join([str(most), *(f"{one} for {_numbered(partitions[one])}" for one in sorted(others))])
+
+
+def _numbered(partitions: Sequence[int]) -> str:
+    more = " …" if len(partitions) > _PARTITIONS_SHOWN else ""
+    listed = ", ".join(map(str, partitions[:_PARTITIONS_SHOWN])) + more
+    return f"partition {listed}" if len(partitions) == 1 else f"{len(partitions)} partitions ({listed})"
+
+
+def _as_json(value: Parts) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _settings(value: Parts) -> tuple[str, ...]:
+    return tuple(f"{key}={one}" for key, one in sorted(value.items()))
+
+
+def _reference(value: Parts) -> str:
+    return "".join(f"{{{kind}: {name}}}" for kind, name in value.items())
+
+
+def _rename(value: Parts) -> str:
+    match value:
+        case {"match": pattern, "to": to}:
+            return f"{pattern} -> {to}"
+        case {"table": Mapping() as names}:
+            return ", ".join(f"{name} -> {to}" for name, to in sorted(names.items()))
+        case _:
+            return _as_json(value)
+
+
+def _start(value: Parts) -> str:
+    match value:
+        case {"timestamp": at_ms}:
+            return f"timestamp {at_ms}"
+        case {"offsets": Mapping() as topics}:
+            return ", ".join(
+                f"{topic}:{partition}:{offset}"
+                for topic, found in sorted(topics.items())
+                for partition, offset in _by_partition(found)
+            )
+        case _:
+            return _as_json(value)
+
+
+def _by_partition(offsets: object) -> list[tuple[str, object]]:
+    found = offsets.items() if isinstance(offsets, Mapping) else ()
+    return sorted(found, key=lambda one: (len(one[0]), one[0]))
+
+
+def _origin_commits(value: Parts) -> str:
+    match value:
+        case {"group": group, "every": int(every_ms)}:
+            return f"{group} every {duration(every_ms)}"
+        case _:
+            return _as_json(value)
+
+
+def _transform(value: Parts) -> tuple[str, ...]:
+    """`sets value.email: sha2(value.email, 256)`, `drops value.card`, `filters by: value.country <> 'DE'`"""
+    found: list[str] = []
+    match value.get("set"):
+        case Mapping() as changed:
+            found += (f"sets {path}: {one}" for path, one in sorted(changed.items()))
+    match value.get("drop"):
+        case [*paths]:
+            found.append(f"drops {', '.join(map(str, paths))}")
+    if (where := value.get("where")) is not None:
+        found.append(f"filters by: {where}")
+    found += (f"reads the {name} as {value[name]}" for name in ("value", "key") if name in value)
+    return tuple(found)
+
+
+def _groups(value: Parts) -> str:
+    """`.* without x, synced every 5s, exact`"""
+    match value:
+        case {"sync": False}:
+            return "not synced"
+        case {"include": [*include], "exclude": [*exclude], "every": int(every_ms), "mode": mode}:
+            left_out = f" without {', '.join(map(str, exclude))}" if exclude else ""
+            return f"{', '.join(map(str, include))}{left_out}, synced every {duration(every_ms)}, {mode}"
+        case _:
+            return _as_json(value)
+
+
+def _topic_names(value: Parts) -> tuple[str, ...]:
+    named = [f"{source} -> {destination}" for source, destination in value.items()]
+    further = len(named) - NAMES_SHOWN
+    return (*named[:NAMES_SHOWN], f"{further:,} more") if further > 0 else tuple(named)
+
+
+def _endpoint(value: Parts) -> str:
+    match value:
+        case {"host": host, "port": port}:
+            return f"{host}:{port or f'{METRICS_PORT} or the next free port'}"
+        case _:
+            return _as_json(value)
+
+
+def _flow_states(value: Parts) -> tuple[str, ...]:
+    return tuple(f"{flow} ({state})" for flow, state in value.items())
+
+
+def _setting_names(value: Parts) -> tuple[str, ...]:
+    return tuple(
+        f"{topic}: {', '.join(map(str, keys)) if isinstance(keys, list | tuple) else keys}"
+        for topic, keys in value.items()
+    )
+
+
+def _copy(value: Parts) -> str:
+    return _as_json(value) if value else "as released"
+
+
+_PARTS: Mapping[FieldType, Callable[[Parts], str | tuple[str, ...]]] = {
+    FieldType.SETTINGS: _settings,
+    FieldType.REFERENCE: _reference,
+    FieldType.RENAME: _rename,
+    FieldType.START: _start,
+    FieldType.ORIGIN_COMMITS: _origin_commits,
+    FieldType.TRANSFORM: _transform,
+    FieldType.GROUPS: _groups,
+    FieldType.TOPIC_NAMES: _topic_names,
+    FieldType.ENDPOINT: _endpoint,
+    FieldType.FLOW_STATES: _flow_states,
+    FieldType.SETTING_NAMES: _setting_names,
+    FieldType.COPY: _copy,
+}

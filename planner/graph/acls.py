@@ -20,15 +20,14 @@ from typing import Literal, assert_never
 
 from planner.graph.messages import counted, flow_diagnostic, listed
 from planner.graph.provenance import replication_loops
-from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import CopyEdge
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph
 from planner.graph.topics import existing_mirrors
 from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
 from planner.model.topology import AclRule, Cluster, Flow, Protect
-from runtime.contract.spec import rename_match
+from runtime.contract.spec import rename as rename_rules
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
 from runtime.contract.spec.route import CompiledRoute
@@ -321,7 +320,7 @@ def _through_match(pattern: str, to: str, prefix: str) -> str | None:
 
     Other shapes of regex return None.
     """
-    shape = rename_match.shape(pattern, to)
+    shape = rename_rules.shape(pattern, to)
     groups = [piece for piece in shape.old if isinstance(piece, int)]
     open_end = pattern.removesuffix("$").endswith(("(.*)", "(.+)"))
     if len(groups) != 1 or not open_end or shape.new[-1] != groups[0]:

@@ -1,27 +1,119 @@
-"""Expands a topology over what the clusters hold into the desired state. The order of the YAML
-has no effect.
+"""Expands a topology over what the clusters hold into the desired state, and says what must be read for that.
+
+Names are read first, then details of the topics that the topology is about. The order of the YAML has no
+effect.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from planner.graph.acls import acls_known, acls_of, kept_acls
-from planner.graph.flows import flows_of
-from planner.graph.jobs import jobs_of
-from planner.graph.lints import loops, names, selection, topics, versions
+from planner.graph.jobs import flows_of, jobs_of
+from planner.graph.lints import flows as flow_lints
+from planner.graph.lints import loops
+from planner.graph.lints import topics as topic_lints
 from planner.graph.lints.flows import jobs, states
+from planner.graph.lints.loops import TopicMerges, merges_of
 from planner.graph.lints.security import security
 from planner.graph.lints.transforms import transforms
-from planner.graph.merges import TopicMerges, merges_of
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
+from planner.graph.routes import group_selector
 from planner.graph.topics import DesiredTopics, partitions_of, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
-from planner.model.observed import Observed, ObservedCluster
-from planner.model.owned import DECLARED
-from planner.model.topology import OnRemove, Provenance, Topology
+from planner.model.observed import DECLARED, Observed, ObservedCluster
+from planner.model.topology import ConfigSync, OnRemove, Protect, Provenance, Topology
+from runtime.contract.spec.mirror import ALWAYS
+from runtime.contract.spec.route import is_reserved
+
+# Effective values that are mirrored or that lints compare, wherever they are set.
+EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReadRequest:
+    """What to read of one cluster.
+
+    `topics` are described; they are asked for by name, since a listing leaves out topics without the right to
+    describe them. Their explicitly set values are always read, the effective values of `keys` too, and all
+    values of the topics in `every_key`. `groups` are asked for their committed topics; `denied_groups` also
+    asks for the groups that the default denials keep out.
+    """
+
+    topics: frozenset[str] = frozenset()
+    keys: frozenset[str] = EFFECTIVE
+    every_key: frozenset[str] = frozenset()
+    acls: bool = False
+    groups: frozenset[str] = frozenset()
+    denied_groups: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """`clusters` are read first: names, registry and brokers. `details` then returns what else to read."""
+
+    topology: Topology
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        return tuple(sorted(self.topology.clusters))
+
+    def details(self, names: Mapping[str, Collection[str]]) -> dict[str, ClusterReadRequest]:
+        """Returns the details to read of each cluster. `names` are the topics of the clusters that could be
+        read.
+        """
+        graph = replication_graph_of(self.topology, names)
+        return {name: _cluster(name, graph) for name in sorted(names) if name in self.topology.clusters}
+
+
+def read_request_of(topology: Topology) -> ReadRequest:
+    """Returns what has to be read for a topology."""
+    return ReadRequest(topology)
+
+
+def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
+    flows = graph.topology.flows.values()
+    topics = {topic.name for topic in graph.topology.topics if topic.cluster == name}
+    every_key = set()
+    for edge in (*graph.live.edges, *graph.declared.edges):
+        for node in (edge.source, edge.destination):
+            if node.cluster == name:
+                topics.add(node.topic)
+        if edge.source.cluster == name and graph.flow(edge.flow).configs.sync is ConfigSync.ALL:
+            every_key.add(edge.source.topic)
+    acls = any(acl.rule.cluster == name for acl in graph.topology.acls) or any(
+        (flow.acls_sync and name in (flow.source_cluster, flow.destination_cluster))
+        or (flow.protect is Protect.ACL and flow.destination_cluster == name)
+        for flow in flows
+    )
+    declared = {key for topic in graph.topology.topics if topic.cluster == name for key in topic.config}
+    return ClusterReadRequest(
+        topics=frozenset(topic for topic in topics if not is_reserved(topic)),
+        keys=EFFECTIVE | declared,
+        every_key=frozenset(every_key),
+        acls=acls,
+        groups=frozenset(_groups(name, graph)),
+        denied_groups=any(
+            flow.source_cluster == name and flow.groups.sync and flow.groups.select.default_exclude
+            for flow in graph.flows
+            if graph.copied.is_running(flow.name)
+        ),
+    )
+
+
+def _groups(name: str, graph: ReplicationGraph) -> set[str]:
+    """Returns the groups that flows out of this cluster name. A lint checks whether they read
+    what is copied.
+    """
+    groups: set[str] = set()
+    for flow in graph.flows:
+        if flow.source_cluster == name and flow.groups.sync:
+            groups |= group_selector(flow).written_out
+    return groups
+
 
 _CURRENT_FOLDER = PurePath()
 
@@ -94,8 +186,8 @@ def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
     return _in_order(
         [
             *_without_clusters(graph, loops_found, merges),
-            *topics.fewer_partitions(graph, partitions_of(graph, nothing)),
-            *topics.min_insync(topics_of(graph, nothing, provenance_of(graph)), graph, nothing),
+            *topic_lints.fewer_partitions(graph, partitions_of(graph, nothing)),
+            *topic_lints.min_insync(topics_of(graph, nothing, provenance_of(graph)), graph, nothing),
         ]
     )
 
@@ -109,11 +201,11 @@ def _without_clusters(
     yield from jobs(graph.topology)
     yield from transforms(graph.topology)
     yield from security(graph.topology)
-    yield from selection.reserved_names(graph)
-    yield from selection.flows_without_topics(graph)
-    yield from names.illegal_names(graph, named)
-    yield from names.collisions(graph, [one for one in merges.collisions if one.node in certain])
-    yield from names.metric_collisions(graph)
+    yield from flow_lints.reserved_names(graph)
+    yield from flow_lints.flows_without_topics(graph)
+    yield from topic_lints.illegal_names(graph, named)
+    yield from topic_lints.collisions(graph, [one for one in merges.collisions if one.node in certain])
+    yield from topic_lints.metric_collisions(graph)
     yield from loops.provenance_of_loops(graph, loops_found)
     yield from loops.identity_merges(graph, loops_found)
     yield from loops.duplicate_paths(graph, merges.duplicate_paths)
@@ -122,17 +214,17 @@ def _without_clusters(
 def _with_clusters(
     graph: ReplicationGraph, wanted: DesiredTopics, observed: Observed
 ) -> Iterable[Diagnostic]:
-    yield from selection.selections(graph)
-    yield from selection.groups_without_data(graph, observed)
-    yield from selection.hidden_groups(graph, observed)
-    yield from topics.fewer_partitions(graph, wanted.partitions)
-    yield from topics.replication(wanted.desired, graph, observed)
-    yield from topics.internal_replication(graph, observed)
-    yield from topics.min_insync(wanted, graph, observed)
-    yield from topics.declared_otherwise(wanted, graph)
-    yield from topics.retention(wanted, graph)
-    yield from versions.features(graph, observed)
-    yield from versions.settings(wanted, graph, observed)
+    yield from flow_lints.selections(graph)
+    yield from flow_lints.groups_without_data(graph, observed)
+    yield from flow_lints.hidden_groups(graph, observed)
+    yield from topic_lints.fewer_partitions(graph, wanted.partitions)
+    yield from topic_lints.replication(wanted.desired, graph, observed)
+    yield from topic_lints.internal_replication(graph, observed)
+    yield from topic_lints.min_insync(wanted, graph, observed)
+    yield from topic_lints.declared_otherwise(wanted, graph)
+    yield from topic_lints.retention(wanted, graph)
+    yield from flow_lints.missing_features(graph, observed)
+    yield from flow_lints.missing_settings(wanted, graph, observed)
 
 
 def _unfiltered(topology: Topology) -> frozenset[str]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import (
+from planner.graph.replication_graph import (
     CopyEdge,
+    ReplicationGraph,
     TopicNode,
     build_copy_graph,
     clusters_form_loop,

@@ -1,6 +1,10 @@
-"""The flows of a topology as routes: which topics each flow takes, and how it renames them."""
+"""The flows of a topology as routes: what each takes, how it renames topics, and how it fails back."""
 
-from planner.model.topology import RUNNING, Flow, Selection, Topology
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from planner.model.topology import RUNNING, Flow, FlowState, Selection, Topology
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import (
     GROUP_DENIALS,
@@ -86,3 +90,100 @@ class CopiedTopics:
     def is_promoted(self, flow: str, topic: str) -> bool:
         """Returns whether the topic was promoted on its own."""
         return flow in self._promoted and self._promoted[flow].match(topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Failback:
+    """A flow that ended, and its reverse flow (`back`) if one is declared.
+
+    `exclude`: topics that other flows copy back already, by their names at the flow's destination; `covered`
+    if these are all topics. `job`: the job that already copies into the cluster, if it has another name.
+    """
+
+    flow: Flow
+    back: Flow | None = None
+    exclude: tuple[str, ...] = ()
+    covered: bool = False
+    job: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.back.name if self.back is not None else f"{self.flow.name}-back"
+
+
+def pending_failbacks(topology: Topology, cluster: str) -> list[Failback]:
+    """Returns the flows out of a cluster that ended and have not failed back.
+
+    A flow that came back over a promoted reverse flow is not among them.
+    """
+    jobs = {flow.job for flow in topology.flows.values() if flow.destination_cluster == cluster}
+    job = min(jobs) if jobs and cluster not in jobs else ""
+    return [
+        Failback(flow, opposite_of(flow, topology), job=job)
+        for _, flow in sorted(topology.flows.items())
+        if flow.source_cluster == cluster
+        and flow.state not in RUNNING
+        and not (flow.reverse_of is not None and flow.state is FlowState.PROMOTED)
+    ]
+
+
+def resumed_failbacks(topology: Topology, cluster: str) -> list[Failback]:
+    """Returns the flows out of a cluster that run again beside their reverse flow.
+
+    Such a pair may be left over from a switch that was interrupted.
+    """
+    return [
+        Failback(flow, back)
+        for _, flow in sorted(topology.flows.items())
+        if flow.source_cluster == cluster
+        and flow.state in RUNNING
+        and (back := opposite_of(flow, topology)) is not None
+        and back.reverse_of == flow.name
+    ]
+
+
+def without_covered(
+    one: Failback, topology: Topology, source_topics: Iterable[str], destination_topics: Iterable[str]
+) -> Failback:
+    """Returns the failback without the topics that other flows copy back already.
+
+    `source_topics` and `destination_topics` are the topics at both sides of the flow. Two flows must not copy
+    the same topic back. Where the other flows' patterns can be excluded as they are, topics that appear later
+    are excluded too.
+    """
+    router = router_of(topology)
+    route = router.routes[one.flow.name]
+    others = list(_others(one.flow, topology))
+    topics = {
+        *source_topics,
+        *(topic for name in destination_topics if (topic := route.source_topic(name)) is not None),
+    }
+    named = {
+        name: topic
+        for topic in topics
+        if (name := router.destination_topic(one.flow.name, topic)) is not None
+    }
+    covered = {
+        name
+        for name, topic in named.items()
+        if any(router.destination_topic(other.name, name) == topic for other in others)
+    }
+    if not covered:
+        return one
+    rules = tuple(dict.fromkeys(rule for other in others for rule in other.topics.include))
+    left = named.keys() - covered
+    whole = covered <= _matched(rules, covered) and not _matched(rules, left)
+    exclude = rules if whole else tuple(re.escape(name) for name in sorted(covered))
+    return replace(one, exclude=exclude, covered=not left)
+
+
+def _matched(rules: Collection[str], names: Iterable[str]) -> set[str]:
+    selected = NamePatterns(rules)
+    return {name for name in names if selected.match(name)}
+
+
+def _others(flow: Flow, topology: Topology) -> Iterator[Flow]:
+    for other in topology.flows.values():
+        ends = (other.source_cluster, other.destination_cluster)
+        if ends == (flow.destination_cluster, flow.source_cluster) and other.reverse_of is None:
+            yield other

@@ -1,15 +1,64 @@
-"""What the live clusters hold, as planner.observe read it: facts only."""
+"""What the live clusters hold, as planner.observe read it: facts only.
+
+Registry entries say which topology owns which object at a cluster, as last applied. A ClusterReport holds
+what `repl doctor` found out about a cluster.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
-from planner.model.owned import RegistryEntry
-from planner.model.topology import AclRule
+from planner.model.topology import AclRule, OnRemove
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+
+CONFIG = "config."
+BEFORE = "before."  # the value before a failback lifted the setting
+ID = "id"
+MIRRORED = "mirrored"  # the settings of a declared topic that a flow set, separated by commas
+DECLARED = "declared"  # the origin of a declared object; a mirror's is flow.<name>
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryEntry:
+    """One entry. `spec` is what was applied (configs, partitions, …). It also remembers the protection."""
+
+    address: Address
+    topology: str
+    spec: Mapping[str, str] = field(default_factory=dict)
+    protect: bool = False
+    on_remove: OnRemove = OnRemove.KEEP
+    origin: str = DECLARED
+    created: bool = False  # created by this topology, not adopted
+    plan: str = ""  # digest of the plan that wrote it
+    at_ms: int = 0
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Returns the applied settings; `spec` has them as `config.<key>`."""
+        return {key.removeprefix(CONFIG): value for key, value in self.spec.items() if key.startswith(CONFIG)}
+
+    @property
+    def mirrored(self) -> frozenset[str] | None:
+        """Returns the settings of a declared topic that a flow set; None if the entry does not list them."""
+        listed = self.spec.get(MIRRORED)
+        return None if listed is None else frozenset(filter(None, listed.split(","))) & self.config.keys()
+
+    @property
+    def before(self) -> dict[str, str]:
+        """Returns the values to restore after a failback, by setting; "" if the topic had none of its own."""
+        return {key.removeprefix(BEFORE): value for key, value in self.spec.items() if key.startswith(BEFORE)}
+
+    def is_another(self, topic_id: str) -> bool:
+        """Returns whether the topic was recreated: its id is not the applied one.
+
+        Without both ids this is not known: Kafka before 2.8 gives topics none.
+        """
+        applied = self.spec.get(ID, "")
+        return bool(applied and topic_id) and applied != topic_id
 
 
 class ConfigSource(StrEnum):
@@ -232,3 +281,58 @@ class ClusterDetailsRequest:
 
 
 Request = Mapping[str, ClusterDetailsRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReport:
+    """One broker. `why` says why it does not answer; `release` is told from its API versions."""
+
+    node: int
+    address: str
+    release: str = ""
+    round_trip_ms: float | None = None
+    versions: Mapping[int, tuple[int, int]] | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureReport:
+    """A feature, and why the cluster lacks it; empty where every broker that answers has it."""
+
+    feature: BrokerFeature
+    broker: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RightReport:
+    """A right of the principal on the cluster; `allowed` is None where the broker does not tell."""
+
+    operation: str
+    allowed: bool | None
+    used_to: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """A cluster as `repl doctor` shows it. The clock's offset is the cluster's time minus this machine's."""
+
+    name: str
+    cluster_id: str
+    brokers: tuple[BrokerReport, ...]
+    features: tuple[FeatureReport, ...]
+    rights: tuple[RightReport, ...]
+    clock_offset_ms: float | None
+    clock_why: str
+
+    @property
+    def can_be_source(self) -> bool:
+        """Whether a flow can copy from the cluster."""
+        return not any(one.why and one.feature.required and one.feature.as_source for one in self.features)
+
+    @property
+    def can_be_destination(self) -> bool:
+        """Whether a flow can copy to the cluster."""
+        return not any(
+            one.why and one.feature.required and one.feature.as_destination for one in self.features
+        )

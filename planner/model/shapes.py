@@ -1,12 +1,17 @@
-"""The shapes that a value in the YAML can have, as plain data.
+"""The shapes of values in the YAML, and the annotations by which dataclasses declare keys of these shapes.
 
-The reader, the JSON Schema, docs/topology.md and the export of YAML work on these shapes. The records
-are made from the dataclasses of the topology by `planner.model.keys.record_of`.
+A field annotated with a Key is a key of the YAML. `record_of` returns the record of such a dataclass: its
+keys with shape, sentence, default and example. The reader, the defaults, the JSON Schema, docs/topology.md
+and the export of YAML follow from that record. See docs/internals/adding-a-key.md.
 """
 
-from dataclasses import dataclass, field
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, StrEnum
-from typing import Final
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 
 class Absent(Enum):
@@ -198,3 +203,204 @@ Shape = (
     | AlternativesShape
     | OffOrShape
 )
+
+
+UNIT = "_ms"  # the end of a field's name that its key does not have
+NOT_KEPT = object()  # stands for the default of a class variable: a key that the loader uses up
+_UNITS = ((86_400_000, "d"), (1_000, "s"), (1, "ms"))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordName:
+    """Names the map that a dataclass is written as: in links and schemas by `name`, in errors by `titled`.
+
+    `doc` is the sentence about it; without one, the first paragraph of the class's docstring is.
+    """
+
+    name: str
+    titled: str
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A map in the YAML whose keys are fields of the dataclass around it.
+
+    `acls: {sync: true}` is the field `acls_sync`. With `off`, the word may stand in place of the map; then
+    the first field of the section is None.
+    """
+
+    key: str
+    doc: str
+    record: RecordName
+    _: KW_ONLY
+    example: str
+    off: bool = False
+    inherited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Declares a field as a key of the YAML.
+
+    shape: how the value is written; it follows from the field's type where that says enough.
+    name: the key; without one it is the field's name, less `_ms`.
+    default: the default as YAML writes it, where it does not follow from the field's default.
+    default_doc: the words for a default that is no plain value.
+    inherited: the key may also stand under `defaults`.
+    section: the map inside the record in which the key stands.
+    converter: the name of the hand-written functions that read and write the value.
+    each: the YAML takes a list, and every item of it makes one object.
+    required: the YAML must have the key although the field has a default.
+    unset: without the key there is no record, not one of defaults.
+    """
+
+    doc: str
+    shape: Shape | None = None
+    _: KW_ONLY
+    example: str
+    name: str = ""
+    default: Plain = ABSENT
+    default_doc: str = ""
+    inherited: bool = False
+    section: Section | None = None
+    converter: str = ""
+    each: bool = False
+    required: bool = False
+    unset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """The keys of the field's dataclass stand in the record itself; `include` replaces the key named so."""
+
+    include: Key
+
+
+@cache
+def record_of(declared: type) -> RecordShape:
+    """Returns the record that a dataclass declares, with its keys in the order of its fields."""
+    record: RecordName = declared.record  # type: ignore[attr-defined]  # every declaring class has one
+    return RecordShape(record.name, record.titled, tuple(_keys(declared)), _doc(record, declared), declared)
+
+
+@cache
+def defaults_of(declared: type, record: RecordName) -> RecordShape:
+    """Returns the record of the keys that may stand under `defaults` for such a dataclass."""
+    keys = tuple(key for key in record_of(declared).keys if key.inherited)
+    return RecordShape(record.name, record.titled, keys, record.doc)
+
+
+def _doc(record: RecordName, declared: type) -> str:
+    first, _, _ = (declared.__doc__ or "").strip().partition("\n\n")
+    return record.doc or " ".join(first.split())
+
+
+def _keys(declared: type) -> Iterator[RecordKeyShape]:
+    hints = {name: _annotated(hint) for name, hint in get_type_hints(declared, include_extras=True).items()}
+    defaults = {one.name: _default_of(one) for one in dataclasses.fields(declared)}
+    sections: set[Section] = set()
+    for name, (kind, note) in hints.items():
+        match note:
+            case Key(section=Section() as section) if section not in sections:
+                sections.add(section)
+                parts = [
+                    _key(field, of, one, defaults[field])
+                    for field, (of, one) in hints.items()
+                    if isinstance(one, Key) and one.section == section
+                ]
+                yield _section(section, parts)
+            case Key(section=None):
+                yield _key(name, kind, note, defaults.get(name, NOT_KEPT))
+            case Inline(include=instead):
+                yield from _inline(name, kind, instead, defaults[name])
+
+
+def _section(section: Section, keys: list[RecordKeyShape]) -> RecordKeyShape:
+    record = RecordShape(section.record.name, section.record.titled, tuple(keys), section.record.doc)
+    shape = OffOrShape(record) if section.off else record
+    return RecordKeyShape(
+        section.key, shape, section.doc, example=section.example, inherited=section.inherited
+    )
+
+
+def _inline(name: str, kind: Any, include: Key, default: Any) -> Iterator[RecordKeyShape]:
+    for key in record_of(kind).keys:
+        if key.name == "include":
+            key = _key(key.field, tuple[str, ...], include, getattr(default, key.field))
+        yield dataclasses.replace(key, field=f"{name}.{key.field}")
+
+
+def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
+    shape = note.shape or _shape(kind)
+    if note.unset and isinstance(shape, OffOrShape):
+        shape = shape.shape
+    is_record = isinstance(shape, RecordShape | OffOrShape)
+    required = note.required or (
+        default in (dataclasses.MISSING, NOT_KEPT) and note.default is ABSENT and not note.default_doc
+    )
+    plain, described = note.default, note.default_doc
+    if not (required or is_record or described) and plain is ABSENT:
+        plain, described = _shown(shape, default)
+    return RecordKeyShape(
+        name=note.name or field.removesuffix(UNIT),
+        shape=shape,
+        doc=note.doc,
+        default=plain,
+        default_doc=described,
+        example=note.example,
+        required=required,
+        field=field if default is not NOT_KEPT else "",
+        converter=note.converter,
+        each=note.each,
+        inherited=note.inherited,
+        unset=note.unset,
+    )
+
+
+def _default_of(field: "dataclasses.Field[Any]") -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _shown(shape: Shape, default: Any) -> tuple[Plain, str]:
+    """Returns a field's default as YAML writes it, or words for one that is no plain value."""
+    if default is None:
+        return ABSENT, "unset"
+    if isinstance(default, Mapping):
+        return ABSENT, "empty"
+    if isinstance(default, StrEnum):
+        return default.value, ""
+    if isinstance(shape, DurationShape):
+        return next(f"{default // size}{unit}" for size, unit in _UNITS if default % size == 0), ""
+    return default, ""
+
+
+def _annotated(hint: Any) -> tuple[Any, Key | Inline | None]:
+    """Returns a field's type and what it declares; nothing for a field that is no key."""
+    if get_origin(hint) is ClassVar:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is not Annotated:
+        return hint, None
+    kind, *notes = get_args(hint)
+    return kind, next((note for note in notes if isinstance(note, Key | Inline)), None)
+
+
+def _shape(kind: Any) -> Shape:
+    """Returns the shape that follows from a type alone."""
+    if get_origin(kind) in (Union, UnionType):
+        inner = [one for one in get_args(kind) if one is not NoneType]
+        shape = _shape(inner[0])
+        return OffOrShape(shape) if isinstance(shape, RecordShape) else shape
+    if get_origin(kind) is Literal:
+        return ChoiceShape(get_args(kind))
+    if get_origin(kind) is tuple:
+        return ListShape(_shape(get_args(kind)[0]))
+    if kind is bool:
+        return BooleanShape()
+    if kind is str:
+        return TextShape()
+    if issubclass(kind, StrEnum):
+        return ChoiceShape(tuple(one.value for one in kind), enum=kind)
+    return record_of(kind)

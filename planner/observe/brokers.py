@@ -7,9 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from planner.kafka.connections import BlockingConnection, Unreadable, WireFailure
-from planner.kafka.connections.failure import meaning
-from planner.kafka.connections.session import Session
+from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.errors import Unreadable, WireFailure, meaning
 from planner.model.diagnostic import Diagnostic, error
 from planner.model.observed import (
     FEATURE_INCREMENTAL,
@@ -22,10 +21,9 @@ from planner.model.observed import (
 )
 from planner.observe.parallel import for_each
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset
-from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
-from runtime.kafka.protocol.many_groups import FetchManyRequest, ListGroupsRequest
+from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset, FetchManyRequest, ListGroupsRequest
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.replicas import DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Api
 
 PRODUCE, FETCH, METADATA = 0, 1, 3

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from planner.kafka import ClusterEndpoint
-from planner.kafka.connections import BlockingConnection, Refused, Unreadable, WireFailure
-from planner.kafka.connections.failure import meaning
-from planner.kafka.connections.session import Session
+from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.errors import Refused, Unreadable, WireFailure, meaning
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (
@@ -16,10 +15,10 @@ from planner.model.observed import (
     LiveJob,
     ObservedCluster,
     ObservedTopic,
+    RegistryEntry,
     TopicConfigsRequest,
 )
-from planner.model.owned import RegistryEntry
-from planner.observe.acls import read_acls
+from planner.model.topology import AclRule
 from planner.observe.brokers import (
     BrokerConnections,
     BrokerVersions,
@@ -29,15 +28,82 @@ from planner.observe.brokers import (
     read_sizes,
     too_old,
 )
-from planner.observe.configs import BrokerDefaults, defaults_of, describe_broker, read_configs
-from planner.observe.features import lacking
+from planner.observe.doctor import lacking
 from planner.observe.jobs import read_generations, read_jobs
-from planner.observe.listing import ClusterIdentity, TopicListing, identify, list_topics, look_up
+from planner.observe.metadata import (
+    BrokerDefaults,
+    ClusterIdentity,
+    TopicListing,
+    defaults_of,
+    describe_broker,
+    identify,
+    list_topics,
+    look_up,
+    read_configs,
+)
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.acls import DescribeAclsRequest
+
+_TYPES = {
+    2: "TOPIC",
+    3: "GROUP",
+    4: "CLUSTER",
+    5: "TRANSACTIONAL_ID",
+    6: "DELEGATION_TOKEN",
+    7: "USER",
+}
+_OPERATIONS = {
+    2: "ALL",
+    3: "READ",
+    4: "WRITE",
+    5: "CREATE",
+    6: "DELETE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+    13: "CREATE_TOKENS",
+    14: "DESCRIBE_TOKENS",
+    15: "TWO_PHASE_COMMIT",
+}
+_PREFIXED, _DENY = 4, 2
+
+
+def read_acls(connection: BlockingConnection, cluster: str) -> tuple[AclRule, ...] | None:
+    """Returns the rules, sorted; None if the cluster has no authorizer. Rules of unknown kinds
+    are left out.
+    """
+    answer = connection.call(DescribeAclsRequest())
+    if answer.error is ErrorCode.SECURITY_DISABLED:
+        return None
+    if answer.error:
+        raise Unreadable(
+            f"not authorized to describe the ACLs of {cluster} ({meaning(answer.error)})",
+            "it needs DESCRIBE on the cluster",
+        )
+    return tuple(
+        sorted(
+            AclRule(
+                cluster,
+                _TYPES[one.resource_type],
+                one.resource,
+                "PREFIXED" if one.pattern == _PREFIXED else "LITERAL",
+                one.principal,
+                one.host,
+                _OPERATIONS[one.operation],
+                "DENY" if one.permission == _DENY else "ALLOW",
+            )
+            for one in answer.bindings
+            if one.resource_type in _TYPES and one.operation in _OPERATIONS
+        )
+    )
 
 
 class ProgressCallback(Protocol):

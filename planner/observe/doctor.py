@@ -1,24 +1,170 @@
 """Examines a live cluster for `repl doctor`: versions, features, rights, clock and round trip.
 
-Nothing is changed.
+What a flow can do with a cluster, and what it cannot, follows from the API versions of its brokers. Nothing
+is changed.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation
 
 from planner.kafka import ClusterEndpoint, admin
-from planner.kafka.connections import BlockingConnection, Refused, WireFailure
-from planner.kafka.connections.session import Session
-from planner.model.cluster_report import BrokerReport, ClusterReport, FeatureReport, RightReport
-from planner.observe.brokers import BrokerVersions, reach_each
-from planner.observe.features import BROKER_FEATURES, lacking, release_of
-from planner.observe.listing import identify
+from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.errors import Refused, WireFailure
+from planner.model.observed import (
+    BrokerFeature,
+    BrokerReport,
+    ClusterReport,
+    FeatureReport,
+    LackingFeature,
+    RightReport,
+)
+from planner.observe.brokers import BrokerVersions, Versions, reach_each
+from planner.observe.metadata import identify
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
-from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest
+from runtime.kafka.protocol.fetch import FetchRequest
+from runtime.kafka.protocol.groups import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest, MetadataRequest
+from runtime.kafka.protocol.offsets import EpochEndsRequest, ListOffsetsRequest
+from runtime.kafka.protocol.produce import ProduceRequest
+from runtime.kafka.protocol.request import Api, Request
+from runtime.kafka.protocol.transactions import (
+    AddPartitionsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    EndTransactionRequest,
+    FindCoordinatorRequest,
+    FindCoordinatorsRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+)
+
+
+class ApiVersion(NamedTuple):
+    """The lowest version of an API that a feature needs."""
+
+    api: Api
+    lowest: int
+
+
+# What a flow does with a cluster, by the requests of the client that copies. A newer release may lack a
+# feature again, when it drops the versions that this client speaks.
+BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, ...]] = {
+    BrokerFeature(
+        "copy from",
+        "2.4",
+        as_source="no flow can read from it",
+        as_destination="no job can read its own records there",
+        required=True,
+    ): (MetadataRequest, FetchRequest, ListOffsetsRequest, EpochEndsRequest),
+    BrokerFeature(
+        "copy to, exactly once",
+        "2.5",
+        as_destination="no flow can write to it in transactions",
+        required=True,
+    ): (
+        FindCoordinatorRequest,
+        ApiVersion(Api.INIT_PRODUCER_ID, 3),
+        InitProducerIdRequest,
+        AddPartitionsRequest,
+        ProduceRequest,
+        EndTransactionRequest,
+    ),
+    BrokerFeature(
+        "consumer groups",
+        "2.4",
+        as_source="its consumer groups cannot be read",
+        as_destination="consumer groups cannot be written there",
+        required=True,
+        for_groups=True,
+    ): (FindCoordinatorRequest, ListGroupsRequest, OffsetFetchRequest, OffsetCommitRequest),
+    BrokerFeature(
+        "topic ids",
+        "2.8",
+        as_source="a recreated topic is recognised by its leader epoch and its end alone",
+        as_destination="a recreated mirror is recognised by its leader epoch and its end alone",
+    ): (ApiVersion(Api.METADATA, 10),),
+    BrokerFeature(
+        "names of open transactions",
+        "3.0",
+        as_source="a transaction that holds back a partition is seen, and its transactional id is not named",
+    ): (DescribeProducersRequest, ListTransactionsRequest, DescribeTransactionsRequest),
+    BrokerFeature("truncation told by each fetch", "2.7", otherwise="it is found when the leader changes"): (
+        ApiVersion(Api.FETCH, 12),
+    ),
+    BrokerFeature("fetch by topic id", "3.1", otherwise="by name; ids are asked for after the records"): (
+        ApiVersion(Api.FETCH, 13),
+    ),
+    BrokerFeature("many groups in one request", "3.0", otherwise="one request for each"): (
+        ApiVersion(Api.OFFSET_FETCH, 8),
+        FindCoordinatorsRequest,
+    ),
+    BrokerFeature("states of groups", "2.6", otherwise="they are not shown"): (
+        ApiVersion(Api.LIST_GROUPS, 4),
+    ),
+    BrokerFeature("reassignment of replicas", "2.4", otherwise="no plan moves replicas"): (
+        ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),
+    ),
+}
+
+# The newest first: a version of an API that came with a release of Kafka.
+_RELEASES = (
+    ("4.1", Api.PRODUCE, 13),
+    ("4.0", Api.PRODUCE, 12),
+    ("3.9", Api.FETCH, 17),
+    ("3.7", Api.FETCH, 16),
+    ("3.5", Api.FETCH, 15),
+    ("3.1", Api.FETCH, 13),
+    ("3.0", Api.LIST_TRANSACTIONS, 0),
+    ("2.8", Api.DESCRIBE_PRODUCERS, 0),
+    ("2.7", Api.FETCH, 12),
+    ("2.6", Api.LIST_GROUPS, 4),
+    ("2.5", Api.INIT_PRODUCER_ID, 3),
+    ("2.4", Api.METADATA, 9),
+)
+
+
+def lacking(brokers: Iterable[BrokerVersions]) -> tuple[LackingFeature, ...]:
+    """Returns the features that a broker lacks, each with the first such broker."""
+    listed = list(brokers)
+    found = []
+    for feature, needs in BROKER_FEATURES.items():
+        for one in listed:
+            why = next((why for need in needs if (why := _why_lacking(one.versions, need))), "")
+            if why:
+                found.append(LackingFeature(feature, one.broker, why))
+                break
+    return tuple(found)
+
+
+def release_of(versions: Versions) -> str:
+    """Returns the release of Kafka whose requests a broker offers; other products offer a mixture."""
+    offered = (release for release, api, version in _RELEASES if versions.get(api, (0, -1))[1] >= version)
+    return next(offered, "older than 2.4")
+
+
+def _why_lacking(versions: Versions, need: type[Request[Any]] | ApiVersion) -> str:
+    match need:
+        case ApiVersion(api, lowest):
+            highest = None
+        case _:
+            api, (lowest, highest) = need.API, need.VERSIONS
+    offered = versions.get(api)
+    if offered is None:
+        return f"{_name(api)} is not offered"
+    if offered[1] >= lowest and (highest is None or offered[0] <= highest):
+        return ""
+    needed = f"{lowest} or higher" if highest is None else f"{lowest} to {highest}"
+    return f"{_name(api)} is offered in versions {offered[0]} to {offered[1]}, needed is {needed}"
+
+
+def _name(api: Api) -> str:
+    return "".join(word.capitalize() for word in api.name.split("_"))
+
 
 _ROUND_TRIPS = 5  # the shortest counts: the others waited for something else
 _NO_CLOCK = "this version tells no time: DescribeQuorum came with Kafka 3.3, in KRaft mode"

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from planner.kafka import ClusterEndpoint
-from planner.kafka.jobs import JobStatusTable
-from planner.kafka.log import CommittedLogReader, TopicRecord, read
+from planner.kafka.log import CommittedLogReader, JobStatusTable, TopicRecord, read
 from planner.model.observed import FRESH_MS, LiveJob
 from runtime.contract.records import ledger
 from runtime.contract.records.job_status import JobStatus

@@ -11,16 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from planner.diff.display import replication
 from planner.diff.record import acl_rule, is_announced
 from planner.diff.topics import RESTORED
-from planner.diff.values import normal
+from planner.diff.values import normal, replication
 from planner.model.address import Address, Kind
-from planner.model.change import SENSITIVE, Action, Change, FieldChange, Value
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import replication_factors
-from planner.model.owned import ID, RegistryEntry
-from planner.model.plan import Fingerprint, Mode, Plan
+from planner.model.observed import ID, RegistryEntry, replication_factors
+from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Fingerprint, Mode, Plan, Value
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,

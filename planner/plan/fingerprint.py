@@ -7,16 +7,13 @@ After an interrupted apply of the same plan, the steps that are done are compare
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.diff.destination_jobs import DestinationJobs
 from planner.diff.differ import owned_by_address
-from planner.diff.display import displayed
-from planner.diff.record import SPEC, STATE, digest
-from planner.diff.topic_values import REPLICATION, explicit
-from planner.diff.values import readable, same_value
+from planner.diff.record import SPEC, STATE, DestinationJobs, digest
+from planner.diff.typed_values import REPLICATION, explicit
+from planner.diff.values import displayed, readable, same_value
 from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import LiveJob, Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import RegistryEntry
+from planner.model.observed import LiveJob, Observed, ObservedCluster, ObservedTopic, RegistryEntry
 from planner.model.plan import Fingerprint, Plan
 from planner.model.step import (
     AlterConfigs,

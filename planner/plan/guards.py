@@ -8,16 +8,15 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 
-from planner.diff.destination_jobs import DestinationJobs, destination_jobs, wanted_jobs
 from planner.diff.differ import owned_by_address
-from planner.diff.record import flow_of
+from planner.diff.record import DestinationJobs, destination_jobs, flow_of, wanted_jobs
 from planner.diff.values import readable
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, job_address, topic_address
-from planner.model.change import SENSITIVE, Action, Change
 from planner.model.desired import Desired, DesiredJob, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
+from planner.model.plan import SENSITIVE, Action, Change
 from planner.model.topology import ENDED, Cluster, Requirement, Topology
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
 from runtime.contract.client.redaction import secret_settings

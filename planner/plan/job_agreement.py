@@ -6,12 +6,11 @@ from pathlib import PurePath
 import msgspec
 
 from planner.diff.compare import same
-from planner.diff.display import displayed
 from planner.diff.record import JOB, LAUNCH, STATE, recorded_flow
-from planner.diff.spec_values import flow_values, job_values, launcher_values
+from planner.diff.typed_values import flow_values, job_values, launcher_values
+from planner.diff.values import displayed
 from planner.model.address import Address, Kind, flow_address
-from planner.model.change import SENSITIVE, Action, Change, Value
-from planner.model.plan import Plan, PlannedFlow
+from planner.model.plan import SENSITIVE, Action, Change, Plan, PlannedFlow, Value
 from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
 from planner.model.topology import RUNNING, Cluster, SecretRef, Setting, looks_secret
 from runtime.contract.spec import jobspec

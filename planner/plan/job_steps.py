@@ -8,13 +8,20 @@ from dataclasses import replace
 
 import msgspec
 
-from planner.diff.destination_jobs import DestinationJobs, destination_jobs, elsewhere
 from planner.diff.jobs import with_files_of
-from planner.diff.record import JOB, LAUNCH, flow_entry, job_entry
+from planner.diff.record import (
+    JOB,
+    LAUNCH,
+    DestinationJobs,
+    destination_jobs,
+    elsewhere,
+    flow_entry,
+    job_entry,
+)
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
-from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
+from planner.model.plan import Action, Change
 from planner.model.step import (
     RESTORE,
     AlterConfigs,

@@ -1,23 +1,242 @@
-"""Makes a plan from changes: the whole instruction for apply, with everything that it was made from."""
+"""Makes a plan from changes: the whole instruction for apply, with everything that it was made from.
 
-from collections.abc import Collection, Sequence
+`--target` selects the changes of the named objects and of everything that they need. Warnings and notes stand
+beside the changes: one message for each matter, not one for each topic.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from itertools import groupby
 
 from planner.diff.differ import owned_by_address
-from planner.diff.topic_values import given_back
-from planner.model.address import Kind
-from planner.model.change import Action, Change
-from planner.model.desired import Desired
-from planner.model.diagnostic import Diagnostic, note
-from planner.model.observed import Observed, Unreachable
-from planner.model.plan import Mode, Plan, PlannedFlow
+from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJobs, flow_of
+from planner.diff.typed_values import given_back
+from planner.graph.messages import few
+from planner.model.address import Address, Kind, flow_address, job_address, topic_address
+from planner.model.desired import Declared, Desired, MirroredBy
+from planner.model.diagnostic import Diagnostic, error, note, warning
+from planner.model.observed import Observed, RegistryEntry, Unreachable
+from planner.model.plan import WAITS, Action, Change, Mode, Plan, PlannedFlow
 from planner.model.step import Own
-from planner.model.topology import RUNNING, FlowState, Topology
-from planner.plan.consequences import consequences
+from planner.model.topology import RUNNING, Cluster, FlowState, Topology
 from planner.plan.fingerprint import fingerprints
-from planner.plan.guards import check
+from planner.plan.guards import check, destroyed_topics
 from planner.plan.steps import make_steps
-from planner.plan.targets import select
+from runtime.contract.views.status_view import PartitionWaits
+
+
+def consequences(
+    desired: Desired,
+    observed: Observed,
+    changes: Sequence[Change],
+    unknown: Mapping[str, str],
+    declared: Mapping[str, Cluster],
+) -> tuple[Diagnostic, ...]:
+    """Returns what a reader of the plan must know beside the changes."""
+    return (
+        *_unknown_notes(unknown, desired, observed, declared),
+        *_possibly_elsewhere(desired, observed, changes, unknown),
+        *_growth(desired, changes),
+        *_records_lost(changes),
+        *_no_authorizer(desired, observed),
+    )
+
+
+def _unknown_notes(
+    unknown: Mapping[str, str], desired: Desired, observed: Observed, declared: Mapping[str, Cluster]
+) -> Iterator[Diagnostic]:
+    """Warns about each unknown object once, unless the observer or the expansion reported it."""
+    reported = {one.address for one in (*observed.diagnostics, *desired.diagnostics)}
+    for what, why in sorted(unknown.items()):
+        if what in reported:
+            continue
+        cluster = observed.clusters.get(what)
+        way_out = (
+            cluster.way_out
+            if isinstance(cluster, Unreachable)
+            else "give the principal of this plan the right to read it"
+        )
+        source = declared[what].source if what in declared else None
+        subject = f"{what} " if source is not None else ""
+        yield warning(
+            f"{subject}could not be read, so its part of the plan is unknown: {why}",
+            way_out or "correct that and plan again",
+            address=what,
+            source=source,
+            code="unknown",
+        )
+
+
+def _possibly_elsewhere(
+    desired: Desired, observed: Observed, changes: Iterable[Change], unknown: Mapping[str, str]
+) -> Iterator[Diagnostic]:
+    """Warns where a new flow or job may still run at another destination that can't be read."""
+    new = {change.address for change in changes if change.action is Action.CREATE}
+    at = {flow_address(one.flow.name): one.flow.destination_cluster for one in desired.flows}
+    # A job without a declared name has its destination's name.
+    at |= {job.address: job.spec.destination for job in desired.jobs if job.spec is not None}
+    named = [one for one in sorted(at) if one in new and one != job_address(at[one])]
+    for cluster in sorted(observed.clusters):
+        live = observed.reachable(cluster)
+        some = [one for one in named if at[one] != cluster]
+        if some and (cluster in unknown or (live is not None and DestinationJobs.at(live).unreadable)):
+            yield warning(
+                f"{cluster} could not be read: if {few(some)} runs at {cluster} too, it is not stopped now",
+                f"an apply that can read {cluster} stops it; until then nothing is lost or copied twice",
+                code="perhaps-elsewhere",
+            )
+
+
+def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Warns that more partitions move keys to other partitions."""
+    declared = {one.address for one in desired.topics if isinstance(one.origin, Declared)}
+    growing = [
+        change.address
+        for change in changes
+        if change.address in declared
+        and any(
+            one.path == ("partitions",)
+            and isinstance(one.old, int)
+            and isinstance(one.new, int)
+            and one.new > one.old
+            for one in change.fields
+        )
+    ]
+    if growing:
+        yield warning(
+            f"{few(growing)}: more partitions move keys: a key's new records go to another partition "
+            "than its old ones",
+            "consumers that need the order of a key must read the old records first",
+            code="keys-move",
+        )
+
+
+def _records_lost(changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Warns that topics are deleted with their records."""
+    deleted = [change for change in destroyed_topics(changes) if change.notes]
+    if deleted:
+        yield warning(
+            f"{few([change.address for change in deleted])}: deleted with their records",
+            "repl keeps no copy of them",
+            code="records-lost",
+        )
+
+
+def _no_authorizer(desired: Desired, observed: Observed) -> Iterator[Diagnostic]:
+    """Notes clusters that have no authorizer, so that ACLs are left out."""
+    for name in sorted({acl.rule.cluster for acl in desired.acls}):
+        cluster = observed.reachable(name)
+        if cluster is not None and cluster.acls is None and not cluster.unreadable.get("acls"):
+            yield note(
+                f"{name} has no authorizer: its ACLs are left out",
+                "set authorizer.class.name on its brokers to use them",
+                code="no-authorizer",
+            )
+
+
+WaitKey = tuple[str, str, str]  # flow, state, next step
+
+
+def warnings_of(waits: Iterable[PartitionWaits]) -> Iterator[Diagnostic]:
+    """Yields a warning for partitions that wait for a decision, with the next step as the hint."""
+    for (flow, state, step), found in by_step(waits):
+        named = few([f"{one.topic}-{one.partition}" for one in found])
+        why = f": {found[0].why}" if found[0].why else ""
+        yield warning(f"{named}: {state}{why}", f"next: {step}", address=str(flow_address(flow)), code=WAITS)
+
+
+def by_step(waits: Iterable[PartitionWaits]) -> Iterator[tuple[WaitKey, list[PartitionWaits]]]:
+    """Yields the waiting partitions, grouped by flow, state and next step."""
+
+    def wait_key(one: PartitionWaits) -> WaitKey:
+        return one.flow, one.state, one.next
+
+    for key, found in groupby(sorted(waits, key=wait_key), wait_key):
+        yield key, list(found)
+
+
+def select(
+    changes: Sequence[Change],
+    targets: Sequence[str],
+    desired: Desired,
+    owned: Mapping[Address, RegistryEntry],
+    topology: Topology,
+) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
+    """Returns the targeted changes, with a note that the plan is partial; all of them without targets."""
+    if not targets:
+        return tuple(changes), ()
+    needs = _needs(desired, owned, topology, changes)
+    known = {change.address for change in changes} | needs.keys()
+    problems: list[Diagnostic] = []
+    wanted: set[Address] = set()
+    for text in targets:
+        try:
+            address = Address.parse(text)
+        except ValueError as wrong:
+            problems.append(error(str(wrong), "see the addresses in the plan", code="target"))
+            continue
+        if address in known:
+            wanted |= _with_needs(address, needs)
+        else:
+            problems.append(_no_such(text, known))
+    kept = tuple(change for change in changes if change.address in wanted)
+    if not problems:
+        left_out = len(changes) - len(kept)
+        names = ", ".join(sorted(targets))
+        summary = f"the plan is partial: {names} and what that needs; {left_out} other objects were left out"
+        problems.append(note(summary, "plan without --target to see everything", code="partial"))
+    return kept, tuple(problems)
+
+
+def _no_such(text: str, known: Iterable[Address]) -> Diagnostic:
+    near = get_close_matches(text, [str(address) for address in known], n=1)
+    way_out = f"did you mean {near[0]}?" if near else "see the addresses in a plan without --target"
+    return error(f"--target {text} names nothing in this topology", way_out, code="target")
+
+
+def _with_needs(address: Address, needs: Mapping[Address, frozenset[Address]]) -> set[Address]:
+    found: set[Address] = set()
+    waiting = [address]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting.extend(needs.get(one, ()))
+    return found
+
+
+def _needs(
+    desired: Desired, owned: Mapping[Address, RegistryEntry], topology: Topology, changes: Iterable[Change]
+) -> dict[Address, frozenset[Address]]:
+    """Returns what each object needs.
+
+    A job and its flows need each other, since they share one spec. A flow also needs the job that it leaves,
+    its mirror topics and its ACLs. A mirror topic needs its source if this topology owns it.
+    """
+    needs: dict[Address, set[Address]] = {flow_address(name): set() for name in topology.flows}
+    for topic in desired.topics:
+        if isinstance(topic.origin, MirroredBy):
+            source = topic_address(topic.origin.source_cluster, topic.origin.source_topic)
+            needs.setdefault(flow_address(topic.origin.flow), set()).add(topic.address)
+            needs.setdefault(topic.address, set()).add(source)
+    for acl in desired.acls:
+        if isinstance(acl.origin, MirroredBy):
+            needs.setdefault(flow_address(acl.origin.flow), set()).add(acl.address)
+    for entry in owned.values():
+        flow = flow_of(entry)
+        if flow is not None and entry.topology == topology.name:
+            needs.setdefault(flow_address(flow), set()).add(entry.address)
+        if SOURCE_CLUSTER in entry.spec and entry.address.kind is Kind.TOPIC:
+            source = topic_address(entry.spec[SOURCE_CLUSTER], entry.spec.get(SOURCE_TOPIC, ""))
+            needs.setdefault(entry.address, set()).add(source)
+    for flow_name, one in topology.flows.items():
+        needs.setdefault(job_address(one.job), set()).add(flow_address(flow_name))
+        needs.setdefault(flow_address(flow_name), set()).add(job_address(one.job))
+    for change in changes:
+        left = (str(one.old) for one in change.fields if one.path == (JOB,))
+        needs.setdefault(change.address, set()).update(job_address(name) for name in left)
+    return {address: frozenset(wanted) for address, wanted in needs.items()}
 
 
 def make_plan(

@@ -6,15 +6,13 @@ were removed, or if an object was protected after the plan was made.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from planner.diff.destination_jobs import DestinationJobs, destination_jobs
-from planner.diff.spec_values import flow_values, job_values
+from planner.diff.record import DestinationJobs, destination_jobs
+from planner.diff.typed_values import flow_values, job_values
 from planner.model.address import Address, Kind
-from planner.model.change import Action, Value
 from planner.model.desired import Declared, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import Observed
-from planner.model.owned import RegistryEntry
-from planner.model.plan import Plan
+from planner.model.observed import Observed, RegistryEntry
+from planner.model.plan import Action, Plan, Value
 from planner.model.step import AlterConfigs, LaunchJob, Own, ReconfigureJob, Step, StopJob
 from planner.model.topology import ENDED, Policies
 from planner.plan.guards import max_deletes, ownership, pinned_ids, protection, unmet_requirements

@@ -9,18 +9,25 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from planner.diff.destination_jobs import destination_jobs
 from planner.diff.differ import owned_by_address
-from planner.diff.topic_values import explicit
+from planner.diff.record import destination_jobs
+from planner.diff.typed_values import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
-from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.observed import LiveJob, Observed, ObservedTopic, replication_factors
-from planner.model.outcome import ApplyRecord
-from planner.model.owned import CONFIG, ID, RegistryEntry
+from planner.model.observed import (
+    CONFIG,
+    ID,
+    LiveJob,
+    Observed,
+    ObservedTopic,
+    RegistryEntry,
+    replication_factors,
+)
+from planner.model.plan import SENSITIVE, Action, Change, FieldChange
 from planner.model.step import (
     AlterConfigs,
+    ApplyRecord,
     CreateAcl,
     CreateTopic,
     DeleteAcl,

@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any
 
 from planner.model.address import Address
-from planner.model.change import SENSITIVE
-from planner.model.plan import Plan
+from planner.model.plan import SENSITIVE, Plan
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,

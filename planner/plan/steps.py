@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.record import acl_entry, acl_rule, announced, flow_of, topic_entry
-from planner.diff.topic_values import given_back_after
+from planner.diff.typed_values import given_back_after
 from planner.model.address import Address, Kind, flow_address
-from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic
-from planner.model.observed import Observed, ObservedBroker, ObservedCluster, ObservedTopic
-from planner.model.owned import ID, RegistryEntry
+from planner.model.observed import ID, Observed, ObservedBroker, ObservedCluster, ObservedTopic, RegistryEntry
+from planner.model.plan import Action, Change, FieldChange
 from planner.model.step import (
     RESTORE,
     AlterConfigs,

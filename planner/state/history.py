@@ -14,9 +14,8 @@ from confluent_kafka import Producer
 from planner.kafka import ClusterEndpoint
 from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.outcome import ApplyRecord, StepResult
-from planner.model.step import Step
-from planner.state.codec import decode, encode, shaped
+from planner.model.step import ApplyRecord, Step, StepResult
+from planner.state.log import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import HISTORY
 

@@ -21,9 +21,8 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from planner.model.address import Address
-from planner.model.change import Change
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.model.plan import FORMAT_VERSION, Fingerprint, Mode, Plan, PlannedFlow
+from planner.model.plan import FORMAT_VERSION, Change, Fingerprint, Mode, Plan, PlannedFlow
 from planner.model.step import Step
 from planner.model.topology import Cluster, Internal, Policies
 from planner.plan.agreement import disagreements

@@ -8,8 +8,8 @@ from planner.kafka import ClusterEndpoint
 from planner.kafka.log import append, compacted, read
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.model.owned import RegistryEntry
-from planner.state.codec import decode_owned, encode_owned, registry_key
+from planner.model.observed import RegistryEntry
+from planner.state.log import decode_owned, encode_owned, registry_key
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import REGISTRY
 

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
         ClusterRequest,
         LocateRecordRequest,
         OffsetsRequest,
+        ReplicationStatusRequest,
         clients,
         cluster_content,
         locate_record,
         offsets,
         records,
+        status,
+        watch_status,
     )
     from planner.workflows.audit.salvage import (
         ReplayResult,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         replay_salvage,
         salvage,
     )
-    from planner.workflows.audit.status import ReplicationStatusRequest, status, watch_status
     from planner.workflows.audit.verification import VerifyFlowRequest, verify
     from planner.workflows.flows.failback import FailbackRequest, FailbackResult, failback, switch_back
     from planner.workflows.flows.failover import (
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
         silent,
     )
     from planner.workflows.lab import LabChoices, lab_status, start_lab, stop_lab
-    from planner.workflows.planning.plans import PlanRequest, drift, plan
+    from planner.workflows.plans import PlanRequest, drift, plan
     from planner.workflows.topology import ChangeRequest, FlowRequest, TopologyRequest, validate
 
 # The module below planner.workflows that defines each public name.
@@ -71,14 +73,13 @@ _MODULES = {
     "applying.saved_plan": ("OpenedPlan", "open_plan", "save_plan"),
     "audit.history": ("HistoryRequest", "HistoryResult", "history"),
     "audit.reading": (
-        *("ClusterRequest", "LocateRecordRequest", "OffsetsRequest"),
-        *("clients", "cluster_content", "locate_record", "offsets", "records"),
+        *("ClusterRequest", "LocateRecordRequest", "OffsetsRequest", "ReplicationStatusRequest"),
+        *("clients", "cluster_content", "locate_record", "offsets", "records", "status", "watch_status"),
     ),
     "audit.salvage": (
         *("ReplayResult", "ReplaySalvageRequest", "SalvageFlowRequest"),
         *("replay_salvage", "salvage"),
     ),
-    "audit.status": ("ReplicationStatusRequest", "status", "watch_status"),
     "audit.verification": ("VerifyFlowRequest", "verify"),
     "flows.failback": ("FailbackRequest", "FailbackResult", "failback", "switch_back"),
     "flows.failover": (
@@ -96,7 +97,7 @@ _MODULES = {
         *("approve_all", "approve_nothing", "silent"),
     ),
     "lab": ("LabChoices", "lab_status", "start_lab", "stop_lab"),
-    "planning.plans": ("PlanRequest", "drift", "plan"),
+    "plans": ("PlanRequest", "drift", "plan"),
     "topology": ("ChangeRequest", "FlowRequest", "TopologyRequest", "validate"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from planner.config import load
-from planner.config.connect.notes import ConvertedTopology
+from planner.config.connect import ConvertedTopology
 from planner.config.hints import did_you_mean
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
@@ -90,7 +90,7 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
     Only what is set explicitly is part of it. Secrets never are, only references to them.
     """
     from planner.observe.imported import import_topology
-    from planner.workflows.planning.observing import observe_for_import
+    from planner.workflows.observing import observe_for_import
 
     declared = declared_clusters(request)
     pattern = _checked_regex(request.pattern)
@@ -187,7 +187,7 @@ def _converted(converted: ConvertedTopology, files: Sequence[Path], product: str
 def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
     from planner.plan.make import adoption
-    from planner.workflows.planning.plans import apply_plan, see
+    from planner.workflows.plans import apply_plan, see
 
     topology = checked(request.path, request.var_files).topology
     _require_declared(request.clusters, topology)
@@ -206,7 +206,7 @@ def _require_declared(names: Sequence[str], topology: Topology, otherwise: str =
 
 
 def _client_settings(file: Path | None) -> dict[str, str]:
-    from planner.config.connect.properties import properties_of
+    from planner.config.connect import properties_of
 
     if file is None:
         return {}

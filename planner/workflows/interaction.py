@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.model.outcome import NOTHING_DONE, ApplySummary, StepsEnded, StepsSent
 from planner.model.plan import Plan
-from planner.model.step import Step
+from planner.model.step import NOTHING_DONE, ApplySummary, Step, StepsEnded, StepsSent
 
 if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from planner.model.diagnostic import Failure, error
-from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Security, default_ports
 from runtime.lab.errors import LabError
-from runtime.lab.lab import Lab
+from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
 from runtime.lab.load import LoadGenerator, LoadTarget, targets_of
-from runtime.lab.spec import LabClusterSpec, Security, default_ports
-from runtime.lab.status import BrokerStatus, ClusterStatus, LabState, LabStatus
 
 __all__ = [
     "BrokerStatus",

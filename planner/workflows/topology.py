@@ -70,7 +70,7 @@ def validate(request: TopologyRequest) -> LoadedTopology:
 
     Spark's analyzer checks transforms last.
     """
-    from planner.workflows.planning.transforms import check_transforms
+    from planner.workflows.transforms import check_transforms
 
     loaded = checked(request.path, request.var_files)
     check_transforms(loaded.topology)

@@ -3,11 +3,10 @@
 See docs/internals/batch.md.
 """
 
-from runtime.batch.aborted import AbortedTransactions, marker_type
 from runtime.batch.failure import BadRecord, BatchFailure, CorruptBatch, PartitionLocation, TooLarge
 from runtime.batch.layout import Batch, Codec, LegacySet, RecordSet
 from runtime.batch.prepare import needs_rewrite, prepare
-from runtime.batch.record import Record, records
+from runtime.batch.rewrite import Record, records
 from runtime.batch.spec import (
     Merge,
     OffsetDeltaRun,
@@ -17,7 +16,7 @@ from runtime.batch.spec import (
     RewriteSpec,
 )
 from runtime.batch.stamp import StampedBatch, next_sequence, stamp
-from runtime.batch.walk import WalkedBatches, walk
+from runtime.batch.walk import AbortedTransactions, WalkedBatches, marker_type, walk
 
 __all__ = [
     "AbortedTransactions",

@@ -2,11 +2,9 @@
 
 from collections.abc import Container, Iterator, Sequence
 
-from runtime.batch.aborted import AbortedTransactions
 from runtime.batch.failure import BatchFailure
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, Batch, RecordSet
-from runtime.batch.origin import OriginRule
-from runtime.batch.rewrite import rewrite
+from runtime.batch.rewrite import OriginRule, rewrite
 from runtime.batch.spec import (
     Merge,
     OffsetDeltaRun,
@@ -15,6 +13,7 @@ from runtime.batch.spec import (
     RewriteReason,
     RewriteSpec,
 )
+from runtime.batch.walk import AbortedTransactions
 
 _NO_MERGE = Merge(records=0, size=0, up_to=0)
 

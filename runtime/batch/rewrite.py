@@ -1,10 +1,13 @@
-"""This module rewrites batches whose records must change: it unpacks, filters, renumbers and packs them.
+"""This module rewrites batches whose records must change: it unpacks, filters, renumbers and packs again.
 
 `runtime.batch.arrays` is imported where it is called, because it loads numpy. Commands that only read records
 do not need it.
+
+`records` reads whole records one by one, for verify, salvage, read and tests. The copy loop never uses it.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
 from runtime.batch.failure import CorruptBatch, PartitionLocation, TooLarge
@@ -20,10 +23,51 @@ from runtime.batch.layout import (
     RecordSet,
 )
 from runtime.batch.legacy import codec_of, scan_legacy
-from runtime.batch.origin import OriginRule
-from runtime.batch.spec import OffsetDeltaRun, OutgoingBatch, RewriteReason, RewriteSpec
-from runtime.batch.splice import Raw, extend, join, scan
-from runtime.batch.varint import MalformedBytes
+from runtime.batch.spec import MAX_UNPACKED, OffsetDeltaRun, OutgoingBatch, RewriteReason, RewriteSpec
+from runtime.batch.splice import Raw, extend, header_count_at, headers_of, join, scan, sized, with_header
+from runtime.batch.varint import MalformedBytes, varint
+from runtime.contract.records.provenance import HEADER, OFFSET_SIZE, constant_part, decode, offset_part
+
+_NAME: Final = HEADER.encode()
+_NAMED: Final = varint(len(_NAME)) + _NAME
+
+
+class OriginRule:
+    """An OriginRule holds the spec's provenance, prepared once for all records of a fetch."""
+
+    __slots__ = ("_home", "_native_only", "active", "dropped", "header")
+
+    def __init__(self, spec: RewriteSpec, now_ms: int) -> None:
+        self.header = b""  # all of the added header, except for the offset at its end
+        if spec.provenance is not None:
+            value = constant_part(spec.provenance, now_ms)
+            self.header = _NAMED + varint(len(value) + OFFSET_SIZE) + value
+        self._home = spec.home
+        self._native_only = spec.native_only
+        self.active = bool(self.header or self._home or self._native_only)
+        self.dropped = 0
+
+    def drops(self, tail: bytes, at: int) -> bool:
+        """Returns whether the record, whose headers begin at `at`, must be dropped because of its origin."""
+        if tail.find(_NAMED, at) < 0 or not (self._home or self._native_only):
+            return False
+        for name, value in headers_of(tail, at):
+            origin = decode(value) if name == _NAME else None
+            if origin is not None and (self._native_only or origin.home == self._home):
+                return True
+        return False
+
+    def apply(self, records: list[Raw]) -> list[Raw]:
+        kept: list[Raw] = []
+        for offset, timestamp, tail in records:
+            if self.drops(tail, header_count_at(tail)):
+                self.dropped += 1
+            elif self.header:
+                kept.append((offset, timestamp, with_header(tail, self.header + offset_part(offset))))
+            else:
+                kept.append((offset, timestamp, tail))
+        return kept
+
 
 _FROM_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _LEAST_FOR_ARRAYS = 200  # records of a batch; fewer are faster one by one
@@ -107,7 +151,7 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
     unpacked = unpack(codec, batch.body, spec.max_unpacked)
     data = None
     if batch.records >= _LEAST_FOR_ARRAYS:
-        from runtime.batch.arrays.add_header import add_header
+        from runtime.batch.arrays import add_header
 
         data = add_header(unpacked, batch.records, batch.base_offset, rule.header)
     if data is None:
@@ -127,7 +171,7 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
 
 def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> OutgoingBatch | None:
     """Merges small whole batches of which every record stays, fast; returns None for other groups."""
-    from runtime.batch.arrays.merge import merge_bodies, offset_runs, worth_merging
+    from runtime.batch.arrays import merge_bodies, offset_runs, worth_merging
 
     if rule.active or group[0].base_offset < spec.start or group[-1].next_offset > spec.end:
         return None
@@ -214,3 +258,33 @@ def _segments(kept: Sequence[Raw]) -> tuple[OffsetDeltaRun, ...]:
         due = offset + 1
     found.append(OffsetDeltaRun(begin, source, len(kept) - begin))
     return tuple(found)
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int  # as the cluster's readers see it; -1: none
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def records(member: RecordSet, where: PartitionLocation, max_unpacked: int = MAX_UNPACKED) -> list[Record]:
+    """Returns all records of a set, also of a control batch.
+
+    AbortedTransactions decides which of them a reader may see.
+    """
+    try:
+        return [
+            Record(offset, timestamp, *_fields(tail))
+            for offset, timestamp, tail in records_of(member, max_unpacked)
+        ]
+    except UnpackedSizeExceeded:
+        raise unpacks_too_large(member, where, max_unpacked) from None
+    except (MalformedBytes, IndexError, UnicodeDecodeError) as error:
+        raise CorruptBatch(where, member.base_offset, f"unreadable records: {error}") from None
+
+
+def _fields(tail: bytes) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
+    key, position = sized(tail, 0)
+    value, position = sized(tail, position)
+    return key, value, tuple((name.decode(), content) for name, content in headers_of(tail, position))

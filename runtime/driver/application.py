@@ -21,10 +21,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from runtime.contract.spec.transform import TransformSpec
-from runtime.driver.log import log_driver_message
 from runtime.driver.spark_process import JvmCalls
 from runtime.driver.task import RESULT, SlotResult, SlotStartRequest, encode, run_sql_task, run_task
-from runtime.slot.log import FORMAT_KEY
+from runtime.slot.log import FORMAT_KEY, log_driver_message
 from runtime.sql.pipeline import standing_query
 
 _EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2

@@ -15,17 +15,14 @@ from typing import Any
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.spec import jobspec, naming
-from runtime.contract.spec.exits import JobExit
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.driver.application import SparkSlotRunner
-from runtime.driver.clusters import DriverClusters
+from runtime.driver.clusters import DriverClusters, OpenDestination, last_status, open_destination
 from runtime.driver.commands import CommandHandler, RefusedCommand
-from runtime.driver.destination import OpenDestination, last_status, open_destination
 from runtime.driver.duties.flow_duties import FlowDuties
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
-from runtime.driver.log import log_driver_message
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
 from runtime.driver.slots.layout import slot_layout
@@ -33,12 +30,11 @@ from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
 from runtime.driver.slots.supervisor import DriverContext
 from runtime.driver.spark_process import JvmSilent
-from runtime.driver.tasks import BackgroundTasks
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 from runtime.metrics.snapshot import JobSnapshot
-from runtime.slot.event_loop import callback_failures
-from runtime.slot.log import log_event
+from runtime.slot.event_loop import BackgroundTasks, callback_failures
+from runtime.slot.log import log_driver_message, log_event
 
 _PAUSE_S = 1.0
 _STOP_TIMEOUT_S = 10.0
@@ -293,20 +289,14 @@ class JobRunner:
         """Reads the control topic and passes the commands for this job on, until cancelled."""
         tail = TopicTail(destination.cluster, naming.CONTROL, offset, self._skipped)
         mine = control.command_key(self.spec.job)
-        while True:
-            try:
-                found = await tail.read()
-            except WireError:
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            for record in found:
-                if record.key == mine and record.value is not None:
-                    try:
-                        command = control.decode_command(record.value)
-                    except control.UnreadableControl as error:
-                        self._skipped.add(record.offset, str(error))
-                        continue
-                    commands.accept(command)
+        async for record in tail.records():
+            if record.key == mine and record.value is not None:
+                try:
+                    command = control.decode_command(record.value)
+                except control.UnreadableControl as error:
+                    self._skipped.add(record.offset, str(error))
+                    continue
+                commands.accept(command)
 
     def _accept_loss(self, command: control.AcceptLoss) -> None:
         assert self._flows is not None

@@ -21,13 +21,17 @@ except ModuleNotFoundError:
 import uvloop  # noqa: E402
 
 from runtime.contract.client.values import ClientSettingsError  # noqa: E402
-from runtime.contract.spec.exits import JobExit  # noqa: E402
-from runtime.contract.spec.jobspec import BadJobSpec, JobSpec, decode  # noqa: E402
+from runtime.contract.spec.jobspec import (  # noqa: E402
+    BadJobSpec,
+    JobExit,
+    JobSpec,
+    decode,
+)
 from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
 from runtime.driver.job import JobRunner  # noqa: E402
-from runtime.driver.log import log_driver_message  # noqa: E402
 from runtime.driver.spark_process import JvmSilent, die_with_parent  # noqa: E402
 from runtime.slot import log  # noqa: E402
+from runtime.slot.log import log_driver_message  # noqa: E402
 
 
 def main() -> int:

@@ -22,9 +22,8 @@ from runtime.contract.spec import assignment, naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.driver.slots.channel import TopicTail, pause, post
 from runtime.driver.spark_process import die_with_parent
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
-from runtime.kafka.spec_clusters import named, opened
 from runtime.ledger.records import InternalRecord
 from runtime.slot import log
 from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
@@ -189,18 +188,12 @@ async def listen(
     `on_assignment` gets the version of each assignment before the slot does.
     """
     mine = control.slot_key(ticket.spec.job, ticket.spec.slot)
-    while True:
-        try:
-            found = await tail.read()
-        except WireError:
-            await asyncio.sleep(_PAUSE_S)
-            continue
-        for record in found:
-            if record.key == mine and record.value is not None:
-                try:
-                    _execute(control.decode_slot_message(record.value), ticket.driver, slot, on_assignment)
-                except UnreadableValue as error:
-                    tail.skipped.add(record.offset, str(error))
+    async for record in tail.records():
+        if record.key == mine and record.value is not None:
+            try:
+                _execute(control.decode_slot_message(record.value), ticket.driver, slot, on_assignment)
+            except UnreadableValue as error:
+                tail.skipped.add(record.offset, str(error))
 
 
 def _execute(

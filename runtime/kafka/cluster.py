@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from msgspec.structs import replace
+
+from runtime.contract.client import settings as client
+from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.values import WireSettings
+from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import Connection
-from runtime.kafka.dial import Dialer
-from runtime.kafka.errors import BrokerError, ConnectionFailure, Disconnected, Unsupported
-from runtime.kafka.hedge import SILENCE_S, first_answer
-from runtime.kafka.links import Links
+from runtime.kafka.dial import Dialer, Links
+from runtime.kafka.errors import BrokerError, ConnectionFailure, Disconnected, Unsupported, WireError
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.metadata import (
     NO_LEADER,
@@ -35,6 +39,47 @@ from runtime.kafka.protocol.transactions import (
 )
 from runtime.kafka.timing import Shared, in_time, shuffled
 from runtime.kafka.topics import TopicCache
+
+T = TypeVar("T")
+
+SILENCE_S = 1.0  # a healthy broker answers within milliseconds; a hanging one may never answer
+AT_ONCE = 2  # many concurrent callers must not multiply the load
+
+
+async def first_answer(
+    attempts: Iterable[Callable[[], Coroutine[Any, Any, T]]], silence_s: float = SILENCE_S
+) -> T:
+    """Returns the first answer and cancels the attempts that are still running.
+
+    An attempt that cannot connect is replaced by the next one at once; after any other failure no new attempt
+    is started. If all fail, raises the first failure that is not a ConnectionFailure, or else the first one.
+    """
+    loop = asyncio.get_running_loop()
+    left = deque(attempts)
+    running: dict[asyncio.Task[T], float] = {}
+    failures: list[BaseException] = []
+    try:
+        while left or running:
+            silence = loop.time() - min(running.values(), default=float("-inf"))
+            if left and len(running) < AT_ONCE and silence >= silence_s:
+                running[asyncio.ensure_future(left.popleft()())] = loop.time()
+                continue
+            timeout_s = silence_s - silence if left and len(running) < AT_ONCE else None
+            done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                del running[one]
+                if (error := one.exception()) is None:
+                    return one.result()
+                failures.append(error)
+                if not isinstance(error, ConnectionFailure):
+                    left.clear()
+    finally:
+        for one in running:
+            one.cancel()
+        if running:
+            await asyncio.wait(running)
+    raise min(failures, key=lambda error: isinstance(error, ConnectionFailure))
+
 
 R = TypeVar("R")
 CONTROL = "control"
@@ -318,3 +363,36 @@ class KafkaCluster:
         if response.brokers:
             self.brokers = {broker.node_id: broker for broker in response.brokers}
         self._topics.store(response.topics, asyncio.get_running_loop().time())
+
+
+class WrongCluster(WireError):
+    """Another cluster answers than the pinned one; nothing is done there."""
+
+
+class UnknownCluster(WireError):
+    """A record names a cluster that is not in the spec with which the job was started."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the cluster {name!r} is not in the spec that this job was started with: it is not reached; "
+            "an apply that starts the job anew brings it"
+        )
+
+
+def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
+    """Returns the cluster with this client id, unless the topology sets one."""
+    if "client.id" in spec.client:
+        return spec
+    return replace(spec, client={**spec.client, "client.id": client_id})
+
+
+async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> KafkaCluster:
+    """Opens the cluster. Raises WireError, WrongCluster, ClientSettingsError."""
+    secrets = ClientSecrets(environ)
+    settings = secrets.resolve(spec.bootstrap, spec.client)
+    wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
+    cluster = await KafkaCluster.open(wire)
+    if spec.id is not None and cluster.cluster_id != spec.id:
+        await cluster.close()
+        raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
+    return cluster

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from runtime.contract.client.redaction import without_quoted_value
 from runtime.contract.client.settings import confluent_config, speaks_bearer
 from runtime.contract.client.values import ClientSettingsError, TokenCommand
-from runtime.kafka.tokens import fetch_token
+from runtime.kafka.auth.oauthbearer import fetch_token
 
 # librdkafka writes its log lines to stderr unless a logger takes them.
 _SILENT = logging.getLogger("repl.librdkafka")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from runtime.contract.topic_ids import NO_TOPIC_ID, is_from_kafka, name_id
+from runtime.contract.spec.naming import NO_TOPIC_ID, is_from_kafka, name_id
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 

@@ -1,12 +1,177 @@
-"""This module describes a created cluster: its files, and the settings with which a client reaches it."""
+"""This module describes lab clusters: spec, Kafka version and files, and how a client reaches them."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias, assert_never
+from typing import Any, NamedTuple, Self, TypeAlias, assert_never
 
-from runtime.lab.brokers.security import ADMIN, SCRAM, jaas, java_tls
-from runtime.lab.kit.versions import KafkaVersion
-from runtime.lab.spec import ZOOKEEPER, BrokerPorts, LabClusterSpec, Security
+from runtime.lab.errors import LabError
+
+KAFKA_VERSION = "4.1.1"  # the default version of a lab
+_PATTERN = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
+
+
+class KafkaVersion(NamedTuple):
+    """A KafkaVersion is a release of Apache Kafka; versions compare in the order of their release lines."""
+
+    major: int
+    minor: int
+    patch: int
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Reads a version such as 2.8.2. Raises LabError for one that the lab cannot run."""
+        match = _PATTERN.fullmatch(text)
+        if match is None:
+            raise LabError(f"{text!r} is not a version of Kafka", "write three numbers, for example 3.9.1")
+        version = cls(*map(int, match.groups()))
+        if version < OLDEST:
+            raise LabError(f"Kafka {text} is too old for the lab", f"choose {OLDEST} or newer")
+        return version
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+    @property
+    def zookeeper(self) -> bool:
+        """Whether the lab runs this version with ZooKeeper.
+
+        KRaft is ready for production from 3.3 on, and its storage tool writes SCRAM users from 3.5 on.
+        """
+        return self < (3, 5, 0)
+
+    @property
+    def log4j2(self) -> bool:
+        """Whether brokers log with Log4j 2; older ones use the API of Log4j 1."""
+        return self >= (4, 0, 0)
+
+    @property
+    def pem(self) -> bool:
+        """Whether brokers read keys and certificates as PEM files (KIP-651)."""
+        return self >= (2, 7, 0)
+
+
+OLDEST = KafkaVersion(2, 4, 0)
+DEFAULT = KafkaVersion.of(KAFKA_VERSION)
+
+
+FIRST_PORT = 19092
+PORT_STRIDE = 10_000
+MAX_BROKERS = 9
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_LISTENER = re.compile(r"[A-Z][A-Z0-9_]*")
+RESERVED_LISTENERS = frozenset({"CLIENT", "CONTROLLER"})
+SESSION_TIMEOUT_MS = 3000  # ZooKeeper holds a killed broker for so long: it can't start again before
+ZOOKEEPER = 0  # the node id of ZooKeeper, where a cluster has one; brokers count from 1
+
+
+class Security(StrEnum):
+    """These are the ways in which clients authenticate."""
+
+    PLAIN = "plain"
+    SASL = "sasl"
+    TLS = "tls"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A Listener is a further listener that advertises other addresses than its own, such as a proxy's."""
+
+    name: str
+    advertised: Mapping[int, str]  # node → host:port
+
+
+@dataclass(frozen=True, slots=True)
+class LabClusterSpec:
+    """A LabClusterSpec holds everything that can be chosen about one cluster."""
+
+    name: str
+    brokers: int = 1
+    security: Security = Security.PLAIN
+    port: int | None = None  # of the first broker, the others follow; None picks free ones
+    host: str = "127.0.0.1"
+    properties: Mapping[str, str] = field(default_factory=dict)  # these override the broker's defaults
+    users: tuple[str, ...] = ("repl", "app")  # beside admin; sasl and tls
+    listeners: tuple[Listener, ...] = ()
+    prefix: tuple[str, ...] = ()  # a command that runs java elsewhere: ip netns exec NAME
+    heap: str = "512m"
+    jvm: tuple[str, ...] = ()
+    version: str = KAFKA_VERSION  # of the oldest broker, once brokers were started with another version
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise LabError(
+                f"{self.name!r} is not a name for a cluster",
+                "use letters, digits, - and _, for example dc1",
+            )
+        if not 1 <= self.brokers <= MAX_BROKERS:
+            raise LabError(f"{self.brokers} brokers are not possible", f"choose 1 to {MAX_BROKERS}")
+        for listener in self.listeners:
+            if not _LISTENER.fullmatch(listener.name) or listener.name in RESERVED_LISTENERS:
+                raise LabError(
+                    f"{listener.name!r} is not a name for a listener",
+                    "use capital letters, digits and _, for example LINK",
+                )
+        if self.security is Security.TLS and not KafkaVersion.of(self.version).pem:
+            raise LabError(
+                f"Kafka {self.version} does not read certificates as PEM files, which the lab makes",
+                "choose version 2.7.0 or newer for --security tls",
+            )
+        KafkaVersion.of(self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPorts:
+    """A BrokerPorts holds the ports of one broker."""
+
+    id: int
+    port: int
+    controller_port: int
+    listener_ports: Mapping[str, int] = field(default_factory=dict)
+    version: str = KAFKA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLabCluster:
+    """A StoredLabCluster is the file that is kept of a created cluster."""
+
+    spec: LabClusterSpec
+    cluster_id: str
+    nodes: tuple[BrokerPorts, ...]
+    zookeeper: BrokerPorts | None = None
+
+
+def default_ports(taken: Iterable[int]) -> Iterable[int]:
+    """Returns 19092, 29092, … without the ports of other clusters of the lab."""
+    used = set(taken)
+    return (port for port in range(FIRST_PORT, 65_000, PORT_STRIDE) if port not in used)
+
+
+SCRAM = "SCRAM-SHA-512"
+ADMIN = "admin"
+CONTROLLER = "controller"
+_SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def jaas(mechanism: str, user: str, password: str, **users: str) -> str:
+    """Returns a JAAS configuration. `users` are the accounts that a PLAIN server accepts."""
+    module = _SCRAM_MODULE if mechanism == SCRAM else _PLAIN_MODULE
+    known = "".join(f' user_{name}="{secret}"' for name, secret in users.items())
+    return f'{module} required username="{user}" password="{password}"{known};'
+
+
+def java_tls(ca: Path, key_and_certificate: Path) -> dict[str, str]:
+    """Returns Java's TLS settings for PEM files."""
+    return {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(ca),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(key_and_certificate),
+    }
+
 
 Settings: TypeAlias = dict[str, str | dict[str, str]]
 

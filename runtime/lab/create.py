@@ -1,4 +1,4 @@
-"""This module creates clusters in the lab's folder and reads them back from there."""
+"""This module creates clusters in the lab's folder, with client settings, and reads them back from there."""
 
 import secrets
 import shutil
@@ -7,17 +7,53 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import msgspec
+import yaml
 
-from runtime.lab import clients
 from runtime.lab.brokers import ports, properties, storage
 from runtime.lab.brokers.launch import Kits
-from runtime.lab.brokers.security import CONTROLLER
+from runtime.lab.brokers.properties import render
 from runtime.lab.brokers.zookeeper import write_settings as write_zookeeper_settings
-from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.cluster import (
+    ADMIN,
+    CONTROLLER,
+    BrokerPorts,
+    KafkaVersion,
+    LabClusterSpec,
+    LabKafkaCluster,
+    Security,
+    StoredLabCluster,
+)
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
-from runtime.lab.kit.versions import KafkaVersion
-from runtime.lab.spec import BrokerPorts, LabClusterSpec, Security, StoredLabCluster
+
+
+def write_for(cluster: LabKafkaCluster) -> None:
+    """Writes the client files of each user of the cluster."""
+    for user in cluster.users or (ADMIN,):
+        for_java, for_topology = cluster.client_files(user)
+        write(for_java, render(cluster.java_client(user)), secret=True)
+        write(for_topology, _yaml(cluster.settings(user)))
+
+
+def topology_file(home: Path) -> Path:
+    """Returns the path of the lab's topology file."""
+    return home / "topology.yaml"
+
+
+def write_topology(home: Path, clusters: Mapping[str, LabKafkaCluster]) -> None:
+    """Writes the `clusters:` section of a topology for this lab."""
+    known = {}
+    for name, cluster in clusters.items():
+        client = cluster.settings()
+        known[name] = {"bootstrap": cluster.bootstrap} | ({"client": client} if client else {})
+    write(topology_file(home), _yaml({"clusters": known}))
+
+
+def _yaml(value: object) -> str:
+    text = yaml.safe_dump(value, sort_keys=False, default_flow_style=False)
+    assert isinstance(text, str)
+    return text
+
 
 RECORD = "cluster.json"
 MARK = ".repl-lab"
@@ -137,7 +173,7 @@ def _write_files(cluster: LabKafkaCluster) -> Mapping[str, str]:
         text = properties.render(properties.server_properties(cluster, node, passwords))
         write(cluster.properties_file(node), text, secret=True)
         (cluster.home_of(node) / "scratch").mkdir()
-    clients.write_for(cluster)
+    write_for(cluster)
     return passwords
 
 

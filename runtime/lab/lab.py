@@ -1,4 +1,4 @@
-"""This module runs a lab: real Kafka clusters as processes of this machine, kept in one folder.
+"""This module runs and inspects a lab: real Kafka clusters as processes of this machine, kept in one folder.
 
 lab = Lab(Path(".lab"))
 lab.up([ClusterSpec("dc1"), ClusterSpec("dc2", brokers=3, security=Security.SASL)])
@@ -13,22 +13,137 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
-from runtime.lab import clients, create
-from runtime.lab.brokers import processes
-from runtime.lab.brokers.launch import Kits, LabBroker, kill, launch, stop
-from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab import create
+from runtime.lab.brokers import processes, zookeeper
+from runtime.lab.brokers.launch import Kits, LabBroker, answers, kill, launch, stop
+from runtime.lab.brokers.processes import BrokerProcess
+from runtime.lab.cluster import (
+    ZOOKEEPER,
+    BrokerPorts,
+    KafkaVersion,
+    LabClusterSpec,
+    LabKafkaCluster,
+    Security,
+)
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
-from runtime.lab.kit import jars, tools
-from runtime.lab.kit.ivy import Report
-from runtime.lab.kit.kit import Kit, ensure_archive, find_kit
-from runtime.lab.kit.versions import KafkaVersion
-from runtime.lab.spec import LabClusterSpec
-from runtime.lab.status import LabStatus, probe_clusters
+from runtime.lab.kit import jars
+from runtime.lab.kit.jars import Report
+from runtime.lab.kit.kit import Kit, bootstrap_flag, ensure_archive, find_kit, main_class
+
+
+class LabState(StrEnum):
+    """These are the states of a broker or a cluster."""
+
+    UP = "up"  # answers clients
+    SILENT = "silent"  # runs, but does not answer (yet)
+    PAUSED = "paused"
+    DOWN = "down"
+    PARTLY = "partly up"  # of a cluster only: its brokers are in different states
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """A BrokerStatus is the state of one broker."""
+
+    node: int
+    address: str
+    state: LabState
+    pid: int | None
+    memory_bytes: int
+    log: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A ClusterStatus is the state of one cluster and of its brokers."""
+
+    name: str
+    cluster_id: str
+    bootstrap: str
+    security: Security
+    state: LabState
+    memory_bytes: int
+    client_properties: str
+    client_yaml: str
+    brokers: tuple[BrokerStatus, ...]
+    versions: tuple[str, ...]  # the oldest first
+    zookeeper: BrokerStatus | None = None  # where the version needs it
+
+
+@dataclass(frozen=True, slots=True)
+class LabStatus:
+    """A LabStatus is the state of all clusters of a lab."""
+
+    home: str
+    topology: str
+    clusters: tuple[ClusterStatus, ...]
+    format_version: int = 1
+
+
+def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: float = 3.0) -> LabStatus:
+    """Inspects all brokers in parallel and returns the lab's state."""
+    running = processes.find(clusters)
+
+    def broker(owner: tuple[LabKafkaCluster, BrokerPorts]) -> BrokerStatus:
+        cluster, node = owner
+        process = running.get((cluster.name, node.id))
+        return BrokerStatus(
+            node=node.id,
+            address=cluster.address(node),
+            state=_state(cluster, node, process, timeout),
+            pid=process.pid if process else None,
+            memory_bytes=process.memory if process else 0,
+            log=str(cluster.log_file(node)),
+            version=node.version,
+        )
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        asked = {
+            cluster.name: pool.map(broker, [(cluster, node) for node in cluster.processes])
+            for cluster in clusters
+        }
+        found = tuple(_cluster(cluster, tuple(asked[cluster.name])) for cluster in clusters)
+    return LabStatus(str(home), str(home / "topology.yaml"), found)
+
+
+def _state(
+    cluster: LabKafkaCluster, node: BrokerPorts, process: BrokerProcess | None, timeout: float
+) -> LabState:
+    if process is None:
+        return LabState.DOWN
+    if process.paused:
+        return LabState.PAUSED
+    if node.id == ZOOKEEPER:
+        return LabState.UP if zookeeper.serves(cluster, node) else LabState.SILENT
+    return LabState.UP if answers(cluster, node, timeout) else LabState.SILENT
+
+
+def _cluster(cluster: LabKafkaCluster, found: tuple[BrokerStatus, ...]) -> ClusterStatus:
+    brokers = tuple(one for one in found if one.node != ZOOKEEPER)
+    states = {broker.state for broker in brokers}
+    for_java, for_topology = cluster.client_files()
+    return ClusterStatus(
+        name=cluster.name,
+        cluster_id=cluster.cluster_id,
+        bootstrap=cluster.bootstrap,
+        security=cluster.spec.security,
+        state=states.pop() if len(states) == 1 else LabState.PARTLY,
+        memory_bytes=sum(one.memory_bytes for one in found),
+        client_properties=str(for_java),
+        client_yaml=str(for_topology),
+        brokers=brokers,
+        versions=cluster.versions,
+        zookeeper=next((one for one in found if one.node == ZOOKEEPER), None),
+    )
+
 
 TIMEOUT = 180.0  # a broker that died is reported at once; the timeout is for busy machines
 STOP_GRACE = 8.0
@@ -68,7 +183,7 @@ class Lab:
                     create.discard(cluster)
                     del self.clusters[cluster.name]
                 raise
-            clients.write_topology(self.home, self.clusters)
+            create.write_topology(self.home, self.clusters)
 
     def start(self, address: str, *, version: str | None = None, timeout: float = TIMEOUT) -> None:
         """Starts a cluster (dc1) or one of its brokers (dc1:2) with its existing data.
@@ -124,11 +239,11 @@ class Lab:
         known = self._cluster(cluster)
         for_java, _ = known.client_files()
         kit = find_kit(self.report, known.versions[0])
-        main = tools.main_class(kit.jars, tool)
+        main = main_class(kit.jars, tool)
         return [
             *kit.command(*known.logging_options(kit.version), "-XX:TieredStopAtLevel=1"),
             main,
-            *(tools.bootstrap_flag(main, kit.version), known.bootstrap),
+            *(bootstrap_flag(main, kit.version), known.bootstrap),
             *(argument.replace("{client}", str(for_java)) for argument in arguments),
         ]
 
@@ -252,5 +367,5 @@ class Lab:
         for folder in self.home.iterdir():
             if folder.is_dir() and create.ours(folder):
                 shutil.rmtree(folder)
-        clients.topology_file(self.home).unlink(missing_ok=True)
+        create.topology_file(self.home).unlink(missing_ok=True)
         self.clusters = {}

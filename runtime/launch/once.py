@@ -12,12 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.launch.command import ROOT, Submission, check_secret, properties_file, spark_home, submission
+from runtime.launch.command import (
+    ROOT,
+    Submission,
+    check_secret,
+    find_java,
+    package,
+    properties_file,
+    spark_home,
+    submission,
+)
 from runtime.launch.folder import JobFolder, write
-from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError
 from runtime.launch.references import without_operator_keys
-from runtime.launch.sources import package
 
 HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # local[2] is the default
 _PR_SET_PDEATHSIG = 1

@@ -20,12 +20,12 @@ from runtime.contract.groups.consumer_times import (
     TimesKey,
     UnreadableTimes,
 )
-from runtime.contract.groups.decisions import GroupPartition
+from runtime.contract.groups.translate import GroupPartition
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets, offsets_of
 from runtime.ledger.records import InternalRecord

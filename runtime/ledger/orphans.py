@@ -25,8 +25,8 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.orphans import orphan
 from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.topic_ids import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition

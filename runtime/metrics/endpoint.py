@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from prometheus_client import Metric, MetricsHandler
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from runtime.metrics.families import flows, groups, job, partitions, slots
+from runtime.metrics.families import flows, job, partitions
 from runtime.metrics.slot_metrics import SlotMetrics
 from runtime.metrics.snapshot import JobSnapshot
 
-FAMILIES = (*job.FAMILIES, *flows.FAMILIES, *partitions.FAMILIES, *slots.FAMILIES, *groups.FAMILIES)
+FAMILIES = (*job.FAMILIES, *flows.FAMILIES, *partitions.FAMILIES, *job.SLOT_FAMILIES, *flows.GROUP_FAMILIES)
 _POLL_S = 0.1
 _CONNECTION_TIMEOUT_S = 10.0
 
@@ -56,8 +56,8 @@ class JobCollector(Collector):
         yield from job.cluster_metrics(picture)
         yield from flows.flow_metrics(picture, page, partition_states)
         yield from partitions.partition_metrics(partition_states, now_ms, by_topic=by_topic)
-        yield from slots.slot_metrics(picture, page, now_ms)
-        yield from groups.group_metrics(picture, now_s)
+        yield from job.slot_metrics(picture, page, now_ms)
+        yield from flows.group_metrics(picture, now_s)
 
 
 class _Handler(MetricsHandler):

@@ -1,15 +1,19 @@
-"""Defines the request and the outcome of the replay application: files of JSON, and bytes for its tasks.
-
-It is pure.
-"""
+"""Defines the request and the outcome of the replay application, and checks the requested topics."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import msgspec
 
+from runtime.audit.verify.partition_logs import open_spec, settings_of
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
-from runtime.contract.views.salvage_view import ReplayedPartition
+from runtime.contract.spec.route import is_reserved
+from runtime.contract.views.salvage_view import ReplayedPartition, SalvagedPartition
+from runtime.kafka.codes import ErrorCode
 
 
 class ReplayPartition(msgspec.Struct, frozen=True):
@@ -61,3 +65,75 @@ decode_request = msgspec.json.Decoder(ReplayRequest).decode
 decode_outcome = msgspec.json.Decoder(ReplayOutcome).decode
 decode_part = msgspec.msgpack.Decoder(ReplayPartition).decode
 decode_replayed = msgspec.msgpack.Decoder(ReplayedPartition).decode
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTarget:
+    """Describes a topic of the destination.
+
+    `appends`: it replaces a record's timestamp by the broker's time.
+    """
+
+    partitions: int
+    max_message_bytes: int
+    appends: bool
+
+
+async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) -> dict[str, ReplayTarget]:
+    """Returns the topics that exist at the destination. Raises AuditFailure."""
+    async with open_spec(destination, name) as cluster:
+        known = await cluster.topics(topics, fresh=True)
+    existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
+    settings = await asyncio.to_thread(settings_of, destination, name, sorted(existing))
+    return {
+        topic: ReplayTarget(
+            len(one.partitions),
+            int(settings[topic]["max.message.bytes"]),
+            settings[topic]["message.timestamp.type"] == "LogAppendTime",
+        )
+        for topic, one in existing.items()
+    }
+
+
+def unfit(
+    found: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, ReplayTarget]
+) -> dict[str, str]:
+    """Returns why the replay is impossible, with what to do about it; empty where it is possible."""
+    problems: dict[str, str] = {}
+    if to is not None and is_reserved(to):
+        problems[f"{to} is not for records of a flow"] = "name a topic of your own"
+    for one in found:
+        into = to or one.destination_topic
+        needed = [into] if one.begun else [into, one.destination_topic]
+        for topic in dict.fromkeys(needed):
+            target = known.get(topic)
+            if target is None:
+                problems[f"there is no topic {topic}"] = (
+                    f"create it with {one.partition + 1} partitions or more"
+                )
+            elif target.partitions <= one.partition:
+                has = f"{topic} has {target.partitions} partitions"
+                what = f"{has}, and there is no {topic}-{one.partition} for {one.topic}-{one.partition}"
+                problems[what] = "give it more, or name another with --to"
+        if into in known and known[into].appends:
+            problems[f"{into} would take the time of the replay for the records' own"] = (
+                f"set message.timestamp.type=CreateTime for {into}, or name another with --to"
+            )
+    return problems
+
+
+def parts(
+    found: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, ReplayTarget]
+) -> list[ReplayPartition]:
+    """Returns the partitions to replay, with the topic that each is copied to."""
+    return [
+        ReplayPartition(
+            topic=one.topic,
+            partition=one.partition,
+            mirror=one.destination_topic,
+            into=to or one.destination_topic,
+            max_message_bytes=known[to or one.destination_topic].max_message_bytes,
+            begun=one.begun,
+        )
+        for one in found
+    ]

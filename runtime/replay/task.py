@@ -21,12 +21,12 @@ from runtime.contract.records.orphans import NONE, OrphanedRange, uncopied_range
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec, TableRule
-from runtime.contract.topic_ids import is_other_topic
+from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.salvage_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of

@@ -1,14 +1,15 @@
-"""A flow in a slot owns its lanes and its reading, and handles the events of both."""
+"""A flow in a slot owns its lanes, its reading and its counters, and handles the events of all of them."""
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.batch import BadRecord, BatchFailure, TooLarge
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.status import FlowStats
+from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.kafka.cluster import KafkaCluster
@@ -23,9 +24,7 @@ from runtime.slot.health.foreign_writes import ForeignWrites
 from runtime.slot.health.supervisor import Halted, PartitionSupervisor, Replaced, Resumed, SupervisorEvent
 from runtime.slot.health.watch import TopicWatch
 from runtime.slot.partition import PartitionCopy, now_ms
-from runtime.slot.read.intake import Fetched, FetchEvent, FetchFailed, RecordRejected
-from runtime.slot.read.reader import SourceReader
-from runtime.slot.stats import FlowCounters
+from runtime.slot.read.reader import Fetched, FetchEvent, FetchFailed, RecordRejected, SourceReader
 from runtime.slot.write.events import (
     Aborted,
     Committed,
@@ -40,6 +39,47 @@ from runtime.slot.write.events import (
 from runtime.slot.write.flow_ledger import FlowLedger
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
+
+
+class FlowCounters:
+    """The counters of a flow in this slot; a latency is the time from a record's timestamp to its commit."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.bytes = 0
+        self.dropped = 0
+        self.commits = 0
+        self._latency_counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
+        self._latency_sum_ms = 0.0
+
+    def committed(self, event: Committed, now_ms: int) -> None:
+        """Counts a committed transaction."""
+        self.commits += 1
+        for entry in event.entries:
+            self.dropped += entry.step.dropped if entry.step is not None else 0
+            if entry.part is not None:
+                self.records += entry.part.records
+                self.bytes += entry.part.bytes
+        for newest, records in event.latencies:
+            latency = max(now_ms - newest, 0)
+            self._latency_counts[bisect_left(LATENCY_BOUNDS_MS, latency)] += records
+            self._latency_sum_ms += latency * records
+
+    def stats(self, flow: str, aborts: int, throttled_ms: int, stuck_lanes: list[str]) -> FlowStats:
+        """Returns the counters as a record for the slot's status."""
+        return FlowStats(
+            flow=flow,
+            records=self.records,
+            bytes=self.bytes,
+            dropped=self.dropped,
+            commits=self.commits,
+            aborts=aborts,
+            throttled_ms=throttled_ms,
+            latency_counts=list(self._latency_counts),
+            latency_sum_ms=self._latency_sum_ms,
+            stuck_lanes=stuck_lanes,
+        )
+
 
 _DRAIN_S = 15.0
 _NO_PROGRESS = "the ledger has no progress of it; it does not start over"

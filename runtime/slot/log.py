@@ -253,3 +253,8 @@ def _cut(value: Field) -> Field:
     if isinstance(value, str) and len(value) > _MAX_LENGTH:
         return value[:_MAX_LENGTH] + "…"
     return value
+
+
+def log_driver_message(text: str) -> None:
+    """Logs one message."""
+    log_event("driver_message", key=text, message=text)

@@ -14,7 +14,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.status import OpenTransaction, PartitionStatus
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedPartition
-from runtime.contract.topic_ids import newest_id
+from runtime.contract.spec.naming import newest_id
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot import log

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import runtime.batch.arrays.merge  # noqa: F401 - numpy is loaded before the first batch comes
+import runtime.batch.arrays  # noqa: F401 - numpy is loaded before the first batch comes
 from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import WireError
-from runtime.kafka.spec_clusters import WrongCluster, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints, log
@@ -25,9 +24,8 @@ from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import SlotMustEnd
 from runtime.slot.event_loop import callback_failures, wait_at_most
-from runtime.slot.flow_run import FlowRun
+from runtime.slot.flow_run import FlowRun, SourceClusters
 from runtime.slot.partition import now_ms
-from runtime.slot.sources import SourceClusters
 from runtime.sql.transformer import Transformer
 
 _OPEN_PAUSE_S = 1.0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from planner.apply.job_control import JobWatch
+from planner.apply.handlers.jobs import JobWatch
 from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, Writing, eventually, fresh_names
 from tests.endpoints import endpoint

@@ -14,8 +14,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests.bench.bench_plan import timed
 from tests.bench.results import keep
 

@@ -28,8 +28,8 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests.bench.results import keep
 from tests.records import create_topic, read, wait_for
 from tests.topologies import at

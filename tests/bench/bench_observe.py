@@ -21,8 +21,8 @@ from planner.kafka import ClusterEndpoint
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import Cluster
 from planner.observe import Observer
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 
 PARTITIONS = 2
 BATCH = 1_000

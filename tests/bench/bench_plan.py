@@ -22,11 +22,11 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.diff import diff
-from planner.kafka.connections.session import Session
-from planner.observe.listing import list_topics
+from planner.kafka.connections import Session
+from planner.observe.metadata import list_topics
 from runtime.contract.client.settings import wire_settings
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted
 from tests.fakes.states import topology as declared
 

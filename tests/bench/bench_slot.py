@@ -22,8 +22,8 @@ import uvloop
 
 from runtime.contract.spec.jobspec import CopySettings, ProvenanceMode
 from runtime.kafka.errors import BrokerError
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 

@@ -29,13 +29,13 @@ from runtime.batch.stamp import next_sequence, stamp
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests.records import create_topic
 
 PARTITIONS = 4

@@ -9,8 +9,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
-from runtime.lab.spec import Listener
 from tests.chaos.links import Links
 from tests.ports import free_port
 from tests.toxiproxy import Proxies, proxied

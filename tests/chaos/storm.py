@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests import checker
 from tests.chaos.blows import WEIGHTS, Blows
 from tests.chaos.copiers import Kept

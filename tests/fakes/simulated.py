@@ -16,8 +16,8 @@ from planner.model.observed import (
     Observed,
     ObservedCluster,
     ObservedTopic,
+    RegistryEntry,
 )
-from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,

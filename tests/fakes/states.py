@@ -14,9 +14,9 @@ from planner.model.observed import (
     ObservedBroker,
     ObservedCluster,
     ObservedTopic,
+    RegistryEntry,
     Unreachable,
 )
-from planner.model.owned import RegistryEntry
 from planner.model.topology import AclRule, Cluster, Flow, Policies, Selection, Topology
 
 SHOP = "shop"

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from planner.diff.record import acl_entry
 from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredAcl
-from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedTopic
-from planner.model.owned import RegistryEntry
+from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedTopic, RegistryEntry
 from planner.model.topology import (
     Acl,
     AclRule,

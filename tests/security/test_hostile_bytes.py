@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from runtime.kafka.auth.login import LoginError, advance
 from runtime.kafka.auth.oauthbearer import parse_answer
-from runtime.kafka.auth.scram import scram
+from runtime.kafka.auth.sasl import scram
 from runtime.kafka.protocol.acls import DescribeAclsRequest
 from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fields import Reader
+from runtime.kafka.protocol.groups import ListGroupsRequest
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
     OldApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
-from runtime.kafka.protocol.many_groups import ListGroupsRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataRequest
+from runtime.kafka.protocol.replicas import DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
 from tests.fakes.hostile_broker import api_versions, authenticated, metadata, old_text

@@ -8,8 +8,8 @@ import pytest
 
 from planner.cli.app import run
 from planner.model.diagnostic import Failure
-from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
+from planner.model.step import NOTHING_DONE
 from planner.model.topology import Policies
 from planner.plan.serialize import digest
 from planner.render.plan.html import html

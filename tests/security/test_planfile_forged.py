@@ -10,8 +10,7 @@ import pytest
 
 from planner.cli.app import run
 from planner.model.address import topic_address
-from planner.model.change import Action
-from planner.model.plan import Fingerprint, Plan
+from planner.model.plan import Action, Fingerprint, Plan
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,

@@ -7,11 +7,9 @@ import pytest
 
 from planner.diff import diff
 from planner.graph import expand
-from planner.model.change import Change
 from planner.model.diagnostic import Diagnostic, ExitCode
-from planner.model.observed import Observed
-from planner.model.owned import RegistryEntry
-from planner.model.plan import Plan
+from planner.model.observed import Observed, RegistryEntry
+from planner.model.plan import Change, Plan
 from planner.model.step import StopJob
 from planner.model.topology import Cluster, Job, Policies, Requirement, Selection, Topic
 from planner.plan import make_plan

@@ -14,8 +14,7 @@ from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.clusters import DriverClusters
-from runtime.driver.destination import last_status, open_destination
+from runtime.driver.clusters import DriverClusters, last_status, open_destination
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, post
 from runtime.driver.task import SlotStartRequest, listen
 from runtime.kafka.cluster import KafkaCluster

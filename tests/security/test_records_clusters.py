@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from planner.diff.compare import changed_fields
-from planner.diff.spec_values import reached_values
+from planner.diff.typed_values import reached_values
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, not_started_with
 
 DC1 = ClusterSpec(bootstrap="dc1:1", id="one", client={"sasl.password": {"env": "DC1"}, "client.id": "x"})

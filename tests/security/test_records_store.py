@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
-from planner.model.outcome import ApplyRecord, StepResult
-from planner.model.owned import RegistryEntry
-from planner.model.step import CreateTopic
+from planner.model.observed import RegistryEntry
+from planner.model.step import ApplyRecord, CreateTopic, StepResult
 from planner.state import history
-from planner.state.codec import UnknownVersion, decode_owned, encode, encode_owned, registry_key
 from planner.state.lease import LeaseHolder, LeaseVerb, decode_lease, encode_lease
+from planner.state.log import UnknownVersion, decode_owned, encode, encode_owned, registry_key
 from planner.state.planfile import step_of
 from runtime.contract.records.record_values import UnreadableValue
 

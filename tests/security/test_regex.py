@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.contract.spec import rename_match
+from runtime.contract.spec import rename
 from runtime.contract.spec.naming import illegal_because
 from runtime.contract.spec.regex import UnreadableRegex, matches, regex
 from runtime.contract.spec.rename import Match, backward, forward, problem
@@ -134,8 +134,8 @@ def test_a_rename_is_bounded(rule: Match):
 
 
 def test_a_rename_beyond_what_its_way_back_may_hold_is_refused():
-    with pytest.raises(rename_match.IrreversibleRename, match="longer than 1,000"):
-        rename_match.shape("(a{1})" + "b" * 900, r"\1" + "c" * 995)
+    with pytest.raises(rename.IrreversibleRename, match="longer than 1,000"):
+        rename.shape("(a{1})" + "b" * 900, r"\1" + "c" * 995)
 
 
 def test_a_name_with_half_a_character_is_a_name():

@@ -23,14 +23,14 @@ from planner.cli.console import SafeConsole, print_lines
 from planner.cli.output import emit, guarded, say
 from planner.cli.plan_output import print_plan
 from planner.model.address import topic_address
-from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Failure, error, warning
+from planner.model.plan import Action, Change, FieldChange
 from planner.render import escape
 from planner.render.plan.html import html
 from planner.render.plan.markdown import failed, markdown
 from planner.render.plan.text import text
 from planner.render.table import Cell, Column, table
-from planner.render.yaml.text import scalar
+from planner.render.yaml import scalar
 from tests.planner.cli.test_reading_bar import reading, shown
 from tests.planner.render.scenes import everything
 

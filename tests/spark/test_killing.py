@@ -8,7 +8,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.spec.exits import JobExit
+from runtime.contract.spec.jobspec import JobExit
 from runtime.driver import leadership
 from runtime.lab.lab import Lab
 from tests import checker

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from runtime.lab.kit.versions import KafkaVersion
+from runtime.lab.cluster import KafkaVersion
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.bdd.consuming import consumer_of, eat, place

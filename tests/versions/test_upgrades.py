@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests import checker
 from tests.bdd.running import SMALL, Town, eventually
 from tests.labs import spec

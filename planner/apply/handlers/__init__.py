@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.apply.context import ApplyContext
-from planner.apply.handlers import acls, configs, jobs, reassign, register, topics
-from planner.model.outcome import RequestResult
+from planner.apply.handlers import acls, jobs, reassign, register, topics
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -18,6 +17,7 @@ from planner.model.step import (
     Own,
     Reassign,
     ReconfigureJob,
+    RequestResult,
     Step,
     StopJob,
 )
@@ -27,7 +27,7 @@ Handler = Callable[[ApplyContext, Sequence[Any]], dict[str, RequestResult]]
 HANDLERS: dict[type[Step], Handler] = {
     CreateTopic: topics.create,
     GrowPartitions: topics.grow,
-    AlterConfigs: configs.perform,
+    AlterConfigs: topics.alter_configs,
     Reassign: reassign.perform,
     DeleteTopic: topics.delete,
     CreateAcl: acls.create,

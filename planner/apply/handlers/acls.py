@@ -14,8 +14,7 @@ from confluent_kafka.admin import (
 
 from planner.apply.context import ApplyContext
 from planner.apply.retry import REQUEST_SECONDS, error_is_final, send_with_retries
-from planner.model.outcome import RequestResult
-from planner.model.step import CreateAcl, DeleteAcl
+from planner.model.step import CreateAcl, DeleteAcl, RequestResult
 from planner.model.topology import AclRule
 
 # librdkafka calls the resource type CLUSTER "BROKER".

@@ -9,8 +9,7 @@ from confluent_kafka.admin import TopicMetadata
 from planner.apply.context import ApplyContext
 from planner.apply.retry import DEADLINE_SECONDS
 from planner.kafka import ReassignmentFailure, explain, move_replicas
-from planner.model.outcome import DONE, RequestResult, Result, failed
-from planner.model.step import Reassign
+from planner.model.step import DONE, Reassign, RequestResult, Result, failed
 
 MOVE_SECONDS = 3_600.0
 PROGRESS_SECONDS = 30.0

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from planner.apply.context import ApplyContext
+from planner.apply.context import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS, ApplyContext
 from planner.apply.retry import REQUEST_SECONDS
-from planner.apply.visibility import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS
 from planner.kafka import explain, is_transient, topic_id_text
 from planner.model.address import Address, Kind
-from planner.model.outcome import DONE, RequestResult, Result, failed
-from planner.model.owned import ID, RegistryEntry
-from planner.model.step import Disown, Own
+from planner.model.observed import ID, RegistryEntry
+from planner.model.step import DONE, Disown, Own, RequestResult, Result, failed
 
 
 def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]:

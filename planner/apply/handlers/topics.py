@@ -1,19 +1,42 @@
-"""Creates topics, adds partitions and deletes topics, and waits until every broker shows the result."""
+"""Creates, grows and deletes topics, alters their configs, and waits until every broker shows the result."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicMetadata
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+    TopicMetadata,
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from planner.apply.context import ApplyContext
-from planner.apply.retry import REQUEST_SECONDS, send_with_retries
-from planner.apply.visibility import has_leaders, is_gone, wait_until_visible
+from planner.apply.context import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    PROPAGATION_SECONDS,
+    ApplyContext,
+    has_leaders,
+    is_gone,
+    wait_until_visible,
+)
+from planner.apply.retry import REQUEST_SECONDS, error_is_final, send_with_retries
 from planner.diff.values import readable, same_value
 from planner.kafka import explain, topic_id_text
-from planner.model.outcome import DONE, RequestResult, Result, failed
-from planner.model.step import CreateTopic, DeleteTopic, GrowPartitions
+from planner.model.step import (
+    DONE,
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    GrowPartitions,
+    RequestResult,
+    Result,
+    failed,
+)
 
 _BROKERS_OWN = -1
 
@@ -187,3 +210,81 @@ def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dic
                 why = f"another topic has this name now: id {found}, planned {step.topic_id}"
                 results[step.id] = failed(f"{why}; plan again")
     return results
+
+
+_ANSWER_SECONDS = 5.0
+
+
+def resource_of(step: AlterConfigs) -> ConfigResource:
+    """Returns the incremental changes of one topic."""
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in sorted(step.set.items())
+    ]
+    entries += [
+        ConfigEntry(key, "", incremental_operation=AlterConfigOpType.DELETE) for key in sorted(step.unset)
+    ]
+    return ConfigResource(ResourceType.TOPIC, step.topic, incremental_configs=entries)
+
+
+def alter_configs(context: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, RequestResult]:
+    """Alters the configs, and waits until every live broker shows the new values."""
+    requests: list[Sequence[AlterConfigs]] = []
+
+    def send(some: Sequence[AlterConfigs]) -> Mapping[str, "Future[None]"]:
+        requests.append(some)
+        wanted = {step.id: resource_of(step) for step in some}
+        futures = context.client.incremental_alter_configs(
+            list(wanted.values()), request_timeout=REQUEST_SECONDS
+        )
+        return {step_id: futures[resource] for step_id, resource in wanted.items()}
+
+    results = send_with_retries(steps, send, error_is_final, context.guard)
+    for request in requests:
+        done = [step for step in request if results[step.id].result is Result.DONE]
+        if done and not _wait_until_visible(context, done[-1]):
+            results |= {
+                step.id: failed("set, but not every broker shows it yet; apply again") for step in done
+            }
+    return results
+
+
+def _wait_until_visible(context: ApplyContext, step: AlterConfigs) -> bool:
+    """Waits until every live broker shows the new values.
+
+    The changes of one request are one batch in the brokers' metadata log, so one topic stands for all of
+    them.
+    """
+    deadline = time.monotonic() + PROPAGATION_SECONDS
+    pause = FIRST_PAUSE
+    while not _all_brokers_show(context, step):
+        if time.monotonic() > deadline or context.guard.stop_reason() is not None:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+    return True
+
+
+def _all_brokers_show(context: ApplyContext, step: AlterConfigs) -> bool:
+    try:
+        return all(_broker_shows(context, step, broker) for broker in context.each_broker())
+    except KafkaException:
+        return False
+
+
+def _broker_shows(context: ApplyContext, step: AlterConfigs, broker: int) -> bool:
+    """Returns whether this broker shows the step's values."""
+    resource = ConfigResource(ResourceType.TOPIC, step.topic)
+    asked = context.client.describe_configs([resource], request_timeout=_ANSWER_SECONDS, broker=broker)
+    entries: Mapping[str, ConfigEntry] = asked[resource].result()
+    own = {key for key, entry in entries.items() if _is_topics_own(entry)}
+    # Brokers never return a sensitive value.
+    values = all(
+        key in own and (entries[key].is_sensitive or same_value(key, entries[key].value, value))
+        for key, value in step.set.items()
+    )
+    return values and not own & set(step.unset)
+
+
+def _is_topics_own(entry: ConfigEntry) -> bool:
+    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG

@@ -2,8 +2,7 @@
 
 from importlib.resources import files
 
-from planner.config.schema.json_schema import json_schema
-from planner.config.schema.reference import reference
+from planner.config.schema.publish import json_schema, reference
 
 
 def starter() -> str:

@@ -1,19 +1,13 @@
 """The topology and its language: every key of the YAML is declared here, once, as an annotated field.
 
 The reader, the defaults, the JSON Schema, docs/topology.md and the export of YAML follow from these
-dataclasses (`planner.model.keys`); docs/internals/adding-a-key.md shows how a key is added.
+dataclasses (`planner.model.shapes`); docs/internals/adding-a-key.md shows how a key is added.
 
 A loaded topology is complete: defaults are filled in and variables are expanded, but nothing is resolved yet.
 Everything is frozen; mappings are plain dicts that do not change after the loader built them.
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
-from planner.model.topology.acls import (
-    RESOURCES,
-    Acl,
-    AclEntry,
-    AclRule,
-)
 from planner.model.topology.flows import (
     ENDED,
     RUNNING,
@@ -38,6 +32,10 @@ from planner.model.topology.jobs import (
     Job,
 )
 from planner.model.topology.resources import (
+    RESOURCES,
+    Acl,
+    AclEntry,
+    AclRule,
     Cluster,
     OnRemove,
     SecretRef,

@@ -7,21 +7,25 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Inline, Key, RecordName, Section, record_of
 from planner.model.shapes import (
     AlternativesShape,
     ChoiceShape,
     DurationShape,
+    Inline,
     IntegerShape,
+    Key,
     ListShape,
     MapShape,
     RateShape,
     RecordKeyShape,
+    RecordName,
     RecordShape,
     RegexShape,
+    Section,
     TextShape,
     TimestampShape,
     TopicNameShape,
+    record_of,
 )
 from planner.model.topology.resources import CLUSTER_REFERENCE, NAME
 from planner.model.topology.transforms import Transform

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, RecordName, Section
 from planner.model.shapes import (
     AlternativesShape,
     ChoiceShape,
     IntegerShape,
+    Key,
     MapShape,
+    RecordName,
+    Section,
     SettingsShape,
     TextShape,
 )

@@ -5,19 +5,21 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, RecordName, defaults_of, record_of
 from planner.model.shapes import (
     AnyShape,
     DurationShape,
     IntegerShape,
+    Key,
     ListShape,
     MapShape,
+    RecordName,
     TextShape,
+    defaults_of,
+    record_of,
 )
-from planner.model.topology.acls import Acl, AclEntry
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job
-from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Cluster, Topic
+from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Acl, AclEntry, Cluster, Topic
 
 API_VERSION = "repl/v1"
 DAY_MS = 86_400_000

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from planner.model.keys import Key, RecordName
-from planner.model.shapes import ListShape, MapShape, TextShape
+from planner.model.shapes import Key, ListShape, MapShape, RecordName, TextShape
 
 
 class RecordFormat(StrEnum):

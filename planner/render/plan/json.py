@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from planner.diff.display import displayed, displayed_values
-from planner.model.change import SENSITIVE, Action, Change, FieldChange
+from planner.diff.values import displayed, displayed_values
 from planner.model.diagnostic import Diagnostic
-from planner.model.owned import CONFIG
-from planner.model.plan import Mode, Plan
+from planner.model.observed import CONFIG
+from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan
 from planner.model.step import Step
 from planner.plan.serialize import digest, plain
 from planner.render.plan.words import ChangeSummary

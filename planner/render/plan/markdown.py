@@ -5,9 +5,8 @@ limited length.
 import re
 from collections.abc import Iterable, Sequence
 
-from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, Severity
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Action, Mode, Plan
 from planner.plan.serialize import digest
 from planner.render.escape import one_line
 from planner.render.numbers import plural

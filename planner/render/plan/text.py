@@ -8,14 +8,12 @@ from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import assert_never
 
-from planner.diff.display import displayed_values
 from planner.diff.record import recorded_flow
-from planner.diff.spec_values import flow_values, job_values, launcher_values
-from planner.diff.values import readable
+from planner.diff.typed_values import flow_values, job_values, launcher_values
+from planner.diff.values import displayed_values, readable
 from planner.model.address import Kind
-from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, Severity
-from planner.model.plan import Mode, Plan
+from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,

@@ -8,11 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
-from planner.diff.display import displayed
-from planner.diff.values import readable
+from planner.diff.values import displayed, readable
 from planner.model.address import Kind
-from planner.model.change import Action, Change, FieldChange, Value
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Action, Change, FieldChange, Mode, Plan, Value
 from planner.render.numbers import plural
 
 SYMBOL = {

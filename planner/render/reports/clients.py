@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.numbers import UNKNOWN, count, per_second, plural, span
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.views.clients_view import ClientsView, ConsumerGroupView, ProducerView, TopicClients
+from runtime.contract.views.records_view import ClientsView, ConsumerGroupView, ProducerView, TopicClients
 
 MOST_PRODUCERS = 10  # of one topic; all of them with --json
 LIMITS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from planner.model.cluster_report import BrokerReport, ClusterReport, FeatureReport, RightReport
+from planner.model.observed import BrokerReport, ClusterReport, FeatureReport, RightReport
 from planner.render.table import Cell, Column, Row, table
 
 _BROKERS = (

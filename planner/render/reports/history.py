@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from planner.model.outcome import ApplyRecord, StepResult
-from planner.model.step import Step, describe
+from planner.model.step import ApplyRecord, Step, StepResult, describe
 from planner.render.escape import one_line
 
 FORMAT_VERSION = 1

@@ -8,11 +8,20 @@ import msgspec
 
 from planner.graph.messages import few
 from planner.model.address import Address, flow_address
-from planner.model.change import Action, Change
-from planner.model.outcome import ApplySummary, Result, StepOutcome
-from planner.model.plan import Plan
-from planner.model.step import Disown, LaunchJob, Own, Reassign, Step, StopJob, verb
-from planner.plan.consequences import by_step
+from planner.model.plan import Action, Change, Plan
+from planner.model.step import (
+    ApplySummary,
+    Disown,
+    LaunchJob,
+    Own,
+    Reassign,
+    Result,
+    Step,
+    StepOutcome,
+    StopJob,
+    verb,
+)
+from planner.plan.make import by_step
 from runtime.contract.views.status_view import PartitionWaits
 
 EVENT_VERSION = 1

@@ -6,14 +6,12 @@ from pathlib import Path
 
 from planner.diff.differ import declaring_nothing
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
-from planner.model.outcome import ApplySummary
 from planner.model.plan import Plan
+from planner.model.step import ApplySummary
 from planner.plan import with_diagnostics
 from planner.state import planfile
-from planner.workflows.applying.launchers import home_of, launchers
-from planner.workflows.applying.recheck import PlanRecheck
 from planner.workflows.applying.saved_plan import approved, refuse_expect_without_a_plan
-from planner.workflows.applying.session import ApplySession, carry_out
+from planner.workflows.applying.session import ApplySession, PlanRecheck, carry_out
 from planner.workflows.clusters import check_jobs, endpoints_of
 from planner.workflows.interaction import (
     UNATTENDED,
@@ -23,9 +21,9 @@ from planner.workflows.interaction import (
     Interaction,
     PlanReady,
 )
-from planner.workflows.planning.observing import observe
-from planner.workflows.planning.plans import apply_plan, destroy_plan, see, with_waiting
-from planner.workflows.planning.waiting import REPORTED_S, waiting
+from planner.workflows.observing import REPORTED_S, observe, waiting
+from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
+from planner.workflows.spark import home_of, launchers
 from planner.workflows.topology import ChangeRequest, checked, folder_of
 from runtime.contract.views.status_view import PartitionWaits
 

@@ -1,10 +1,15 @@
-"""Executes one plan: the leases, the check that it still holds, the journal, and the steps."""
+"""Executes one plan: the leases, the check that it still holds, the journal, and the steps.
 
+Only the holder of the lease changes a cluster: an apply, or a replay of salvaged records.
+"""
+
+import getpass
 import os
 import socket
+import subprocess
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,34 +23,43 @@ from planner.apply.executor import Interruption
 from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.model.diagnostic import Failure, error, note, warning
-from planner.model.outcome import (
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    TopicConfigsRequest,
+    Unreachable,
+)
+from planner.model.plan import Plan
+from planner.model.step import (
     DONE,
     NOTHING_DONE,
     ApplyRecord,
     ApplySummary,
     Event,
+    LaunchJob,
+    ReconfigureJob,
     Result,
+    Step,
     StepOutcome,
     StepResult,
     StepsEnded,
     StepsSent,
 )
-from planner.model.plan import Plan
-from planner.model.step import LaunchJob, ReconfigureJob, Step
-from planner.plan.fingerprint import no_longer_done, stale
-from planner.plan.recheck import recheck, shown_as_running
+from planner.observe import Observer
+from planner.plan.fingerprint import keys_of, no_longer_done, other_clusters, stale
+from planner.plan.recheck import recheck, required_keys, shown_as_running
 from planner.plan.serialize import plain
 from planner.state import log
 from planner.state.history import Journal, merge, read_history
-from planner.state.lease import TTL_MS, Lease
+from planner.state.lease import TTL_MS, Lease, LeaseHolder
 from planner.state.planfile import digest, step_of
-from planner.state.registry import RegistryWriter
-from planner.workflows.applying.lease import git_commit, leased, user
-from planner.workflows.applying.recheck import PlanRecheck
+from planner.state.registry import RegistryWriter, read_registry
 from planner.workflows.interaction import (
     ApplyEnded,
     ApplyStarted,
     Interrupts,
+    LeaseAwaited,
     Noticed,
     ProgressHandler,
     StepWaits,
@@ -55,6 +69,122 @@ from planner.workflows.interaction import (
 from planner.workflows.tracebacks import traceback_reporter
 from runtime.contract.spec import naming
 from runtime.contract.views.status_view import PartitionWaits
+
+
+def leased(
+    endpoint: ClusterEndpoint,
+    *,
+    name: str,
+    topology: str,
+    plan: str,
+    lock_timeout_ms: int,
+    progress: ProgressHandler,
+    ttl_ms: int = TTL_MS,
+) -> Lease:
+    """Acquires the lease of a cluster. Failure where another holder keeps it beyond the lock timeout.
+
+    `name` identifies the holder, `plan` what the holder executes.
+    """
+    holder = LeaseHolder(
+        id=f"{name}-{uuid.uuid4().hex[:6]}",
+        user=user(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        topology=topology,
+        plan=plan,
+    )
+    return Lease(endpoint, holder, ttl_ms).acquire(
+        lock_timeout_ms / 1000, lambda held: progress(LeaseAwaited(endpoint.cluster, held))
+    )
+
+
+def user() -> str:
+    """Returns the name of the user, or the user id in a container without names."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def git_commit(folder: Path, *, edited: bool) -> str | None:
+    """Returns the commit of the topology's folder, marked `-dirty` if it was edited; None outside of Git."""
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        edited = edited or bool(_git(folder, "status", "--porcelain", "--", "."))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if edited else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+    )
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecheck:
+    """Reads what a plan depends on. `timeout_ms`: how long a cluster may keep silent."""
+
+    endpoints: Mapping[str, ClusterEndpoint]
+    timeout_ms: int
+
+    def refuse_others(self, plan: Plan, written: Iterable[str]) -> None:
+        """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
+        with self._observer(plan, written) as observer:
+            found = observer.identities()
+        refuse_silent(found)
+        others = other_clusters(plan, {name: one for name, one in found.items() if isinstance(one, str)})
+        if others:
+            raise Failure(others)
+
+    def again(self, plan: Plan, written: Iterable[str]) -> Observed:
+        """Reads what the fingerprints, steps and policies name. Failure where a changed cluster is silent."""
+        keys: dict[str, dict[str, TopicConfigsRequest]] = {name: {} for name in plan.connections}
+        acls: set[str] = set()
+        required = required_keys(plan.policies)
+        for one in plan.fingerprints:
+            cluster = one.address.cluster or ""
+            if one.address.kind.value == "acl":
+                acls.add(cluster)
+            elif cluster in keys:
+                keys[cluster][one.address.name] = TopicConfigsRequest(frozenset(one.config) | required)
+        for step in plan.steps:
+            topics = keys.get(step.cluster, {})
+            if step.address.name in topics:
+                known = topics[step.address.name]
+                topics[step.address.name] = TopicConfigsRequest(known.keys | keys_of(step))
+        wanted = {
+            name: ClusterDetailsRequest(configs=topics, acls=name in acls) for name, topics in keys.items()
+        }
+        with self._observer(plan, plan.connections) as observer:
+            observed = observer.details(observer.names(), wanted)
+        refuse_silent({name: observed.clusters[name] for name in written})
+        return observed
+
+    def _observer(self, plan: Plan, clusters: Iterable[str]) -> Observer:
+        return Observer(
+            {name: plan.connections[name] for name in clusters},
+            self.endpoints,
+            timeout_s=self.timeout_ms / 1000,
+            read_registry=read_registry,
+            jobs_of=plan.topology,
+        )
+
+
+def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> None:
+    """Failure where a cluster that the plan changes does not answer."""
+    silent = [one for one in found.values() if isinstance(one, Unreachable)]
+    if silent:
+        raise Failure(
+            error(
+                f"{one.name} does not answer, and the plan changes it: {one.why}",
+                one.way_out or f"bring {one.name} back, then run this again",
+            )
+            for one in silent
+        )
+
 
 INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 

@@ -7,7 +7,7 @@ from planner.config import load
 from planner.kafka import ClusterEndpoint
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
-from planner.model.outcome import ApplyRecord
+from planner.model.step import ApplyRecord
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from planner.state.history import merge, read_history

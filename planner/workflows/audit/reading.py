@@ -1,19 +1,27 @@
-"""`repl read`, `clients`, `offsets` and `locate`: single questions to clusters and their ledgers."""
+"""Single questions to clusters and their ledgers.
 
-from collections.abc import Iterator
+These are `repl read`, `clients`, `offsets`, `locate`, `doctor` and `status`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.config import load
 from planner.graph.routes import reason_not_synced, router_of
-from planner.model.diagnostic import Failure
-from planner.model.topology import GroupMode, Topology
-from planner.workflows.audit.requests import answered, cluster_access
+from planner.kafka.errors import WireFailure
+from planner.model.diagnostic import Failure, error
+from planner.model.observed import ClusterReport
+from planner.model.topology import Flow, GroupMode, Topology
+from planner.observe.doctor import examine
+from planner.workflows.audit.requests import answered, cluster_access, status_request
+from planner.workflows.clusters import endpoints_of
 from planner.workflows.topology import TopologyRequest, cluster_of, flow_of
+from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.locate import LocateRequest, locate
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.audit.read.clients import read_clients
-from runtime.audit.read.reading import read_cluster
 from runtime.audit.read.record_tracer import KnownCluster
 from runtime.audit.read.records import (
     ReadFromEarliest,
@@ -22,11 +30,14 @@ from runtime.audit.read.records import (
     ReadNewest,
     ReadRecordsRequest,
     Start,
+    read_cluster,
     read_records,
 )
-from runtime.contract.views.clients_view import ClientsView
+from runtime.audit.status.join import join
+from runtime.audit.status.reader import StatusReader, read_status
 from runtime.contract.views.groups_view import GroupOffsetsView, LocatedRecord
-from runtime.contract.views.records_view import ClusterContentView, RecordsView
+from runtime.contract.views.records_view import ClientsView, ClusterContentView, RecordsView
+from runtime.contract.views.status_view import StatusView
 
 __all__ = [
     "ClusterRequest",
@@ -36,12 +47,16 @@ __all__ = [
     "ReadFromOffset",
     "ReadFromTimestamp",
     "ReadNewest",
+    "ReplicationStatusRequest",
     "Start",
     "clients",
     "cluster_content",
+    "doctor",
     "locate_record",
     "offsets",
     "records",
+    "status",
+    "watch_status",
 ]
 
 
@@ -99,8 +114,7 @@ def offsets(request: OffsetsRequest) -> GroupOffsetsView:
     """Reads a group's offsets at the source, translated by the ledger to the destination."""
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    names = (flow.source_cluster, flow.destination_cluster)
-    access = cluster_access(topology.clusters[name] for name in names)
+    source, destination = _sides(topology, flow)
     return answered(
         group_offsets(
             GroupOffsetsRequest(
@@ -109,8 +123,8 @@ def offsets(request: OffsetsRequest) -> GroupOffsetsView:
                 unsynced=reason_not_synced(flow, request.group),
                 by_time=flow.groups.mode is GroupMode.TIMESTAMP,
                 router=router_of(topology),
-                source=access[names[0]],
-                destination=access[names[1]],
+                source=source,
+                destination=destination,
                 within_s=request.timeout_ms / 1000,
             )
         )
@@ -121,8 +135,7 @@ def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     """Finds a record at the other side of a flow."""
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    names = (flow.source_cluster, flow.destination_cluster)
-    access = cluster_access(topology.clusters[name] for name in names)
+    source, destination = _sides(topology, flow)
     return answered(
         locate(
             LocateRequest(
@@ -132,12 +145,19 @@ def locate_record(request: LocateRecordRequest) -> LocatedRecord:
                 offset=request.offset,
                 timestamp_ms=request.timestamp_ms,
                 reverse=request.reverse,
-                source=access[names[0]],
-                destination=access[names[1]],
+                source=source,
+                destination=destination,
                 within_s=request.timeout_ms / 1000,
             )
         )
     )
+
+
+def _sides(topology: Topology, flow: Flow) -> tuple[ClusterAccess, ClusterAccess]:
+    """Returns the access to a flow's source and to its destination."""
+    names = (flow.source_cluster, flow.destination_cluster)
+    access = cluster_access(topology.clusters[name] for name in names)
+    return access[names[0]], access[names[1]]
 
 
 def _reading(request: ClusterRequest) -> ReadRecordsRequest:
@@ -168,3 +188,44 @@ def _others(topology: Topology, name: str) -> Iterator[tuple[str, KnownCluster]]
                     other.name,
                     KnownCluster(cluster_access([other])[other.name], _flows_into(topology, other.name)),
                 )
+
+
+def doctor(request: ClusterRequest) -> ClusterReport:
+    """Examines a cluster; nothing is changed. Raises Failure where no broker answers."""
+    known = cluster_of(load(request.path, request.var_files), request.cluster)
+    try:
+        return examine(endpoints_of([known])[request.cluster], request.timeout_ms / 1000)
+    except WireFailure as failure:
+        raise Failure(error(f"{request.cluster}: {failure.why}", failure.way_out)) from None
+
+
+_LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationStatusRequest(TopologyRequest):
+    """A request for the status of every flow. `over_ms`: how long rates are measured; 0 measures none."""
+
+    over_ms: int = 1_000
+
+
+def status(request: ReplicationStatusRequest) -> StatusView:
+    """Reads the status once. It is right also when a job is dead or a datacenter is down."""
+    topology = load(request.path, request.var_files)
+    return asyncio.run(
+        read_status(status_request(topology), request.over_ms / 1000, request.timeout_ms / 1000)
+    )
+
+
+async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncIterator[StatusView]:
+    """Yields the status again and again, each with the rates since the one before."""
+    asked = status_request(load(request.path, request.var_files))
+    within_s = request.timeout_ms / 1000
+    async with StatusReader(asked, within_s) as reader:
+        before = await reader.read()
+        reader.within_s = min(within_s, _LATER_WITHIN_S)
+        while True:
+            await asyncio.sleep(every_ms / 1000)
+            now = await reader.read()
+            yield join(asked, now, before)
+            before = now

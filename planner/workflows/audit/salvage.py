@@ -9,9 +9,8 @@ from planner.graph.routes import router_of
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED, Flow, Topology
 from planner.state import log
-from planner.workflows.applying.lease import leased
+from planner.workflows.applying.session import leased
 from planner.workflows.audit.requests import answered
-from planner.workflows.audit.spark import job_spec
 from planner.workflows.clusters import endpoints_of
 from planner.workflows.interaction import (
     UNATTENDED,
@@ -21,7 +20,8 @@ from planner.workflows.interaction import (
     ReplayReady,
     silent,
 )
-from planner.workflows.spark import on_spark
+from planner.workflows.one_off import on_spark
+from planner.workflows.spark import job_spec
 from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of
 from runtime.audit.salvage.salvage import SalvageRequest
 from runtime.audit.salvage.salvage import salvage as read_salvage
@@ -117,7 +117,7 @@ def _request(
 
 
 def _replay_request(to: str | None, asked: SalvageRequest, seen: SalvageView) -> ReplayRequest:
-    from runtime.replay.target import parts, targets, unfit
+    from runtime.replay.request import parts, targets, unfit
 
     wanted = seen.replayable
     topics = sorted({one.destination_topic for one in wanted} | ({to} if to is not None else set()))

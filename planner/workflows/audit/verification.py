@@ -14,10 +14,9 @@ from planner.config import load
 from planner.graph.routes import opposite_of
 from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.topology import ENDED
-from planner.workflows.applying.launchers import launcher_home
-from planner.workflows.audit.spark import job_spec
 from planner.workflows.interaction import Noticed, ProgressHandler, silent
-from planner.workflows.spark import on_spark
+from planner.workflows.one_off import on_spark
+from planner.workflows.spark import job_spec, launcher_home
 from planner.workflows.topology import TopologyRequest, flow_of
 from runtime.audit.verify.request import VerifyRequest, decode_outcome, encode_request
 from runtime.contract.spec.jobspec import JobSpec

@@ -8,8 +8,8 @@ from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
-from planner.workflows.flows.editing import apply_with_states
-from planner.workflows.flows.rehearsal import group_losses, report_subscriptions
+from planner.workflows.flows.ending import group_losses, report_subscriptions
+from planner.workflows.flows.states import apply_with_states
 from planner.workflows.interaction import (
     UNATTENDED,
     FailoverCost,

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.config.edit.promoted import with_promoted
+from planner.config.edit import with_promoted
 from planner.config.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.transitions import matches_nothing
 from planner.workflows.applying.apply import ApplyResult
-from planner.workflows.flows.copied import drained
-from planner.workflows.flows.editing import apply_edited, apply_with_states, wrong_state
-from planner.workflows.flows.rehearsal import report_subscriptions
+from planner.workflows.flows.ending import drained, report_subscriptions
+from planner.workflows.flows.states import apply_edited, apply_with_states, wrong_state
 from planner.workflows.interaction import UNATTENDED, Interaction
 from planner.workflows.topology import ChangeRequest, FlowRequest, checked, flow_of
 from runtime.contract.spec.selection import NamePatterns

@@ -34,7 +34,7 @@ from runtime.contract.records.offset_map import (
 from runtime.contract.records.orphans import NONE
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition
-from runtime.contract.topic_ids import is_other_topic
+from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError

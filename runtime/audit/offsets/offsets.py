@@ -19,18 +19,21 @@ from runtime.audit.ledger import (
     ledger_of,
     open_cluster,
 )
-from runtime.contract.groups.decisions import GroupPartition
-from runtime.contract.groups.translate import PendingTranslation, TranslatedOffset, UntranslatableOffset
+from runtime.contract.groups.translate import (
+    GroupPartition,
+    PendingTranslation,
+    TranslatedOffset,
+    UntranslatableOffset,
+)
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.route import Router
 from runtime.contract.views.groups_view import BY_MAP, BY_TIME, GroupOffsetsView, GroupOffsetView
-from runtime.groups.translation import GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import Checkpoints, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries.groups import committed_by, list_groups
-from runtime.ledger.checkpoints import Checkpoints
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 

@@ -17,8 +17,8 @@ from runtime.audit.ledger import (
     ledger_of,
     open_cluster,
 )
-from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.groups.translate import (
+    GroupPartition,
     PendingTranslation,
     TranslatedOffset,
     UntranslatableOffset,
@@ -28,10 +28,9 @@ from runtime.contract.records.checkpoint import CheckpointState
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.views.loss_view import GroupLoss, GroupTopics
-from runtime.groups.translation import GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import Checkpoints, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.queries.groups import NO_MEMBERS, Committed, committed_by, list_groups
-from runtime.ledger.checkpoints import Checkpoints
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 

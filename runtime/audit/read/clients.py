@@ -4,23 +4,213 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from runtime.audit.ledger import open_cluster, producers_at
-from runtime.audit.read.clients_facts import ClientFacts, topic_views
-from runtime.audit.read.clients_members import describe_groups
+from confluent_kafka import KafkaException
+
+from runtime.audit.ledger import ClusterAccess, as_audit_failure, open_cluster, producers_at
 from runtime.audit.read.records import ReadRecordsRequest
+from runtime.audit.status.numbers import rate, sum_known, sum_rates
+from runtime.contract.client.redaction import redacted
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.clients_view import ClientsView
+from runtime.contract.views.records_view import (
+    ClientsView,
+    CommittedOffsetView,
+    ConsumerGroupView,
+    GroupMemberView,
+    ProducerView,
+    TopicClients,
+)
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
+from runtime.kafka.confluent import admin_client
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.hanging import ActiveProducer, ListTransactionsRequest
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest
 from runtime.kafka.queries.groups import committed_by, list_groups
 from runtime.kafka.queries.partitions import active_producers, list_offsets
+
+_GROUPS_PER_REQUEST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """Describes a member of a group and its assigned partitions, by topic."""
+
+    client_id: str
+    host: str
+    member_id: str
+    partitions: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """Describes a group. `state` is Kafka's name: Stable, Empty, PreparingRebalance, …"""
+
+    state: str
+    members: tuple[GroupMember, ...] = ()
+
+
+@dataclass(slots=True)
+class GroupDescriptions:
+    """Holds the groups that could be described; `failed` says why, by group, for the others."""
+
+    found: dict[str, GroupDescription] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+async def describe_groups(reach: ClusterAccess, names: Iterable[str], within_s: float) -> GroupDescriptions:
+    """Describes the groups with these names, in a thread of its own because librdkafka blocks."""
+    return await asyncio.to_thread(_describe, reach, sorted(names), within_s)
+
+
+def _describe(reach: ClusterAccess, names: list[str], within_s: float) -> GroupDescriptions:
+    groups = GroupDescriptions()
+    if not names:
+        return groups
+    with as_audit_failure(reach.name):
+        client = admin_client(reach.bootstrap, reach.settings, reach.token_command)
+    for start in range(0, len(names), _GROUPS_PER_REQUEST):
+        some = names[start : start + _GROUPS_PER_REQUEST]
+        futures = client.describe_consumer_groups(some, request_timeout=within_s)
+        for name, future in futures.items():
+            try:
+                groups.found[name] = _described(future.result(within_s + 5))
+            except (KafkaException, TimeoutError) as failure:
+                groups.failed[name] = redacted(str(failure.args[0])) if failure.args else "no answer in time"
+    return groups
+
+
+def _described(description: Any) -> GroupDescription:
+    state = "".join(part.capitalize() for part in description.state.name.split("_"))
+    return GroupDescription(state, tuple(_member(one) for one in description.members))
+
+
+def _member(member: Any) -> GroupMember:
+    partitions: dict[str, tuple[int, ...]] = {}
+    for one in member.assignment.topic_partitions if member.assignment is not None else ():
+        partitions[one.topic] = (*partitions.get(one.topic, ()), one.partition)
+    return GroupMember(member.client_id, member.host, member.member_id, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """Holds the facts about a cluster's clients.
+
+    `offsets` are the committed offsets of groups, `before` the same at an earlier inspection. `owners`: the
+    flow of a producer id that is the product's own.
+    """
+
+    topics: Mapping[str, int]
+    ends: Mapping[TopicPartition, int]
+    groups: Mapping[str, GroupDescription]
+    offsets: Mapping[str, Mapping[TopicPartition, int]]
+    before: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    elapsed_ms: int = 0
+    producers: Mapping[TopicPartition, tuple[ActiveProducer, ...]] = field(default_factory=dict)
+    transactional_ids: Mapping[int, str] = field(default_factory=dict)
+    owners: Mapping[int, str] = field(default_factory=dict)
+
+
+def topic_views(facts: ClientFacts) -> list[TopicClients]:
+    """Returns every topic with its producers and consumers."""
+    producers = _producers(facts)
+    readers = _readers(facts)
+    return [
+        TopicClients(
+            topic=topic,
+            partitions=count,
+            producers=producers.get(topic, []),
+            consumers=[_consumer(facts, group, topic) for group in sorted(readers.get(topic, ()))],
+        )
+        for topic, count in sorted(facts.topics.items())
+    ]
+
+
+def _readers(facts: ClientFacts) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for group, offsets in facts.offsets.items():
+        for at in offsets:
+            found.setdefault(at.topic, set()).add(group)
+    for group, described in facts.groups.items():
+        for member in described.members:
+            for topic in member.partitions:
+                found.setdefault(topic, set()).add(group)
+    return found
+
+
+def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroupView:
+    described = facts.groups.get(group, GroupDescription("Unknown"))
+    members = [
+        GroupMemberView(
+            client_id=one.client_id,
+            host=one.host.removeprefix("/"),
+            member_id=one.member_id,
+            partitions=sorted(one.partitions[topic]),
+        )
+        for one in described.members
+        if topic in one.partitions
+    ]
+    committed = {at.partition for at in facts.offsets.get(group, {}) if at.topic == topic}
+    numbers = committed | {number for member in members for number in member.partitions}
+    partitions = [_committed(facts, group, TopicPartition(topic, number)) for number in sorted(numbers)]
+    return ConsumerGroupView(
+        group=group,
+        state=described.state,
+        members=sorted(members, key=lambda one: (one.client_id, one.member_id)),
+        lag=sum_known(one.lag for one in partitions),
+        records_per_s=sum_rates(one.records_per_s for one in partitions),
+        partitions=partitions,
+    )
+
+
+def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> CommittedOffsetView:
+    offset, end = facts.offsets.get(group, {}).get(at), facts.ends.get(at)
+    before = facts.before.get(group, {}).get(at)
+    return CommittedOffsetView(
+        partition=at.partition,
+        offset=offset,
+        end=end,
+        lag=max(end - offset, 0) if end is not None and offset is not None else None,
+        records_per_s=rate(offset, before, facts.elapsed_ms) if offset is not None else None,
+    )
+
+
+def _producers(facts: ClientFacts) -> dict[str, list[ProducerView]]:
+    """Returns the producers by topic, the one with the newest record first."""
+    states: dict[str, dict[int, dict[int, ActiveProducer]]] = {}
+    for at, producers in facts.producers.items():
+        for one in producers:
+            states.setdefault(at.topic, {}).setdefault(one.producer_id, {})[at.partition] = one
+    return {
+        topic: sorted(
+            (_producer(facts, producer_id, partitions) for producer_id, partitions in by_id.items()),
+            key=lambda one: (-(one.last_timestamp_ms or 0), one.producer_id),
+        )
+        for topic, by_id in states.items()
+    }
+
+
+def _producer(facts: ClientFacts, producer_id: int, partitions: Mapping[int, ActiveProducer]) -> ProducerView:
+    latest = max(one.last_timestamp for one in partitions.values())
+    return ProducerView(
+        producer_id=producer_id,
+        epoch=max(one.epoch for one in partitions.values()),
+        transactional_id=facts.transactional_ids.get(producer_id),
+        flow=facts.owners.get(producer_id),
+        last_timestamp_ms=latest if latest >= 0 else None,
+        partitions=sorted(partitions),
+        open_since={
+            number: one.transaction_start
+            for number, one in sorted(partitions.items())
+            if one.transaction_start >= 0
+        },
+    )
+
 
 Offsets = dict[str, dict[TopicPartition, int]]
 
@@ -45,7 +235,7 @@ async def read_clients(
         before = await _offsets(cluster, listed.groups, notes)
         elsewhere = asyncio.gather(
             describe_groups(asked.reach, listed.groups, within_s),
-            _producers(cluster, topics, notes, within_s),
+            _active_producers(cluster, topics, notes, within_s),
             _transactional_ids(cluster, notes),
             _owners(cluster, notes),
         )
@@ -100,7 +290,7 @@ async def _ends(
     return {at: one.offset for at, one in answers.items() if isinstance(one, ListedOffset)}
 
 
-async def _producers(
+async def _active_producers(
     cluster: KafkaCluster, topics: Mapping[str, int], notes: list[str], within_s: float
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
     places = _places(topics)

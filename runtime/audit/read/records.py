@@ -1,4 +1,4 @@
-"""Reads records of one topic with their provenance: `repl read CLUSTER TOPIC`."""
+"""Reads the topics of a cluster, and records of one topic with their origin: `repl read CLUSTER [TOPIC]`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess, open_cluster, unanswered
+from runtime.audit.ledger import AuditFailure, ClusterAccess, ledger_of, open_cluster, unanswered
 from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
 from runtime.audit.read.records_fetch import FetchedRecord, fetch_records
 from runtime.batch.failure import BatchFailure
-from runtime.contract.views.records_view import RecordsView
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.spec.route import is_reserved
+from runtime.contract.views.records_view import (
+    ClusterContentView,
+    CopiedPartitionView,
+    RecordsView,
+    TopicContentView,
+)
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
 
@@ -165,3 +173,82 @@ def _by_time(each: Sequence[list[FetchedRecord]]) -> list[FetchedRecord]:
             latest = max(latest, one.timestamp)
             found.append((latest, one.partition, one.offset, one))
     return [row[-1] for row in sorted(found, key=lambda row: row[:-1])]
+
+
+async def read_cluster(asked: ReadRecordsRequest, within_s: float) -> ClusterContentView:
+    """Reads the topics and the flows' progress of a cluster. Raises AuditFailure."""
+    async with open_cluster(asked.reach, within_s) as cluster:
+        every = await cluster.all_topics()
+        topics = {name: topic for name, topic in every.items() if not is_reserved(name)}
+        offsets = await _offsets(cluster, topics, within_s)
+        notes: list[str] = []
+        copied: list[CopiedPartitionView] = []
+        try:
+            copied = await _copied(cluster, asked)
+        except (WireError, UnreadableRecord) as error:
+            notes.append(f"the ledger can't be read, so what was copied is not known: {error}")
+        into: dict[str, set[str]] = {}
+        for one in copied:
+            into.setdefault(one.destination_topic, set()).add(one.flow)
+        return ClusterContentView(
+            cluster=asked.reach.name,
+            cluster_id=cluster.cluster_id,
+            brokers=len(cluster.brokers),
+            topics=[
+                TopicContentView(
+                    topic=name,
+                    partitions=len(topics[name].partitions),
+                    offsets=offsets.get(name),
+                    flows=sorted(into.get(name, ())),
+                )
+                for name in sorted(topics)
+            ],
+            hidden=len(every) - len(topics),
+            copied=[one for one in copied if not is_reserved(one.destination_topic)],
+            notes=notes,
+        )
+
+
+async def _offsets(
+    cluster: KafkaCluster, topics: dict[str, TopicMetadata], within_s: float
+) -> dict[str, int]:
+    """Returns the number of offsets of the topics whose every partition answers."""
+    places = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
+    if not places:
+        return {}
+    starts, ends = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(places, EARLIEST), within=within_s),
+        list_offsets(cluster, dict.fromkeys(places, LATEST), within=within_s),
+    )
+    found: dict[str, int] = dict.fromkeys(topics, 0)
+    for at in places:
+        start, end = starts[at], ends[at]
+        if isinstance(start, ListedOffset) and isinstance(end, ListedOffset) and at.topic in found:
+            found[at.topic] += end.offset - start.offset
+        else:
+            found.pop(at.topic, None)
+    return found
+
+
+async def _copied(cluster: KafkaCluster, asked: ReadRecordsRequest) -> list[CopiedPartitionView]:
+    opened = await ledger_of(cluster)
+    if opened is None:
+        return []
+    found = []
+    for flow, source in sorted(asked.flows.items()):
+        await opened.ledger.refresh(flow)
+        for key, one in sorted(opened.ledger.all_progress(flow).items()):
+            found.append(
+                CopiedPartitionView(
+                    flow=flow,
+                    source=source,
+                    topic=key.topic,
+                    partition=key.partition,
+                    destination_topic=one.destination_topic,
+                    position=one.position,
+                    records=one.records,
+                    last_timestamp_ms=one.last_timestamp if one.last_timestamp > 0 else None,
+                    last_commit_ms=one.written_at if one.written_at > 0 else None,
+                )
+            )
+    return found

@@ -10,7 +10,7 @@ from runtime.batch.layout import NO_PRODUCER
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries.partitions import log_start
 

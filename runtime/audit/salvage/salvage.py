@@ -24,8 +24,8 @@ from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.orphans import NONE, Orphans, uncopied_ranges
 from runtime.contract.records.provenance import ClusterTopic, origins
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router, is_reserved
-from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.salvage_view import SalvagedPartition, SalvagedRecord, SalvageView
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError

@@ -1,8 +1,10 @@
-"""Derives the output of `repl status` from two inspections. The data outweighs a job's reports. Pure."""
+"""Derives the state of each flow, and the output of `repl status`, from two inspections. It is pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from runtime.audit.status.facts import (
     ClusterFacts,
@@ -11,12 +13,307 @@ from runtime.audit.status.facts import (
     StatusRequest,
     StatusSnapshot,
 )
-from runtime.audit.status.flow import FlowFacts, flow_view
-from runtime.audit.status.jobs import JobFacts, judge
+from runtime.audit.status.jobs import JobFacts, SlotPartitionReport, judge
+from runtime.audit.status.numbers import lag_ms, longest, quantile, rate, sum_known, sum_rates, summed
+from runtime.audit.status.partition import PartitionFacts, state_of
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
+from runtime.contract.records.status import PartitionState as S
+from runtime.contract.spec import naming
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.views.status_view import ClusterStatusView, FlowStatusView, StatusView
+from runtime.contract.views.status_view import (
+    DOWN,
+    STALLED,
+    UNKNOWN,
+    ClusterStatusView,
+    FlowStatusView,
+    PartitionStatusView,
+    StatusView,
+    TopicStatusView,
+    next_step,
+)
+from runtime.kafka.protocol.offsets import TopicPartition
+
+# In order, the worst first: a topic, or a flow, has the worst state of its partitions.
+_WORST = (
+    UNKNOWN,
+    *(state for state in S if state.needs_someone),
+    DOWN,
+    STALLED,
+    S.BLOCKED_AT_SOURCE,
+    S.RETRYING,
+    S.UNSCHEDULED,
+    S.STARTING,
+    S.COPYING,
+    S.CAUGHT_UP,
+    S.PAUSED,
+    S.FAILED_OVER,
+    S.PROMOTED,  # last: one topic that was promoted on its own says nothing about the flow
+)
+_ANOTHER_LOG = (S.RECREATED, S.DIVERGED)
+_RANK = {str(state): rank for rank, state in enumerate(_WORST)}
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFacts:
+    """Holds the facts about one flow.
+
+    `read` is False where the destination could not be read. `before` is the ledger at an earlier inspection.
+    `names`: the flow's topics and their names at the destination. `handed_over`: the flow has ended, and its
+    failback flow began at its end.
+    """
+
+    asked: FlowStatusRequest
+    source: ClusterFacts
+    destination: ClusterFacts
+    read: bool
+    progress: Mapping[PartitionKey, Progress]
+    before: Mapping[PartitionKey, Progress]
+    generation: Generation | None
+    job: JobFacts
+    names: Mapping[str, str | None]
+    promoted: frozenset[str]
+    handed_over: bool
+    now_ms: int
+    elapsed_ms: int
+
+
+def flow_view(flow: FlowFacts) -> FlowStatusView:
+    """Returns the status of a flow."""
+    begun: dict[str, set[int]] = {}
+    for key in flow.progress:
+        begun.setdefault(key.topic, set()).add(key.partition)
+    topics = [_topic(flow, topic, begun.get(topic, set())) for topic in sorted(flow.names)]
+    partitions = [one for topic in topics for one in topic.partitions]
+    stats = flow.job.stats.get(flow.asked.name, ()) if flow.job.seen.up else ()
+    recent = flow.job.recent.get(flow.asked.name, ()) if flow.job.seen.up else ()
+    latencies = recent if any(recent) else summed(one.latency_counts for one in stats)
+    lag = longest(one.lag_ms for one in partitions)
+    asked, generation = flow.asked, flow.generation
+    view = flow.job.flows.get(asked.name)
+    state = worst(one.state for one in partitions) or _empty(flow)
+    return FlowStatusView(
+        name=asked.name,
+        source=asked.source,
+        destination=asked.destination,
+        job=flow.job.seen.name,
+        state=state,
+        declared=asked.state,
+        why=_why(flow, state, partitions),
+        notes=list(view.notes) if view is not None and flow.job.seen.up else [],
+        source_cluster_id=flow.source.id or _id(view.source_cluster_id if view is not None else ""),
+        destination_cluster_id=flow.destination.id,
+        source_answers=flow.source.answers,
+        destination_answers=flow.read,
+        generation=generation.number if generation is not None else None,
+        lag_records=sum_known(one.lag_records for one in partitions),
+        lag_ms=lag,
+        rpo_ms=asked.rpo_ms,
+        rpo_met=lag <= asked.rpo_ms if lag is not None and asked.rpo_ms is not None else None,
+        records_per_s=sum_rates(one.records_per_s for one in partitions),
+        bytes_per_s=sum_rates(one.bytes_per_s for one in partitions),
+        latency_p50_ms=quantile(latencies, 0.5),
+        latency_p99_ms=quantile(latencies, 0.99),
+        latency_over_ms=flow.elapsed_ms if any(recent) else None,
+        dropped=sum(one.dropped for one in partitions),
+        throttled_ms=sum(one.throttled_ms for one in stats),
+        stuck_lanes=[lane for one in stats for lane in one.stuck_lanes],
+        link_age_ms=_link_age(flow),
+        states=dict(sorted(Counter(one.state for one in partitions).items())),
+        topics=topics,
+        next=list(dict.fromkeys(one.next for one in partitions if one.next)),
+    )
+
+
+def worst(states: Iterable[str]) -> str | None:
+    """Returns the worst of the states; None where there is none."""
+    return min(states, key=lambda state: _RANK[state], default=None)
+
+
+def _id(text: str) -> str | None:
+    return text or None
+
+
+def _empty(flow: FlowFacts) -> str:
+    """Returns the state of a flow without a partition."""
+    if not flow.read:
+        return UNKNOWN
+    if flow.generation is not None and flow.generation.state in ("paused", "promoted", "failed_over"):
+        return flow.generation.state
+    return str(S.STARTING) if flow.job.seen.up else DOWN
+
+
+def _why(flow: FlowFacts, state: str, partitions: list[PartitionStatusView]) -> str:
+    """Returns what hinders the flow, in one line: clusters first, then its job, then its worst partition."""
+    said = []
+    if not flow.source.answers:
+        said.append(f"source {flow.source.name} does not answer: {flow.source.why}")
+    if not flow.read:
+        verb = "can't be read" if flow.destination.answers else "does not answer"
+        said.append(f"destination {flow.destination.name} {verb}: {flow.destination.why}")
+    elif not flow.job.seen.up and state in (DOWN, *(str(one) for one in S if one.needs_someone)):
+        said.append(f"job {flow.job.seen.name}: {flow.job.seen.why}")
+    view = flow.job.flows.get(flow.asked.name)
+    if view is not None and view.why and flow.job.seen.up:
+        said.append(view.why)
+    if (
+        flow.read
+        and flow.generation is not None
+        and flow.generation.state not in ("stopped", flow.asked.state)
+    ):
+        said.append(f"the topology says {flow.asked.state}, it is {flow.generation.state}")
+    if flow.read and flow.job.seen.name != flow.asked.job:
+        said.append(f"job {flow.job.seen.name} has it, not {flow.asked.job}")
+    if not said and flow.source.answers and not flow.names:
+        said.append(f"no topic at {flow.source.name} matches")
+    if not said:
+        said += [
+            f"{one.topic}-{one.partition}: {one.why}" for one in partitions if one.state == state and one.why
+        ][:1]
+    return "; ".join(said)
+
+
+def _link_age(flow: FlowFacts) -> int | None:
+    """Returns the age of the newest replicated heartbeat, which measures the link from end to end."""
+    beats = flow.progress.get(PartitionKey(flow.asked.name, naming.HEARTBEATS, 0))
+    if beats is None or beats.last_timestamp <= 0:
+        return None
+    return max(flow.now_ms - beats.last_timestamp, 0)
+
+
+def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
+    known = flow.source.topics.get(topic) if flow.source.topics is not None else None
+    numbers = begun | set(range(known.partitions)) if known is not None else begun
+    partitions = [_partition(flow, PartitionKey(flow.asked.name, topic, one)) for one in sorted(numbers)]
+    return TopicStatusView(
+        topic=topic,
+        destination_topic=flow.names[topic],
+        state=worst(one.state for one in partitions) or str(S.STARTING),
+        lag_records=sum_known(one.lag_records for one in partitions),
+        lag_ms=longest(one.lag_ms for one in partitions),
+        records_per_s=sum_rates(one.records_per_s for one in partitions),
+        bytes_per_s=sum_rates(one.bytes_per_s for one in partitions),
+        partitions=partitions,
+    )
+
+
+def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
+    progress, report = flow.progress.get(key), flow.job.partitions.get(key)
+    said = report.status if report is not None else None
+    at_source = TopicPartition(key.topic, key.partition)
+    name = progress.destination_topic if progress is not None else flow.names[key.topic]
+    at_destination = TopicPartition(name, key.partition) if name is not None else None
+    start, end, seen_ms = flow.source.starts.get(at_source), *_source_end(flow, at_source, report)
+    lag = _lag(flow, progress, start, end)
+    behind = _behind(flow, key, lag, report) if seen_ms is None else None
+    promoted = key.topic in flow.promoted
+    if promoted or flow.handed_over:  # later records of its source are not the flow's to copy
+        lag = behind = 0
+    state = state_of(
+        PartitionFacts(
+            flow=key.flow,
+            source_topic=at_source,
+            destination_topic=at_destination,
+            source=flow.source,
+            destination=flow.destination,
+            destination_read=flow.read,
+            progress=progress,
+            generation=flow.generation,
+            promoted=promoted,
+            job=flow.job,
+            report=report,
+            lag_records=lag if seen_ms is None else None,
+            lag_ms=behind,
+            now_ms=flow.now_ms,
+        )
+    )
+    if state.state in _ANOTHER_LOG:  # the ledger's position belongs to a log that was replaced
+        lag = behind = None
+    blocked_by = said.blocked_by if said is not None and state.state == S.BLOCKED_AT_SOURCE else None
+    before = flow.before.get(key)
+    return PartitionStatusView(
+        topic=key.topic,
+        partition=key.partition,
+        destination_topic=name,
+        state=str(state.state),
+        since_ms=state.since_ms,
+        why=state.why,
+        needs_someone=state.needs_someone,
+        foreign_writes=said.foreign_writes if said is not None else False,
+        slot=report.slot if report is not None and flow.job.seen.up else None,
+        source_start=start,
+        source_end=end,
+        source_end_seen_ms=seen_ms,
+        source_high_watermark=flow.source.highs.get(at_source),
+        destination_start=flow.destination.starts.get(at_destination) if at_destination is not None else None,
+        destination_end=flow.destination.ends.get(at_destination) if at_destination is not None else None,
+        position=progress.position if progress is not None else None,
+        lag_records=lag,
+        lag_ms=behind,
+        last_fetch_ms=_time_or_none(said.last_fetch_ms) if said is not None else None,
+        last_commit_ms=_time_or_none(progress.written_at) if progress is not None else None,
+        last_timestamp_ms=_time_or_none(progress.last_timestamp) if progress is not None else None,
+        caught_up_since_ms=_time_or_none(said.caught_up_since_ms) if said is not None and lag == 0 else None,
+        records=progress.records if progress is not None else 0,
+        bytes=progress.bytes if progress is not None else 0,
+        dropped=progress.dropped if progress is not None else 0,
+        given_up=sum(gap.end - gap.low for gap in progress.gaps) if progress is not None else 0,
+        records_per_s=rate(progress.records, before.records, flow.elapsed_ms)
+        if progress and before
+        else None,
+        bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
+        blocked_by=blocked_by,
+        next=blocked_by.abort_command if blocked_by is not None else next_step(state.state, *key),
+    )
+
+
+def _source_end(
+    flow: FlowFacts, at_source: TopicPartition, report: SlotPartitionReport | None
+) -> tuple[int | None, int | None]:
+    """Returns the source's end offset, and its time where the source does not answer: the job saw it then."""
+    end = flow.source.ends.get(at_source)
+    if end is not None or flow.source.answers:
+        return end, None
+    known_ends: list[tuple[int, int]] = []
+    if report is not None and report.status.source_end >= 0:
+        known_ends.append((report.status.last_fetch_ms or report.at_ms, report.status.source_end))
+    paused = flow.job.ends.get(flow.asked.name)
+    if paused is not None and at_source.partition in paused.topics.get(at_source.topic, {}):
+        known_ends.append((paused.at_ms, paused.topics[at_source.topic][at_source.partition]))
+    seen_ms, end = max(known_ends, default=(None, None))
+    return end, seen_ms
+
+
+def _lag(flow: FlowFacts, progress: Progress | None, start: int | None, end: int | None) -> int | None:
+    """Returns the lag in records. For a partition that was never begun it is the whole log.
+
+    It is None where the destination could not be read, because then the partition may have been begun.
+    """
+    if end is None or not flow.read:
+        return None
+    begun = progress.position if progress is not None else start
+    return max(end - begun, 0) if begun is not None else None
+
+
+def _behind(
+    flow: FlowFacts, key: PartitionKey, lag: int | None, report: SlotPartitionReport | None
+) -> int | None:
+    progress = flow.progress.get(key)
+    said = report.status if report is not None else None
+    # The time of the slot's last fetch, not of its last report: the link may have failed in between.
+    caught_up = said is not None and said.position >= said.source_end >= 0
+    return lag_ms(
+        lag,
+        flow.now_ms,
+        first_missing_ms=flow.source.first_missing.get(key),
+        caught_up_ms=said.last_fetch_ms if said is not None and caught_up else None,
+        newest_copied_ms=progress.last_timestamp if progress is not None else None,
+    )
+
+
+def _time_or_none(ms: int) -> int | None:
+    return ms if ms > 0 else None
+
 
 _CURRENT = ("active", "paused")
 _NOTHING = LedgerFacts()

@@ -29,7 +29,7 @@ from pyspark import SparkConf, SparkContext  # noqa: E402
 from pyspark.errors import PySparkException  # noqa: E402
 
 from runtime.audit.ledger import AuditFailure  # noqa: E402
-from runtime.audit.verify.plan import grouped, plan  # noqa: E402
+from runtime.audit.verify.plan import SavedVerification, VerificationFile, grouped, plan, remaining  # noqa: E402  # noqa: E402
 from runtime.audit.verify.request import (  # noqa: E402
     VerificationOutcome,
     VerificationPiece,
@@ -41,7 +41,6 @@ from runtime.audit.verify.request import (  # noqa: E402
 )
 from runtime.audit.verify.results import results  # noqa: E402
 from runtime.audit.verify.task import decode_verified, encode_pieces, verify_pieces  # noqa: E402
-from runtime.audit.verify.verification_file import SavedVerification, VerificationFile, remaining  # noqa: E402
 from runtime.contract.views.verify_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5

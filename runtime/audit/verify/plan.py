@@ -1,12 +1,23 @@
-"""Plans a comparison: which ranges can be compared, in which pieces, by the ledger and both logs."""
+"""Plans a comparison, by the ledger and both logs, and stores its progress in a file.
+
+A comparison that was interrupted resumes from the file. The first line is the plan as it was made at the
+start, each further line the result of one task. The pieces of a line that was cut in the middle are compared
+again. Keys and values of records that differ may be in the file: only its owner can read it.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from runtime.audit.ledger import (
     AuditFailure,
@@ -18,14 +29,14 @@ from runtime.audit.ledger import (
     ledger_of,
 )
 from runtime.audit.verify.partition_logs import PartitionLogs, logs_of, open_spec
-from runtime.audit.verify.request import VerificationPiece, VerifyRequest
+from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
 from runtime.contract.records.orphans import NONE, Orphans, ranges
+from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.regex import regex
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.verify_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -291,3 +302,81 @@ def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]
     whole = [[piece] for one in planned for piece in one.pieces if piece.high - piece.low > SAMPLED]
     small = [piece for one in planned for piece in one.pieces if piece.high - piece.low <= SAMPLED]
     return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]
+
+
+_VERSION = 1
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    version: int
+    at_ms: int
+    planned: list[PlannedPartition]
+
+
+_begun = msgspec.json.Decoder(_Begun)
+_found = msgspec.json.Decoder(list[VerifiedPiece])
+
+
+class SavedVerification(NamedTuple):
+    """Holds the stored progress. `pieces`: those that were compared to their end."""
+
+    at_ms: int
+    planned: list[PlannedPartition]
+    pieces: list[VerifiedPiece]
+
+
+class VerificationFile:
+    """Stores the progress of one comparison. Without a file it stores nothing."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+
+    def begin(self, at_ms: int, planned: list[PlannedPartition]) -> None:
+        if self._file is None:
+            return
+        self._file.unlink(missing_ok=True)
+        self._write(msgspec.json.encode(_Begun(_VERSION, at_ms, planned)), os.O_CREAT | os.O_EXCL)
+
+    def add(self, pieces: Sequence[VerifiedPiece]) -> None:
+        """Stores compared pieces. A piece that could not be read is not stored: it is compared again."""
+        read = [piece for piece in pieces if not piece.unread or piece.passed]
+        if self._file is not None and read:
+            self._write(msgspec.json.encode(read), os.O_APPEND)
+
+    def load(self) -> SavedVerification | None:
+        """Returns the stored progress, or None where there is nothing to resume."""
+        if self._file is None or not self._file.exists():
+            return None
+        first, *more = self._file.read_bytes().split(b"\n")
+        try:
+            begun = _begun.decode(first)
+        except msgspec.DecodeError:
+            return None
+        if begun.version != _VERSION:
+            return None
+        return SavedVerification(begun.at_ms, begun.planned, list(_whole(more)))
+
+    def close(self) -> None:
+        """Deletes the file, because the comparison is complete."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    def _write(self, line: bytes, how: int) -> None:
+        assert self._file is not None
+        with os.fdopen(os.open(self._file, os.O_WRONLY | how, 0o600), "wb") as file:
+            file.write(line + b"\n")
+
+
+def remaining(
+    groups: Sequence[Sequence[VerificationPiece]], pieces: Iterable[VerifiedPiece]
+) -> list[list[VerificationPiece]]:
+    """Returns the pieces of each group that are still to be compared."""
+    done = {(piece.number, piece.low) for piece in pieces}
+    rest = ([piece for piece in group if (piece.number, piece.low) not in done] for group in groups)
+    return [group for group in rest if group]
+
+
+def _whole(lines: Iterable[bytes]) -> Iterable[VerifiedPiece]:
+    for line in lines:
+        with suppress(msgspec.DecodeError):
+            yield from _found.decode(line)

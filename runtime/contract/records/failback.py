@@ -23,7 +23,7 @@ from runtime.contract.records.advance import first_progress, start_over
 from runtime.contract.records.ledger import Generation, Progress, Segment
 from runtime.contract.records.offset_map import OffsetMap, Run, encode_runs
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.topic_ids import is_other_topic
+from runtime.contract.spec.naming import is_other_topic
 
 _RUNNING = ("active", "paused")
 

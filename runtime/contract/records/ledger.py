@@ -144,9 +144,9 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     moved. `begun` names the selection whose topics have their first positions, all but those that are
     `awaited`.
 
-    `life` counts how often the flow came back after it had ended. `after` is the life of its opposite by
-    whose end its positions began. While the flow is `turning`, its positions are still to be taken from
-    there.
+    `life` counts how often the flow came back after it had ended. `after` is the life of its opposite at
+    whose end its positions began. While `turning` is set, the positions are still to be read from the
+    ledger of that opposite.
     """
 
     number: int

@@ -23,7 +23,7 @@ from runtime.contract.records.ledger import (
     Replayed,
 )
 from runtime.contract.records.offset_map import OffsetMap
-from runtime.contract.topic_ids import is_other_topic
+from runtime.contract.spec.naming import is_other_topic
 
 BEYOND = "not copied"
 ORPHANED = "orphaned"

@@ -11,14 +11,14 @@ another checkout compare it with its topology.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from typing import Annotated, Literal
 
 import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec import rename_match
-from runtime.contract.spec.rename import Match, Rename, Table, Template
+from runtime.contract.spec.rename import Match, Rename, Table, Template, pattern_problem
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.spec.transform import TransformSpec
 
@@ -351,7 +351,7 @@ def check(spec: JobSpec) -> None:
     renames = [(flow.name, flow.rename) for flow in spec.flows]
     renames += [(route.name, route.rename) for route in spec.routes]
     for name, rule in renames:
-        if isinstance(rule, MatchRule) and (why := rename_match.problem(rule.match, rule.to)):
+        if isinstance(rule, MatchRule) and (why := pattern_problem(rule.match, rule.to)):
             raise BadJobSpec(f"{name}: rename: {why}")
 
 
@@ -429,3 +429,21 @@ def rename(rule: RenameRule) -> Rename:
             return Match(pattern, to)
         case TableRule(names=names):
             return Table(tuple(sorted(names.items())))
+
+
+class JobExit(IntEnum):
+    """Lists the exit codes of a job's process.
+
+    STOPPED, BAD_SPEC and FENCED are final. After FAILED or any other number the supervisor starts the job
+    again.
+    """
+
+    STOPPED = 0  # stopped on request
+    FAILED = 1
+    BAD_SPEC = 64
+    FENCED = 75  # another driver runs the job: a fenced driver no longer acts (R10)
+
+    @property
+    def final(self) -> bool:
+        """Returns whether the supervisor does not start the job again."""
+        return self is not JobExit.FAILED

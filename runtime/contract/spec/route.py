@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.rename import SAME_NAME, Rename, backward, forward
 from runtime.contract.spec.selection import SelectionResult, SelectionRules, Selector
@@ -208,3 +210,35 @@ class Router:
             older = compiled.source_topic(topic)
             if older is not None and compiled.answer(older).taken:
                 yield compiled.route.source, older
+
+
+def router_of(spec: JobSpec) -> Router:
+    """Returns the names of the whole topology; a job whose spec holds no routes has only its own flows."""
+    return Router(routes_of(spec))
+
+
+def routes_of(spec: JobSpec) -> list[Route]:
+    """Returns a route for each flow that the job knows."""
+    known = {route.name for route in spec.routes}
+    own = [_as_route(flow) for flow in spec.flows if flow.name not in known]
+    return [_route(one) for one in (*spec.routes, *own)]
+
+
+def _as_route(flow: FlowSpec) -> RouteSpec:
+    return RouteSpec(
+        name=flow.name,
+        source=flow.source,
+        destination=flow.destination,
+        topics=flow.topics,
+        rename=flow.rename,
+    )
+
+
+def _route(spec: RouteSpec) -> Route:
+    undoes = _rules(spec.undoes) if spec.undoes is not None else None
+    rename = jobspec.rename(spec.rename)
+    return Route(spec.name, spec.source, spec.destination, _rules(spec.topics), rename, undoes)
+
+
+def _rules(selection: SelectionSpec) -> SelectionRules:
+    return SelectionRules(tuple(selection.include), tuple(selection.exclude), selection.default_exclude)

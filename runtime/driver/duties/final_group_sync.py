@@ -14,20 +14,24 @@ from contextlib import suppress
 from dataclasses import replace
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
-from runtime.contract.groups.translate import PendingTranslation, final_position
+from runtime.contract.groups.translate import (
+    GroupPartition,
+    PendingTranslation,
+    final_position,
+    group_selector,
+    own_groups,
+)
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.spec_routes import router_of
+from runtime.contract.spec.route import router_of
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter
 from runtime.driver.duties.group_sync_state import GroupSyncState
 from runtime.driver.flows.takeover import FlowContext
-from runtime.groups.translation import SEALING, GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import SEALING, Checkpoints, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.queries.groups import Read, committed_by, list_groups
-from runtime.ledger.checkpoints import Checkpoints
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.scan import TopicReplaced
 

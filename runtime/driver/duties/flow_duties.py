@@ -19,13 +19,11 @@ from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
-from runtime.driver.clusters import DriverClusters
-from runtime.driver.destination import ensure
+from runtime.driver.clusters import DriverClusters, ensure
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.slots.channel import post
-from runtime.driver.tasks import BackgroundTasks
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
@@ -34,6 +32,7 @@ from runtime.ledger.offset_maps import trim_map
 from runtime.ledger.records import InternalRecord
 from runtime.ledger.scan import READ_FAILURES
 from runtime.metrics.snapshot import GroupSnapshot
+from runtime.slot.event_loop import BackgroundTasks
 
 _SOURCE_ENDS_EVERY_S = 5.0
 _SOURCE_ENDS_PURPOSE = "look"

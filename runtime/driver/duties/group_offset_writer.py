@@ -14,14 +14,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.contract.groups.decisions import (
+from runtime.contract.groups.translate import (
     CommitDecision,
     GroupOffsetState,
     GroupPartition,
     NoCommitDecision,
+    TranslatedOffset,
     decide,
 )
-from runtime.contract.groups.translate import TranslatedOffset
 from runtime.contract.records import checkpoint
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.checkpoint import CheckpointState as State

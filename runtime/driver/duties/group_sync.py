@@ -13,16 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
-from runtime.contract.groups.translate import PendingTranslation
+from runtime.contract.groups.translate import GroupPartition, PendingTranslation, group_selector, own_groups
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.destination import ensure
+from runtime.contract.spec.route import router_of
+from runtime.driver.clusters import ensure
 from runtime.driver.duties.group_offset_writer import NOTE, GroupOffsetWriter
 from runtime.driver.duties.group_sync_state import DONE, GroupSyncCounts, GroupSyncState
-from runtime.driver.flows.draining import DrainingTopics
+from runtime.driver.flows.flow import DrainingTopics
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.mirrors import selected_topics

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from runtime.contract.groups.decisions import GroupPartition
-from runtime.contract.groups.translate import Position, TranslatedOffset
+from runtime.contract.groups.translate import GroupPartition, Position, TranslatedOffset
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.metrics.snapshot import GroupSnapshot
 

@@ -42,7 +42,7 @@ from runtime.driver.flows.takeover import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
-from runtime.kafka.fetch.once import holds_record
+from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress

@@ -1,12 +1,14 @@
 """This module runs one flow in the driver: it takes the flow over once (R3) and then follows its topics.
 
-Following covers topics, partitions, settings and first positions.
+Following covers topics, partitions, settings and first positions. Topics that are promoted on their own are
+copied like all others until the source holds no uncopied record of them, and are not copied afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records import heartbeat
@@ -18,7 +20,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
-from runtime.driver.flows.draining import DrainingTopics
+from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.failback import begin_new_partitions, start_failback
 from runtime.driver.flows.start import commit_begun, group_by_start, initial_topics, restart, selection
 from runtime.driver.flows.takeover import FlowContext, take_over
@@ -27,10 +29,58 @@ from runtime.driver.topics.mirrors import MirrorTopic, MirrorTopicManager, disco
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.scan import READ_FAILURES
 from runtime.ledger.start_positions import first_positions
 from runtime.slot.log import log_event
+
+
+@dataclass(slots=True)
+class DrainingTopics:
+    """A DrainingTopics names the topics of a flow that are promoted on their own and still copied.
+
+    The consumer groups of `topics` are still synced. `turn` is a lock: one task at a time commits the flow's
+    groups.
+    """
+
+    topics: frozenset[str] = frozenset()
+    group_sync_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+def topics_to_drain(
+    spec: FlowSpec, shared: FlowContext, patterns: Collection[str], closed: Iterable[str]
+) -> frozenset[str]:
+    """Returns the topics that match these patterns and that the flow has copied before.
+
+    A topic that was never copied is not started, because its name is promoted. Topics that match `closed`
+    patterns are promoted already.
+    """
+    wanted, done = NamePatterns(patterns), NamePatterns(closed)
+    known = {key.topic for key in shared.ledger.all_progress(spec.name)}
+    return frozenset(topic for topic in known if wanted.match(topic) and not done.match(topic))
+
+
+async def count_uncopied(
+    spec: FlowSpec, shared: FlowContext, source: KafkaCluster, keys: Collection[PartitionKey]
+) -> int:
+    """Returns how many records are not copied yet, up to the last stable offsets; heartbeats are not counted.
+
+    A partition without progress counts as one record. Raises WireError.
+    """
+    await shared.ledger.refresh(spec.name)
+    keys = [key for key in keys if key.topic != naming.HEARTBEATS]
+    asked = dict.fromkeys((TopicPartition(key.topic, key.partition) for key in keys), LATEST)
+    ends = await offsets_of(source, asked, Isolation.READ_COMMITTED)
+    progress = shared.ledger.all_progress(spec.name)
+    behind = 0
+    for key in keys:
+        end = ends[TopicPartition(key.topic, key.partition)]
+        behind += max(end - progress[key].position, 0) if key in progress else 1
+    return behind
+
 
 _RETRY_S, _MAX_RETRY_S = 0.3, 10.0
 _NO_FOLLOW_S = 3600.0

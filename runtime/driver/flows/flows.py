@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.spec_routes import router_of
+from runtime.contract.spec.route import router_of
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.promotion import ENDED, EndingFlow, PromotingFlow
 from runtime.driver.flows.takeover import FlowContext
-from runtime.driver.log import log_driver_message
 from runtime.driver.slots.membership import Membership
-from runtime.driver.tasks import BackgroundTasks
 from runtime.ledger.scan import READ_FAILURES
 from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
+from runtime.slot.event_loop import BackgroundTasks
+from runtime.slot.log import log_driver_message
 
 _RELEASE_TIMEOUT_S = 60.0
 _POLL_S = 0.05

@@ -22,8 +22,7 @@ from runtime.contract.records.ledger import Generation, GenerationKey, Partition
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.duties.final_group_sync import FinalGroupSync
-from runtime.driver.flows.draining import count_uncopied, topics_to_drain
-from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flow import DriverFlow, count_uncopied, topics_to_drain
 from runtime.slot import log
 
 ENDED = ("promoted", "failed_over")

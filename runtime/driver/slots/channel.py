@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from runtime.batch import Batch, BatchFailure, PartitionLocation, walk
-from runtime.driver.log import log_driver_message
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of
 from runtime.ledger.records import InternalRecord, StoredRecord, batches_of, plain, read
 from runtime.ledger.transaction_writer import send
+from runtime.slot.log import log_driver_message
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20
 _NOTE_SHOWN_S = 300.0
+_RETRY_S = 0.5
 _PARTITION = 0  # control and status have one
 
 
@@ -101,6 +102,17 @@ class TopicTail:
         self._purpose = f"tail {topic}"
         self.skipped = skipped if skipped is not None else UnreadableRecordCounter(topic)
         self._topic_id: bytes | None = None
+
+    async def records(self) -> AsyncIterator[StoredRecord]:
+        """Yields each record as it comes, until cancelled; it reads on while the cluster does not answer."""
+        while True:
+            try:
+                found = await self.read()
+            except WireError:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            for record in found:
+                yield record
 
     async def read(self) -> list[StoredRecord]:
         """Returns new records, or none after half a second. Raises WireError; the caller then retries."""

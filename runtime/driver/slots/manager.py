@@ -16,13 +16,13 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.log import log_driver_message
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
 from runtime.driver.slots.membership import PartitionRates
 from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.driver.spark_process import JvmSilent
-from runtime.driver.tasks import BackgroundTasks
 from runtime.kafka.errors import WireError
+from runtime.slot.event_loop import BackgroundTasks
+from runtime.slot.log import log_driver_message
 
 _LEVEL_S = 30.0
 _INSPECT_S = 1.0
@@ -102,16 +102,10 @@ class SlotManager:
 
     async def _read_reports(self, offset: int) -> None:
         tail = TopicTail(self._context.cluster, naming.STATUS, offset, self.skipped)
-        while True:
-            try:
-                found = await tail.read()
-            except WireError:
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            for record in found:
-                key = job_status.decode_key(record.key)
-                if isinstance(key, SlotKey) and key.job == self._context.job and record.value is not None:
-                    self._read_report(key.slot, record.value, record.offset)
+        async for record in tail.records():
+            key = job_status.decode_key(record.key)
+            if isinstance(key, SlotKey) and key.job == self._context.job and record.value is not None:
+                self._read_report(key.slot, record.value, record.offset)
 
     def _read_report(self, slot: int, value: bytes, offset: int) -> None:
         """Processes the report of a slot; a report that can't be read is skipped."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
 
-from runtime.contract.topic_ids import NO_TOPIC_ID, is_from_kafka
+from runtime.contract.spec.naming import NO_TOPIC_ID, is_from_kafka
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import (
     FixedReader,
@@ -138,7 +138,17 @@ class FetchRequest:
     def body(self, version: int) -> list[Buffer]:
         if version < _BY_ID:
             return self._body_by_name(version)
-        writer = Writer()
+        writer = self._lead(version)
+        ids = {known: topic.id for known, topic in self.topics.items() if is_from_kafka(topic.id)}
+        _write_wanted(writer.buffer, self.partitions, ids)
+        _write_forgotten(writer.buffer, self.forgotten, ids)
+        writer.compact_string(self.rack)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def _lead(self, version: int) -> Writer:
+        """Returns a writer with the fields before the partitions."""
+        writer = writer_of(version, self.FLEXIBLE)
         if version < 15:
             writer.int32(-1)
         writer.int32(self.max_wait_ms)
@@ -147,22 +157,10 @@ class FetchRequest:
         writer.int8(self.isolation)
         writer.int32(self.session_id)
         writer.int32(self.session_epoch)
-        ids = {known: topic.id for known, topic in self.topics.items() if is_from_kafka(topic.id)}
-        _write_wanted(writer.buffer, self.partitions, ids)
-        _write_forgotten(writer.buffer, self.forgotten, ids)
-        writer.compact_string(self.rack)
-        writer.no_tags()
-        return [writer.buffer]
+        return writer
 
     def _body_by_name(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.int32(-1)
-        writer.int32(self.max_wait_ms)
-        writer.int32(self.min_bytes)
-        writer.int32(self.max_bytes)
-        writer.int8(self.isolation)
-        writer.int32(self.session_id)
-        writer.int32(self.session_epoch)
+        writer = self._lead(version)
         runs: list[tuple[bytes, list[tuple[int, FetchFrom]]]] = []
         for (topic_id, partition), start in self.partitions.items():
             if topic_id not in self.topics:

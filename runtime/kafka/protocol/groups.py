@@ -1,4 +1,4 @@
-"""This module encodes the committed offsets of one group: OffsetCommit v8, v9 and OffsetFetch v6 to v9."""
+"""This module encodes the requests for consumer groups: ListGroups, OffsetCommit and OffsetFetch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.offsets import TopicPartition, write_by_topic
 from runtime.kafka.protocol.request import Api, Buffer
 
@@ -137,3 +137,115 @@ def read_group(reader: Reader, offsets: dict[TopicPartition, CommittedOffset | E
             reader.skip_tags()
             offsets[TopicPartition(topic, partition)] = error or committed
         reader.skip_tags()
+
+
+Offsets = Mapping[TopicPartition, CommittedOffset | ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A ListedGroup is a group as its coordinator lists it.
+
+    `kind` is `classic`, `consumer`, `share` or `streams`; older versions leave it and `state` empty.
+    """
+
+    name: str
+    protocol_type: str
+    state: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsResponse:
+    throttle_ms: int
+    error: ErrorCode
+    groups: tuple[ListedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsRequest:
+    """This request lists the groups that the broker coordinates, of every state and kind."""
+
+    API: ClassVar[Api] = Api.LIST_GROUPS
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    FLEXIBLE: ClassVar[int] = 3
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = writer_of(version, self.FLEXIBLE)
+        if version >= 4:
+            writer.count(0)
+        if version >= 5:
+            writer.count(0)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> ListGroupsResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
+        throttle_ms = reader.int32() if version >= 1 else 0
+        error = ErrorCode(reader.int16())
+        groups = reader.array(lambda: _listed(reader, version))
+        return ListGroupsResponse(throttle_ms, error, tuple(groups))
+
+
+def _listed(reader: Reader, version: int) -> ListedGroup:
+    group = ListedGroup(
+        reader.compact_string(),
+        reader.compact_string(),
+        reader.compact_string() if version >= 4 else "",
+        reader.compact_string() if version >= 5 else "",
+    )
+    reader.skip_tags()
+    return group
+
+
+@dataclass(frozen=True, slots=True)
+class FetchManyResponse:
+    throttle_ms: int
+    groups: Mapping[str, Offsets | ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchManyRequest:
+    """This request reads every committed offset of these groups from the broker that coordinates them.
+
+    Many groups in one request need version 8 (Kafka 3.0).
+    """
+
+    API: ClassVar[Api] = Api.OFFSET_FETCH
+    VERSIONS: ClassVar[tuple[int, int]] = (6, 9)
+    FLEXIBLE: ClassVar[int] = 6
+
+    groups: Sequence[str]
+
+    def body(self, version: int) -> list[Buffer]:
+        if version < MANY_GROUPS:
+            (group,) = self.groups
+            return OffsetFetchRequest(group).body(version)
+        writer = Writer()
+        writer.count(len(self.groups))
+        for group in self.groups:
+            writer.compact_string(group)
+            if version >= 9:
+                writer.compact_string(None)
+                writer.int32(-1)
+            writer.count(None)
+            writer.no_tags()
+        writer.boolean(False)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> FetchManyResponse:
+        if version < MANY_GROUPS:
+            (group,) = self.groups
+            one = OffsetFetchRequest(group).answer(version, reader)
+            return FetchManyResponse(one.throttle_ms, {group: one.error or one.offsets})
+        throttle_ms = reader.int32()
+        found: dict[str, Offsets | ErrorCode] = {}
+        for _ in range(reader.count()):
+            name = reader.compact_string()
+            offsets: dict[TopicPartition, CommittedOffset | ErrorCode] = {}
+            read_group(reader, offsets)
+            error = ErrorCode(reader.int16())
+            reader.skip_tags()
+            found[name] = error or offsets
+        return FetchManyResponse(throttle_ms, found)

@@ -1,19 +1,39 @@
 """This module encodes Metadata v9 to v12, for the planner from v1, and DescribeQuorum.
 
-The responses hold brokers, topics, and leaders with epochs.
+The responses hold brokers, topics, and leaders with epochs. The announced addresses of brokers are checked,
+because credentials are sent to them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runtime.contract.topic_ids import NO_TOPIC_ID, name_id
-from runtime.kafka.brokers import MAX_BROKERS, check_address
+from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
+from runtime.kafka.auth.login import quoted
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.request import Api, Buffer
+
+MAX_BROKERS = 10_000
+MAX_BROKER_LIST_BYTES = 1 << 20
+"""The largest metadata answer that lists brokers and no topic."""
+
+_HOST_NAME = re.compile(
+    r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,253}[A-Za-z0-9_.])?"  # a name or an IPv4 address
+    r"|[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9_.-]{1,32})?"  # an IPv6 address, perhaps with its zone
+)
+
+
+def check_address(node: int, host: str, port: int) -> None:
+    """Raises ValueError for an announced address that cannot be the address of a host."""
+    if len(host) > 255 or _HOST_NAME.fullmatch(host) is None:
+        raise ValueError(f"broker {node} is announced as '{quoted(host[:64])}', which is no host name")
+    if not 0 < port < 65_536:
+        raise ValueError(f"broker {node} is announced with port {port}; ports go from 1 to 65535")
+
 
 NO_LEADER = -1
 NO_EPOCH = -1

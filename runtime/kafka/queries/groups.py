@@ -10,8 +10,15 @@ from typing import TypeVar
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
-from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset, OffsetCommitRequest
-from runtime.kafka.protocol.many_groups import FetchManyRequest, ListedGroup, ListGroupsRequest, Offsets
+from runtime.kafka.protocol.groups import (
+    MANY_GROUPS,
+    CommittedOffset,
+    FetchManyRequest,
+    ListedGroup,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    Offsets,
+)
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries.partitions import coordinated

@@ -15,7 +15,6 @@ from runtime.kafka.protocol.groups import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from runtime.kafka.protocol.hanging import ActiveProducer, DescribeProducersRequest
 from runtime.kafka.protocol.offsets import (
     EARLIEST,
     EpochEndsRequest,
@@ -26,7 +25,7 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.request import Request
-from runtime.kafka.protocol.transactions import CoordinatorKind
+from runtime.kafka.protocol.transactions import ActiveProducer, CoordinatorKind, DescribeProducersRequest
 from runtime.kafka.timing import in_time, jittered
 
 Q = TypeVar("Q")

@@ -5,15 +5,70 @@ The error for a dead broker holds its last log lines.
 
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from runtime.lab.brokers import processes, ready, zookeeper
-from runtime.lab.cluster import LabKafkaCluster
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from runtime.lab.brokers import processes, zookeeper
+from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.kit.kit import Kit
-from runtime.lab.spec import ZOOKEEPER, BrokerPorts
+
+
+def wait_until_ready(
+    brokers: Iterable[tuple[LabKafkaCluster, BrokerPorts]], *, timeout: float, check: Callable[[], None]
+) -> list[tuple[LabKafkaCluster, BrokerPorts]]:
+    """Waits until each broker lists all of its cluster's brokers in `brokers`; returns those that do not.
+
+    `check` is called between requests and may raise, because waiting for a broker that died is pointless.
+    """
+    deadline = time.monotonic() + timeout
+    waiting = list(brokers)
+    admins = {(cluster.name, node.id): _admin(cluster, node) for cluster, node in waiting}
+    expected: dict[str, set[int]] = {}
+    for cluster, node in waiting:
+        expected.setdefault(cluster.name, set()).add(node.id)
+    while waiting and time.monotonic() < deadline:
+        check()
+        waiting = [
+            (cluster, node)
+            for cluster, node in waiting
+            if not expected[cluster.name] <= _listed_brokers(admins[cluster.name, node.id], 0.25)
+        ]
+    return waiting
+
+
+def answers(cluster: LabKafkaCluster, node: BrokerPorts, timeout: float) -> bool:
+    """Returns whether the broker answers within the timeout."""
+    return node.id in _listed_brokers(_admin(cluster, node), timeout)
+
+
+def _listed_brokers(admin: AdminClient, timeout: float) -> set[int]:
+    try:
+        return set(admin.list_topics(timeout=timeout).brokers)
+    except KafkaException:
+        return set()
+
+
+def _admin(cluster: LabKafkaCluster, node: BrokerPorts) -> AdminClient:
+    settings: dict[str, Any] = {
+        **cluster.client,
+        "bootstrap.servers": cluster.address(node),
+        # A broker that does not answer yet is expected, so librdkafka must not log it.
+        "log_level": 0,
+        "error_cb": _ignore,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 200,
+    }
+    return AdminClient(settings)
+
+
+def _ignore(_: object) -> None:
+    return None
+
 
 SCRATCH = "scratch"  # for the native libraries that Java unpacks
 Kits: TypeAlias = Mapping[str, Kit]  # by version
@@ -61,7 +116,7 @@ def launch(kits: Kits, nodes: Sequence[LabBroker], timeout: float) -> None:
         for one in brokers:
             _spawn(kits, one)
         check = _DeathCheck(brokers, log_starts)
-        late = ready.wait(brokers, timeout=timeout, check=check)
+        late = wait_until_ready(brokers, timeout=timeout, check=check)
         if late:
             names = ", ".join(str(LabBroker(*each)) for each in late)
             last = _last_lines(LabBroker(*late[0]), log_starts)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, KafkaVersion, LabClusterSpec
 from runtime.lab.errors import LabError
-from runtime.lab.kit.versions import KafkaVersion
-from runtime.lab.spec import ZOOKEEPER, BrokerPorts, LabClusterSpec
 
 # Offsets from a cluster's first port: its brokers, their controllers, further listeners.
 CONTROLLERS = 100

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.lab.cluster import LabKafkaCluster
-from runtime.lab.spec import ZOOKEEPER, BrokerPorts
+from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster
 
 # The children of this process that were not reaped yet, with their marks. During an exec the process table
 # shows no command line, so `find` reads this as well.

@@ -3,9 +3,17 @@
 from collections.abc import Mapping
 from typing import assert_never
 
-from runtime.lab.brokers.security import ADMIN, CONTROLLER, SCRAM, jaas, java_tls
-from runtime.lab.cluster import LabKafkaCluster
-from runtime.lab.spec import SESSION_TIMEOUT_MS, BrokerPorts, Security
+from runtime.lab.cluster import (
+    ADMIN,
+    CONTROLLER,
+    SCRAM,
+    SESSION_TIMEOUT_MS,
+    BrokerPorts,
+    LabKafkaCluster,
+    Security,
+    jaas,
+    java_tls,
+)
 
 # A lab uses few threads, little memory, and short housekeeping intervals, so that tests need not wait.
 _SMALL = {

@@ -9,12 +9,10 @@ from pathlib import Path
 
 from runtime.lab.brokers import zookeeper
 from runtime.lab.brokers.launch import Kits
-from runtime.lab.brokers.security import CONTROLLER, SCRAM
-from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.cluster import CONTROLLER, SCRAM, BrokerPorts, LabKafkaCluster, Security
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
 from runtime.lab.kit.kit import Kit
-from runtime.lab.spec import BrokerPorts, Security
 
 
 def new_id() -> str:

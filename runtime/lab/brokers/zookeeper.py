@@ -15,12 +15,10 @@ import time
 from collections.abc import Collection, Mapping
 
 from runtime.lab.brokers import processes
-from runtime.lab.brokers.security import CONTROLLER, SCRAM
-from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.cluster import CONTROLLER, SCRAM, BrokerPorts, LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
 from runtime.lab.kit.kit import Kit
-from runtime.lab.spec import BrokerPorts
 
 _READY_S = 60.0
 _ITERATIONS = 4096

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch import log, processes, references
-from runtime.launch.command import ROOT, check_secret, spark_home, submission
+from runtime.launch.command import ROOT, check_secret, find_java, spark_home, submission
 from runtime.launch.folder import JobFolder, Supervision, hold
-from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.launch.supervision.application import marked
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -22,18 +23,54 @@ from pathlib import Path
 
 import msgspec
 
-from runtime.contract.spec.exits import JobExit
-from runtime.contract.spec.jobspec import BadJobSpec
+from runtime.contract.spec.jobspec import BadJobSpec, JobExit
 from runtime.launch import folder as folders
 from runtime.launch import processes
-from runtime.launch.command import check_secret, properties_file, spark_home, submission
+from runtime.launch.command import check_secret, package, properties_file, spark_home, submission
 from runtime.launch.folder import JobFolder, Phase, Supervision
 from runtime.launch.launcher import LaunchError
 from runtime.launch.log import LogFile
 from runtime.launch.processes import ProcessIdentity
-from runtime.launch.sources import package
-from runtime.launch.supervision import watchman
 from runtime.launch.supervision.application import SparkProcess, marked, new_mark
+
+
+def post_watchman(command: list[str], lock: int) -> tuple[int, int]:
+    """Forks the watchman; returns its pid, and a descriptor that is readable once it has ended.
+
+    The supervisor may die between the fork and the watchman's first instruction, so the descriptor that it
+    waits for is opened before the fork. `lock` stays open in the watchman, so the job stays locked when one
+    of the two dies.
+    """
+    supervisor = os.pidfd_open(os.getpid())
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _replace_after_death(supervisor, command, lock)
+        finally:
+            os._exit(1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    os.close(supervisor)
+    return pid, os.pidfd_open(pid)
+
+
+def _replace_after_death(supervisor: int, command: list[str], lock: int) -> None:
+    """Keeps only the lock and the supervisor's descriptor open, waits for the supervisor's death, and
+    replaces this process.
+    """
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    kept = sorted((supervisor, lock))
+    for first, last in zip([2, *kept], [*kept, 4096], strict=True):
+        os.closerange(first + 1, last)
+    poll = select.poll()
+    poll.register(supervisor, select.POLLIN)
+    poll.poll()
+    os.set_inheritable(lock, True)
+    os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+
 
 FIRST_S = 0.2
 LONGEST_S = 60.0
@@ -229,7 +266,7 @@ class Supervisor:
     def _start_watchman(self) -> None:
         command = [sys.executable, "-m", "runtime.launch.supervision.supervisor", "--home", str(self._home)]
         command += ["--job", self._folder.job, "--lock", str(self._lock), "--revived"]
-        self._watchman = watchman.post(command, self._lock)
+        self._watchman = post_watchman(command, self._lock)
         self._events.register(self._watchman[1], selectors.EVENT_READ, "watchman")
 
     def _stop_watchman(self) -> None:

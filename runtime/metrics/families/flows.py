@@ -1,19 +1,19 @@
-"""This module makes the metrics of whole flows."""
+"""This module makes the metrics of whole flows and of the consumer groups that they sync."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
 from prometheus_client import Metric
 
 from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import State
-from runtime.metrics.families.family import MetricFamily
+from runtime.metrics.families.family import Merge, MetricFamily, merged
 from runtime.metrics.families.partitions import PartitionSample
 from runtime.metrics.slot_metrics import MetricsSnapshot
-from runtime.metrics.snapshot import JobSnapshot
+from runtime.metrics.snapshot import GroupSnapshot, JobSnapshot
 
 ACTIONS = ("topics", "partitions", "configs")
 _FLOW = ("flow",)
@@ -123,3 +123,64 @@ def flow_metrics(
         ((flow.spec.name, what), float(flow.actions.get(what, 0))) for flow in flows for what in ACTIONS
     )
     yield NOTES.of(((flow.spec.name,), float(len(flow.view.notes))) for flow in flows)
+
+
+_GROUP = ("flow", "group")
+
+TRANSLATED = MetricFamily(
+    "repl_group_translated_offsets_total",
+    "counter",
+    _GROUP,
+    "Offsets written for the group at the destination.",
+)
+CLAMPED = MetricFamily(
+    "repl_group_clamped_offsets_total",
+    "counter",
+    _GROUP,
+    "Offsets that had to be moved to what the destination still holds.",
+)
+REFUSED = MetricFamily(
+    "repl_group_refused_total",
+    "counter",
+    _GROUP,
+    "How often the group was not written because it has members at the destination.",
+)
+PENDING = MetricFamily(
+    "repl_group_pending_partitions", "gauge", _GROUP, "Partitions whose offset waits for data to be copied."
+)
+PENDING_SECONDS = MetricFamily(
+    "repl_group_pending_seconds", "gauge", _GROUP, "How long any partition has been pending; 0 when none is."
+)
+LATENCY = MetricFamily(
+    "repl_group_checkpoint_latency_seconds",
+    "gauge",
+    _GROUP,
+    "From the group's commit at the source being seen to its translation at the destination, the last time.",
+)
+GROUP_FAMILIES = (TRANSLATED, CLAMPED, REFUSED, PENDING, PENDING_SECONDS, LATENCY)
+
+
+def group_metrics(picture: JobSnapshot, now_s: float) -> Iterator[Metric]:
+    """Yields the metrics of all groups, added up by flow when there are more groups than
+    `metrics_partitions`.
+    """
+
+    def pending_s(one: GroupSnapshot) -> float:
+        return max(now_s - one.pending_since, 0.0) if one.pending_since is not None else 0.0
+
+    by_flow = len(picture.groups) > picture.spec.metrics_partitions
+    values: tuple[tuple[MetricFamily, Callable[[GroupSnapshot], float | None], Merge], ...] = (
+        (TRANSLATED, lambda one: one.translated, sum),
+        (CLAMPED, lambda one: one.clamped, sum),
+        (REFUSED, lambda one: one.refused, sum),
+        (PENDING, lambda one: one.pending, sum),
+        (PENDING_SECONDS, pending_s, max),
+        (LATENCY, lambda one: one.latency_s, max),
+    )
+    for family, value, merge in values:
+        samples = (
+            ((one.flow, "" if by_flow else one.group), float(found))
+            for one in picture.groups
+            if (found := value(one)) is not None
+        )
+        yield family.of(merged(samples, merge))

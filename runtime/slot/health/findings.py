@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from runtime.contract.records.advance import give_up, start_over
 from runtime.contract.records.ledger import Progress
 from runtime.contract.records.status import PartitionState as State
-from runtime.contract.topic_ids import is_other_topic
+from runtime.contract.spec.naming import is_other_topic
 
 
 @dataclass(frozen=True, slots=True)

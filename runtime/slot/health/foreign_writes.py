@@ -10,7 +10,7 @@ from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
 from runtime.kafka.queries.partitions import list_offsets, offsets_of

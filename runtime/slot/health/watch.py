@@ -1,22 +1,201 @@
-"""Checks periodically for topics recreated while idle and for hanging transactions."""
+"""Checks periodically for topics recreated while idle, and for transactions that block readers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
+from runtime.contract.client.values import SecurityProtocol
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import OpenTransaction
-from runtime.contract.topic_ids import is_other_topic
+from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.slot.health.open_transactions import explain, open_transactions
+from runtime.kafka.protocol.transactions import (
+    ActiveProducer,
+    CoordinatorKind,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    TransactionState,
+)
+from runtime.kafka.queries.partitions import active_producers, coordinated
 from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.partition import PartitionCopy
+
+_WITHIN_S = 5.0
+_MAX_ID_LENGTH = 200
+_PROBE = "repl.describe.probe"  # No producer uses this id; describing it shows whether the right is granted.
+_MISSING_RIGHT = (
+    "the right DESCRIBE on TRANSACTIONAL_ID * is missing at the source:"
+    " kafka-acls.sh --add --operation Describe --transactional-id '*'"
+)
+_FORGOTTEN = "no coordinator has it open any more, so only the command ends it"
+
+
+class _Listed(NamedTuple):
+    """Transactional ids by producer id; `why` names the brokers that did not answer."""
+
+    ids: dict[int, str]
+    why: str
+
+
+async def open_transactions(
+    cluster: KafkaCluster, places: Collection[TopicPartition]
+) -> dict[TopicPartition, OpenTransaction | str]:
+    """Returns the oldest open transaction of each partition, or the reason why none can be named.
+
+    Raises WireError where the leaders do not answer.
+    """
+    found: dict[TopicPartition, OpenTransaction | str] = {}
+    oldest: dict[TopicPartition, ActiveProducer] = {}
+    for place, answer in (await active_producers(cluster, list(places))).items():
+        if isinstance(answer, ErrorCode):
+            found[place] = f"its producers can't be asked for: {answer.name}"
+            continue
+        held = [one for one in answer if one.transaction_start >= 0]
+        if held:
+            oldest[place] = min(held, key=lambda one: one.transaction_start)
+        else:
+            found[place] = "its leader names no producer with an open transaction"
+    listed = await _list_ids(cluster, {one.producer_id for one in oldest.values()})
+    states = {one: await _state(cluster, one) for one in sorted(set(listed.ids.values()))}
+    unnamed = listed.why
+    if not unnamed and any(one.producer_id not in listed.ids for one in oldest.values()):
+        unnamed = await _why_unnamed(cluster)
+    for place, producer in oldest.items():
+        name = listed.ids.get(producer.producer_id)
+        state = states[name] if name is not None else unnamed
+        found[place] = _describe(cluster, place, producer, name, state)
+    return found
+
+
+def _describe(
+    cluster: KafkaCluster,
+    place: TopicPartition,
+    producer: ActiveProducer,
+    name: str | None,
+    state: TransactionState | str,
+) -> OpenTransaction:
+    """Returns the description of an open transaction; `unknown` holds the reason for missing details."""
+    described = state if isinstance(state, TransactionState) else None
+    unknown = state if isinstance(state, str) else ""
+    if described is not None and (
+        described.producer_id != producer.producer_id or place not in described.partitions
+    ):
+        unknown = _FORGOTTEN
+    return OpenTransaction(
+        producer_id=producer.producer_id,
+        start_offset=producer.transaction_start,
+        transactional_id=(name or "")[:_MAX_ID_LENGTH],
+        coordinator_state=described.state if described is not None else "",
+        started_ms=described.start_ms if described is not None and not unknown else 0,
+        timeout_ms=described.timeout_ms if described is not None else 0,
+        abort_command=abort_command(cluster, place, producer.transaction_start),
+        unknown=unknown,
+    )
+
+
+def abort_command(cluster: KafkaCluster, place: TopicPartition, start_offset: int) -> str:
+    """Returns the command line of Kafka's own tool, its arguments in the required order."""
+    settings = cluster.settings
+    words = ["kafka-transactions.sh"]
+    words += ["--bootstrap-server", ",".join(f"{host}:{port}" for host, port in settings.bootstrap)]
+    if settings.security is not SecurityProtocol.PLAINTEXT:
+        words += ["--command-config", "client.properties"]
+    words += ["abort", "--topic", place.topic, "--partition", str(place.partition)]
+    return shlex.join([*words, "--start-offset", str(start_offset)])
+
+
+def explain(one: OpenTransaction, now_ms: int | None = None) -> str:
+    """Returns the text for a partition's state.
+
+    A transactional id is chosen by the producer, so it is shown escaped.
+    """
+    owner = f"producer id {one.producer_id}"
+    if one.transactional_id:
+        owner = f"transactional id {one.transactional_id!a}, {owner}"
+    parts = [
+        f"a transaction at the source holds its readers back: {owner}, open since offset {one.start_offset}"
+    ]
+    if one.started_ms > 0:
+        now = now_ms if now_ms is not None else int(time.time() * 1000)
+        parts[0] += f", for {max(now - one.started_ms, 0) // 1000} s"
+    if one.coordinator_state:
+        parts.append(f"its coordinator says {one.coordinator_state}, timeout {one.timeout_ms / 1000:g} s")
+    if one.unknown:
+        parts.append(one.unknown)
+    parts.append(f"to abort it: {one.abort_command}")
+    return "; ".join(parts)
+
+
+async def _list_ids(cluster: KafkaCluster, producer_ids: Iterable[int]) -> _Listed:
+    """Returns the transactional ids of producer ids, from all brokers.
+
+    Each broker lists the transactions that it coordinates, and only those that this client may describe.
+    """
+    wanted = sorted(producer_ids)
+    ids: dict[int, str] = {}
+    failed: list[str] = []
+    if not wanted:
+        return _Listed(ids, "")
+    for node in list(cluster.brokers):
+        try:
+            answer = await cluster.call(node, ListTransactionsRequest((), wanted), within=_WITHIN_S)
+        except WireError as error:
+            failed.append(str(error))
+            continue
+        if answer.error is not ErrorCode.NONE:
+            failed.append(f"broker {node}: {answer.error.name}")
+        ids.update((one.producer_id, one.transactional_id) for one in answer.transactions)
+    return _Listed(ids, f"not every coordinator could be asked: {'; '.join(failed)}" if failed else "")
+
+
+async def _state(cluster: KafkaCluster, transactional_id: str) -> TransactionState | str:
+    """Returns the state of a transaction from its coordinator, or the reason why it is not known."""
+    try:
+        response = await coordinated(
+            cluster,
+            CoordinatorKind.TRANSACTION,
+            transactional_id,
+            DescribeTransactionsRequest([transactional_id]),
+            lambda answer: answer.states[0].error if answer.states else ErrorCode.UNKNOWN_SERVER_ERROR,
+            within=_WITHIN_S,
+            resend=True,
+        )
+    except BrokerError as error:
+        return _why_not(error.code)
+    except WireError as error:
+        return f"its coordinator can't be asked: {error}"
+    if not response.states:
+        return _why_not(ErrorCode.UNKNOWN_SERVER_ERROR)
+    (state,) = response.states
+    return _why_not(state.error) if state.error else state
+
+
+async def _why_unnamed(cluster: KafkaCluster) -> str:
+    """Returns why no transactional id is listed.
+
+    Either the right to describe it is missing, or no coordinator knows the producer any more.
+    """
+    probed = await _state(cluster, _PROBE)
+    return _FORGOTTEN if isinstance(probed, TransactionState) else probed
+
+
+def _why_not(code: ErrorCode) -> str:
+    match code:
+        case ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return _MISSING_RIGHT
+        case ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return _FORGOTTEN
+        case _:
+            return f"its coordinator can't be asked: {code.name}"
+
 
 EVERY_S = 5.0
 _BLOCKED_AFTER_S = 10.0

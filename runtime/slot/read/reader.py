@@ -1,21 +1,353 @@
-"""The source side of a flow assigns partitions to the fetch sessions of their leaders."""
+"""The source side of a flow assigns partitions to their leaders' fetch sessions and fetches their batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 
+from runtime.batch import BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec
+from runtime.contract.spec.naming import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
+from runtime.kafka.fetch import FetchLimits, FetchSession
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.scan import READ_FAILURES
-from runtime.slot.budget import TokenBucket
+from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 from runtime.slot.context import SlotContext
-from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, decide
-from runtime.slot.partition import PartitionCopy
-from runtime.slot.read.flow_filter import FlowFilter
-from runtime.slot.read.intake import BrokerIntake, EmitFetchEvent, FetchFailed
+from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
+from runtime.slot.partition import PartitionCopy, QueuedBatch, SessionAnswers, SourceLog, now_ms
+from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter
+from runtime.slot.read.transforming import transformed
+from runtime.sql.transformer import Transformer
+
+_HELD_BACK_WAIT_MS = 10
+# Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
+_COPY_OUT = 64 << 10
+_QUIET_BYTES = 32 << 10
+_MIN_SHARE = 512 << 10
+_MIN_RATED_SHARE = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A response for the partition was handled: batches may be queued, or its idle position moved."""
+
+    copy: PartitionCopy
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """A partition can't be fetched; the decision says what to do."""
+
+    copy: PartitionCopy
+    decision: ErrorDecision
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRejected:
+    """The record at the partition's cursor can't be copied: it is too large, or corrupt."""
+
+    copy: PartitionCopy
+    failure: BatchFailure
+
+
+FetchEvent = Fetched | FetchFailed | RecordRejected
+EmitFetchEvent = Callable[[FetchEvent], None]
+
+
+class BrokerIntake:
+    """An intake owns the fetch session of one leader and the partitions that are fetched from it.
+
+    `mark_changed` marks a partition. The loop updates the session for all marked partitions before each
+    fetch.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        cluster: KafkaCluster,
+        settings: CopySettings,
+        budget: ByteBudget,
+        bucket: TokenBucket,
+        batch_filter: FlowFilter,
+        emit: EmitFetchEvent,
+        purpose: str,
+        transformer: Transformer | None = None,
+    ) -> None:
+        self.node = node
+        self.copies: dict[tuple[bytes, int], PartitionCopy] = {}
+        self._cluster = cluster
+        self._settings = settings
+        self._budget = budget
+        self._bucket = bucket
+        self._filter = batch_filter
+        self._emit = emit
+        self._transformer = transformer
+        limits = FetchLimits(settings.fetch_wait_ms, 1, settings.fetch_bytes)
+        self._session = FetchSession(cluster, node, limits, purpose=purpose)
+        self._answers = SessionAnswers()
+        self._rewrites: dict[PartitionCopy, RewriteSpec] = {}
+        self._changed: dict[PartitionCopy, None] = {}
+        self._held_back: dict[PartitionCopy, None] = {}
+        self._requested: dict[PartitionCopy, tuple[int, int]] = {}
+        self._wake = asyncio.Event()
+        self._share = _MIN_SHARE
+
+    def add(self, copy: PartitionCopy) -> None:
+        """Adds a partition, which is fetched from its cursor on."""
+        self.copies[copy.progress.source_topic_id, copy.key.partition] = copy
+        self._rewrites[copy] = self._filter.rewrite_spec(copy.assigned)
+        self.mark_changed(copy)
+
+    def remove(self, copy: PartitionCopy) -> None:
+        """Removes a partition, if it is in this intake; a response to an earlier fetch is ignored for it."""
+        key = (copy.progress.source_topic_id, copy.key.partition)
+        if self.copies.get(key) is copy:
+            del self.copies[key]
+            self._session.forget(*key)
+            copy.leave_session()
+            del self._rewrites[copy]
+            for partitions in (self._changed, self._held_back, self._requested):
+                partitions.pop(copy, None)
+
+    def mark_changed(self, copy: PartitionCopy) -> None:
+        """Marks a partition as changed, so that the next fetch takes its state into account."""
+        self._changed[copy] = None
+        self._wake.set()
+
+    def batches_sent(self, copy: PartitionCopy) -> None:
+        """Handles that batches left a partition's queue: one that was held back is fetched again."""
+        if copy in self._held_back and copy.queued_bytes < self._settings.partition_fetch_bytes:
+            self.mark_changed(copy)
+
+    async def run(self) -> None:
+        """Fetches until it is cancelled. Raises WireError when the broker does not answer."""
+        try:
+            while True:
+                await self._wait_until_ready()
+                answers = await self._fetch()
+                answered_ms = self._session.answered_ms
+                if answers:
+                    await self._queue_response(answers)
+                self._answers.answered(answered_ms)
+                await self._pace(answers)
+        finally:
+            await self._session.close()
+
+    async def _wait_until_ready(self) -> None:
+        """Waits until a partition is to be fetched and the flow's rate allows it."""
+        while True:
+            self._wake.clear()
+            wait = self._bucket.wait_s()
+            if wait > 0:
+                await asyncio.sleep(min(wait, 0.5))
+                continue
+            self._update_session()
+            if len(self._session):
+                return
+            await self._wake.wait()
+
+    def _update_session(self) -> None:
+        """Updates the fetch session for the changed partitions; one with a full queue is held back."""
+        changed, self._changed = self._changed, {}
+        limit = 2 * self._settings.partition_fetch_bytes
+        for copy in changed:
+            key = (copy.progress.source_topic_id, copy.key.partition)
+            if self.copies.get(key) is not copy:
+                continue
+            if not copy.fetchable:
+                self._session.forget(*key)
+                copy.leave_session()
+                for partitions in (self._held_back, self._requested):
+                    partitions.pop(copy, None)
+            elif copy.queued_bytes >= limit:
+                self._session.forget(*key)
+                copy.leave_session()
+                self._held_back[copy] = None
+            else:
+                self._held_back.pop(copy, None)
+                rewinds, _ = self._requested.get(copy, (None, 0))
+                self._session.want(*key, self._fetch_position(copy), anew=rewinds != copy.rewinds)
+                self._requested[copy] = (copy.rewinds, copy.cursor.offset)
+
+    def _fetch_position(self, copy: PartitionCopy) -> FetchFrom:
+        leader = self._cluster.leader(copy.key.topic, copy.key.partition)
+        epoch = leader.leader_epoch if leader is not None else -1
+        cursor = copy.cursor
+        if not is_from_kafka(copy.progress.source_topic_id):
+            # Only the epoch tells of a recreated topic, whose leaders begin with the first one again.
+            epoch = max(epoch, cursor.epoch)
+        return FetchFrom(cursor.offset, epoch, cursor.epoch, self._settings.partition_fetch_bytes)
+
+    async def _fetch(self) -> Sequence[FetchedPartition]:
+        """Sends a fetch and returns its partitions; its share of the budget is reserved meanwhile.
+
+        The share is small while the source has few new records.
+        """
+        least = min(_MIN_SHARE, self._budget.limit // 4)
+        await self._budget.wait_for_room(least)
+        share = max(least, min(self._share, self._budget.left))
+        if self._bucket.rate is not None:  # One fetch must not take the rate of several seconds.
+            share = min(share, max(self._bucket.rate // 4, _MIN_RATED_SHARE))
+        wait = _HELD_BACK_WAIT_MS if self._held_back else self._settings.fetch_wait_ms
+        limits = self._session.limits
+        if (wait, share) != (limits.max_wait_ms, limits.max_bytes):
+            self._session.limits = FetchLimits(wait, 1, share)
+        self._budget.take(share)
+        try:
+            return await self._session.fetch()
+        finally:
+            self._budget.give(share)
+
+    async def _pace(self, answers: Sequence[FetchedPartition]) -> None:
+        """Adapts the share to the response's size, and waits a moment after a small response.
+
+        Without the wait, a slow stream of records would cost one fetch for each record.
+        """
+        size = sum(len(answer.records) for answer in answers)
+        if size * 2 >= self._share:
+            self._share = min(self._share * 2, self._settings.fetch_bytes)
+        elif size * 8 < self._share:
+            self._share = max(self._share // 2, _MIN_SHARE)
+        if answers and size < _QUIET_BYTES:
+            await asyncio.sleep(self._settings.linger_ms / 1000)
+
+    async def _queue_response(self, answers: Sequence[FetchedPartition]) -> None:
+        """Queues the batches of a response; their memory counts against the budget until release."""
+        total = sum(len(answer.records) for answer in answers)
+        held = ResponseMemory(self._budget, total)
+        self._budget.take(total)
+        held.view()
+        try:
+            wanted = [(self._current_partition(answer), answer) for answer in answers]
+            walks = [
+                (copy, answer, _walk_response(copy, answer, total))
+                for copy, answer in wanted
+                if copy is not None
+            ]
+            await self._filter.resolve_producers(one for _, _, one in walks)
+            if self._transformer is not None:
+                await self._queue_transformed(self._transformer, walks, held)
+                return
+            for copy, answer, one in walks:
+                self._handle_partition(copy, answer, one, held)
+        finally:
+            held.release_memory()
+
+    def _current_partition(self, answer: FetchedPartition) -> PartitionCopy | None:
+        """Returns the partition of a response, or None where its cursor has changed since the fetch."""
+        copy = self.copies.get((answer.topic_id, answer.partition))
+        if copy is None or self._requested.get(copy) != (copy.rewinds, copy.cursor.offset):
+            return None
+        return copy
+
+    def _handle_partition(
+        self, copy: PartitionCopy, answer: FetchedPartition, walked: WalkedBatches, held: ResponseMemory
+    ) -> None:
+        """Handles the response for one partition: its error, its truncation or its batches."""
+        if self._accept(copy, answer):
+            if walked.sets or walked.failure:
+                self._queue_batches(copy, answer, self._filtered(copy, answer, walked), held)
+            copy.settle()
+
+    async def _queue_transformed(
+        self,
+        transformer: Transformer,
+        walks: Sequence[tuple[PartitionCopy, FetchedPartition, WalkedBatches]],
+        held: ResponseMemory,
+    ) -> None:
+        """Handles the response of a flow with a transform. Raises EvaluationEnded.
+
+        Partitions that were rewound meanwhile ignore the response. Heartbeats are not the flow's records, so
+        they are not transformed.
+        """
+        accepted = [
+            (copy, answer, self._filtered(copy, answer, walked))
+            for copy, answer, walked in walks
+            if self._accept(copy, answer)
+        ]
+        done = await asyncio.gather(
+            *(
+                transformed(transformer, filtered, self._rewrites[copy])
+                if copy.key.topic != naming.HEARTBEATS
+                else _same(filtered)
+                for copy, _, filtered in accepted
+            )
+        )
+        for (copy, answer, _), filtered in zip(accepted, done, strict=True):
+            if self._current_partition(answer) is copy:
+                if filtered.cursor != copy.cursor or filtered.failure is not None:
+                    self._queue_batches(copy, answer, filtered, held)
+                copy.settle()
+
+    def _accept(self, copy: PartitionCopy, answer: FetchedPartition) -> bool:
+        """Takes the source's offsets from the response for one partition; False where it has no batches."""
+        if self._current_partition(answer) is not copy:
+            return False
+        if answer.error:
+            copy.leave_session()
+            if answer.leader is not None:
+                self._cluster.learn(answer.topic_id, answer.partition, answer.leader)
+            decision = by_code(ErrorPhase.FETCH, answer.error)
+            if answer.error is ErrorCode.UNKNOWN_LEADER_EPOCH and not is_from_kafka(answer.topic_id):
+                decision = ErrorDecision(ErrorAction.INSPECT, refresh=True)
+            self._emit(FetchFailed(copy, decision, f"{answer.error.name} ({int(answer.error)})"))
+            return False
+        if answer.diverging is not None:
+            copy.leave_session()
+            inspect = ErrorDecision(ErrorAction.INSPECT, refresh=True)
+            self._emit(FetchFailed(copy, inspect, "the source's log was truncated"))
+            return False
+        source = SourceLog(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
+        copy.answered(source, self._answers, now_ms())
+        return True
+
+    def _filtered(
+        self, copy: PartitionCopy, answer: FetchedPartition, walked: WalkedBatches
+    ) -> FilteredBatches:
+        """Returns which batches of the response are copied."""
+        return self._filter.filter(copy, walked, self._rewrites[copy], answer.aborted, now_ms())
+
+    def _queue_batches(
+        self, copy: PartitionCopy, answer: FetchedPartition, filtered: FilteredBatches, held: ResponseMemory
+    ) -> None:
+        """Queues the batches of one partition, and moves its cursor behind them."""
+        size = len(answer.records)
+        if _copied_out(size, held.size):
+            held = ResponseMemory(self._budget, size)
+            if filtered.outgoing:
+                self._budget.take(size)
+        batches = [QueuedBatch(out, epoch, held.view()) for out, epoch in filtered.outgoing]
+        copy.fetched(batches, filtered.cursor, filtered.dropped)
+        self._bucket.take(size)
+        self.mark_changed(copy)
+        if filtered.failure is not None:
+            self._emit(RecordRejected(copy, filtered.failure))
+        self._emit(Fetched(copy))
+
+
+async def _same(filtered: FilteredBatches) -> FilteredBatches:
+    return filtered
+
+
+def _copied_out(size: int, total: int) -> bool:
+    """Returns whether records of `size` bytes are copied out of a response of `total` bytes."""
+    return size < _COPY_OUT and size * 4 < total
+
+
+def _walk_response(copy: PartitionCopy, answer: FetchedPartition, total: int) -> WalkedBatches:
+    """Returns the record sets of a partition's response."""
+    records = answer.records
+    if _copied_out(len(records), total):
+        records = memoryview(bytes(records))
+    return walk(records, PartitionLocation(copy.key.topic, copy.key.partition))
+
 
 Start = Callable[[Coroutine[None, None, None]], None]
 

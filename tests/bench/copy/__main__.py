@@ -17,8 +17,8 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
+from runtime.lab.cluster import LabClusterSpec, Listener
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec, Listener
 from tests.bench.copy import fill, table
 from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Latency, at_a_thousand

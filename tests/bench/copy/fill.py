@@ -16,7 +16,7 @@ from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, SU
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from tests.bench.copy.workloads import PARTITIONS, Workload, values

@@ -14,7 +14,7 @@ from runtime.batch.layout import Batch
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from tests.bench.copy.fill import Pool, raw, read_pool

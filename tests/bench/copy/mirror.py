@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.lab.kit import jars
-from runtime.lab.kit.java import find_java
+from runtime.lab.kit.kit import find_java
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
 

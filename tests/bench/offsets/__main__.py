@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Side
 from tests.bench.offsets.count import Count, committed, counted

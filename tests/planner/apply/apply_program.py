@@ -13,14 +13,13 @@ from pathlib import Path
 from planner.cli.output import show
 from planner.cli.view import TerminalView, interruptible
 from planner.model.diagnostic import Failure
-from planner.model.outcome import StepsEnded
+from planner.model.step import StepsEnded
 from planner.state import planfile
 from planner.workflows.applying.apply import ApplyResult
-from planner.workflows.applying.recheck import PlanRecheck
-from planner.workflows.applying.session import ApplySession, carry_out
+from planner.workflows.applying.session import ApplySession, PlanRecheck, carry_out
 from planner.workflows.clusters import endpoints_of
 from planner.workflows.interaction import ProgressEvent
-from planner.workflows.planning.plans import apply_plan, see
+from planner.workflows.plans import apply_plan, see
 from planner.workflows.topology import checked
 
 TIMEOUT_MS = 10_000

@@ -13,13 +13,13 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from planner.kafka import topic_id_text
-from planner.model.outcome import ApplyRecord
-from planner.model.owned import RegistryEntry
+from planner.model.observed import RegistryEntry
 from planner.model.plan import Plan
+from planner.model.step import ApplyRecord
 from planner.state.history import read_history
 from planner.state.planfile import step_of
 from planner.state.registry import read_registry
-from planner.workflows.planning.plans import apply_plan, see
+from planner.workflows.plans import apply_plan, see
 from planner.workflows.topology import checked
 from runtime.lab.lab import Lab
 from tests.commands import environment

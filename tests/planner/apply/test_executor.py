@@ -12,9 +12,8 @@ from planner.apply.executor import Interruption, execute
 from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Address, topic_address
-from planner.model.outcome import ApplySummary, Event, Result, StepsEnded
-from planner.model.owned import RegistryEntry
-from planner.model.step import Disown, Own
+from planner.model.observed import RegistryEntry
+from planner.model.step import ApplySummary, Disown, Event, Own, Result, StepsEnded
 from planner.workflows.tracebacks import traceback_reporter
 
 

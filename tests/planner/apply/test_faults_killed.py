@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from planner.model.outcome import Result
-from planner.model.owned import ID
+from planner.model.observed import ID
+from planner.model.step import Result
 from planner.state import planfile
 from tests.commands import repl
 from tests.planner.apply.cut import history, killed_after, plan_now, registry, start, topic_ids

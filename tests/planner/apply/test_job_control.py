@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.job_control import not_copying
-from planner.kafka.jobs import JobStatusTable
-from planner.kafka.log import TopicRecord
+from planner.apply.handlers.jobs import not_copying
+from planner.kafka.log import JobStatusTable, TopicRecord
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     FlowView,

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from planner.apply.context import ApplyContext, JobTimeouts
 from planner.apply.handlers import HANDLERS
-from planner.apply.job_control import JobWatch, StoppedPartitions, accept_loss
+from planner.apply.handlers.jobs import JobWatch, StoppedPartitions, accept_loss
 from planner.apply.retry import RequestGuard
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
-from planner.model.outcome import DONE, RequestResult, Result
-from planner.model.step import LaunchJob, ReconfigureJob, StopJob
+from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob
 from planner.observe.jobs import read_jobs
 from runtime.contract.records.status import PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec

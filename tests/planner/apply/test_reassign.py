@@ -11,8 +11,7 @@ from planner.apply.handlers.reassign import await_moved, moving
 from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint
 from planner.model.address import topic_address
-from planner.model.outcome import DONE, Result
-from planner.model.step import Reassign, Step
+from planner.model.step import DONE, Reassign, Result, Step
 from tests.planner.apply.test_steps import Notebook
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))

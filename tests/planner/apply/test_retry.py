@@ -6,8 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from planner.apply.retry import RequestGuard, error_is_final, send_with_retries
 from planner.model.address import topic_address
-from planner.model.outcome import DONE, RequestResult, Result
-from planner.model.step import CreateTopic
+from planner.model.step import DONE, CreateTopic, RequestResult, Result
 
 OPEN = RequestGuard(stop_reason=lambda: None)
 

@@ -2,9 +2,8 @@
 
 from planner.apply.executor import MAX_STEPS, Schedule, batches
 from planner.model.address import topic_address
-from planner.model.outcome import Result, StepOutcome
-from planner.model.owned import RegistryEntry
-from planner.model.step import CreateTopic, GrowPartitions, Own, Step, describe
+from planner.model.observed import RegistryEntry
+from planner.model.step import CreateTopic, GrowPartitions, Own, Result, Step, StepOutcome, describe
 
 
 def create(

@@ -9,9 +9,9 @@ from planner.apply.handlers import HANDLERS
 from planner.apply.retry import RequestGuard
 from planner.kafka import topic_id_text
 from planner.model.address import Address, Kind, topic_address
-from planner.model.outcome import DONE, RequestResult, Result
-from planner.model.owned import RegistryEntry
+from planner.model.observed import RegistryEntry
 from planner.model.step import (
+    DONE,
     AlterConfigs,
     CreateAcl,
     CreateTopic,
@@ -21,6 +21,8 @@ from planner.model.step import (
     GrowPartitions,
     Own,
     Reassign,
+    RequestResult,
+    Result,
     Step,
 )
 from planner.model.topology import AclRule

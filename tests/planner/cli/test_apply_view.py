@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from planner.cli.view import TerminalView
-from planner.model.outcome import DONE, NOTHING_DONE, ApplySummary, StepOutcome
 from planner.model.plan import Plan
+from planner.model.step import DONE, NOTHING_DONE, ApplySummary, StepOutcome
 from planner.workflows.interaction import ApplyEnded
 from tests.planner.render.scenes import everything, nothing
 

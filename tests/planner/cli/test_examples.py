@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from planner.cli.app import run
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import FlowState, Topology
-from planner.workflows.planning.plans import see
+from planner.workflows.plans import see
 from planner.workflows.topology import checked
 from runtime.contract.spec.route import BROKER_TOPICS
 from runtime.lab.lab import Lab

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from planner.cli.app import root
-from planner.config.edit.flow_key import with_state
+from planner.config.edit import with_state
 from planner.diff import diff
 from planner.graph import expand
 from planner.model.address import Kind
@@ -18,7 +18,7 @@ from planner.model.plan import Plan
 from planner.model.step import Disown, Own
 from planner.observe.imported import import_topology
 from planner.plan import make_plan
-from planner.render.yaml.topology import topology_yaml
+from planner.render.topology import topology_yaml
 from planner.workflows.topology import checked
 from tests.fakes.simulated import simulate
 from tests.planner.graph.build import cluster, live, observed, rule

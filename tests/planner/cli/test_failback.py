@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from planner.config import load
-from planner.graph.failback import pending_failbacks
+from planner.graph.routes import pending_failbacks
 from planner.model.diagnostic import ExitCode
-from planner.workflows.flows.failback_edit import with_failback_flows
+from planner.workflows.flows.failback import with_failback_flows
 from tests.planner.cli.shop import HEAD, refused, shop
 
 ACTIVE = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"

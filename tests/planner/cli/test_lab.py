@@ -10,11 +10,9 @@ from click.testing import CliRunner
 from planner.cli.app import root
 from planner.cli.lab_view import show
 from planner.workflows.lab import LabChoices, specs
-from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Security
 from runtime.lab.errors import LabError
-from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec, Security
-from runtime.lab.status import BrokerStatus, ClusterStatus, LabState, LabStatus
+from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
 from tests.records import create_topic
 
 NOTHING = LabChoices()

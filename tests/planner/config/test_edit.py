@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.config.edit.flow_key import with_state
+from planner.config.edit import with_state
 from planner.config.files import in_form_of, text_to_edit
 
 BLOCK = """\

@@ -3,8 +3,7 @@
 import pytest
 import yaml
 
-from planner.config.edit.flow_key import with_value
-from planner.config.edit.reverse_flow import with_reverse_flow
+from planner.config.edit import with_reverse_flow, with_value
 
 BLOCK = """\
 flows:

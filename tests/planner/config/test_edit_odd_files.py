@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.config import load
-from planner.config.edit.flow_key import with_state, with_value
-from planner.config.edit.promoted import with_promoted
-from planner.config.edit.reverse_flow import with_reverse_flow
+from planner.config.edit import with_promoted, with_reverse_flow, with_state, with_value
 from planner.config.files import in_form_of, text_to_edit
 from planner.model.topology import Flow, FlowState, Topology
 

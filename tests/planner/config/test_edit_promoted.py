@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from planner.config.edit.promoted import with_promoted
+from planner.config.edit import with_promoted
 
 BLOCK = """\
 flows:

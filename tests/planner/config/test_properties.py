@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from planner.config import load
 from planner.config.schema import starter
 from planner.model.diagnostic import Failure
-from planner.model.keys import record_of
-from planner.model.shapes import ListShape, MapShape, OffOrShape, RecordKeyShape, RecordShape, Shape
+from planner.model.shapes import (
+    ListShape,
+    MapShape,
+    OffOrShape,
+    RecordKeyShape,
+    RecordShape,
+    Shape,
+    record_of,
+)
 from planner.model.topology import Topology
 
 TOPOLOGY = record_of(Topology)

@@ -10,15 +10,13 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from planner.config import load
-from planner.config.language.defaults import default_value, plain_node
+from planner.config.language.build import default_value, plain_node
 from planner.config.language.reader import ShapeReader
 from planner.config.schema import json_schema, reference, starter
-from planner.config.schema.json_schema import example_value
-from planner.config.schema.reference import _records
+from planner.config.schema.publish import _records, example_value
 from planner.config.variables import python_value
-from planner.config.yaml_tree.parse import documents
-from planner.model.keys import record_of
-from planner.model.shapes import ABSENT, RecordKeyShape, RecordShape
+from planner.config.yaml_tree import documents
+from planner.model.shapes import ABSENT, RecordKeyShape, RecordShape, record_of
 from planner.model.topology import Topology
 
 TOPOLOGY = record_of(Topology)

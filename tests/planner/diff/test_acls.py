@@ -6,8 +6,8 @@ import pytest
 
 from planner.diff import diff
 from planner.diff.record import acl_entry, acl_rule, acl_spec, announced
-from planner.model.change import Action
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
+from planner.model.plan import Action
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, observed, selecting, topology
 
 READ = acl("READ")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.diff.display import displayed
 from planner.diff.fields import FLOW, LAUNCH, METRICS
+from planner.diff.values import displayed
 
 BY_HOUR = {"include": ("a", "b"), "exclude": ("c",), "every": 1_500, "mode": "exact", "sync": True}
 

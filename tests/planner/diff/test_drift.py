@@ -8,10 +8,9 @@ from planner.diff import drift
 from planner.diff.record import acl_entry, announced
 from planner.graph import expand
 from planner.model.address import group_address
-from planner.model.change import SENSITIVE, Action
 from planner.model.desired import Declared, DesiredAcl
-from planner.model.observed import ConfigValue, Unreachable
-from planner.model.owned import RegistryEntry
+from planner.model.observed import ConfigValue, RegistryEntry, Unreachable
+from planner.model.plan import SENSITIVE, Action
 from planner.model.topology import Topic
 from tests.fakes.states import (
     SHOP,

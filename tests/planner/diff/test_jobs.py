@@ -9,10 +9,8 @@ from planner.diff import diff, diff_destroy, drift
 from planner.diff.record import flow_entry, job_entry
 from planner.graph import expand
 from planner.model.address import Kind, flow_address, job_address
-from planner.model.change import Action, Change
-from planner.model.observed import LiveJob, Observed, Unreachable
-from planner.model.owned import RegistryEntry
-from planner.model.plan import Plan
+from planner.model.observed import LiveJob, Observed, RegistryEntry, Unreachable
+from planner.model.plan import Action, Change, Plan
 from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import (
     Cluster,

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff
-from planner.diff.display import displayed
+from planner.diff.values import displayed
 from planner.graph import expand
-from planner.model.change import FieldChange
 from planner.model.observed import Observed
+from planner.model.plan import FieldChange
 from planner.model.topology import Flow, FlowState, Groups, Provenance, Selection
 from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import cluster, flow, observed, topology

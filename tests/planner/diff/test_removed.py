@@ -6,9 +6,8 @@ import pytest
 
 from planner.diff import diff, diff_destroy
 from planner.model.address import group_address
-from planner.model.change import Action
-from planner.model.observed import Unreachable
-from planner.model.owned import RegistryEntry
+from planner.model.observed import RegistryEntry, Unreachable
+from planner.model.plan import Action
 from planner.model.topology import FlowState, OnRemove, OnSourceDelete
 from tests.fakes.states import (
     cluster,

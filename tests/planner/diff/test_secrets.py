@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.diff import diff, drift
-from planner.diff.spec_values import job_values
-from planner.model.change import SENSITIVE
+from planner.diff.typed_values import job_values
 from planner.model.desired import DesiredTopic
-from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic
-from planner.model.owned import RegistryEntry
+from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
+from planner.model.plan import SENSITIVE
 from planner.model.topology import OnRemove
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, LaunchSpec
 from tests.fakes.states import cluster, desired, live, observed, owned, topology, wanted

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff
-from planner.diff.display import displayed
-from planner.model.change import SENSITIVE, Action, Change
+from planner.diff.values import displayed
 from planner.model.observed import ConfigValue, ObservedCluster
+from planner.model.plan import SENSITIVE, Action, Change
 from planner.model.topology import OnRemove
 from tests.fakes.states import cluster, desired, live, mirror, observed, owned, topology, uneven, wanted
 

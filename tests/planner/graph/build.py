@@ -13,9 +13,9 @@ from planner.model.observed import (
     ObservedBroker,
     ObservedCluster,
     ObservedTopic,
+    RegistryEntry,
     Unreachable,
 )
-from planner.model.owned import RegistryEntry
 from planner.model.topology import (
     Acl,
     AclRule,

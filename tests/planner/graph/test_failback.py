@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.graph.failback import Failback, pending_failbacks, resumed_failbacks, without_covered
+from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.topology import Flow, FlowState, Selection
 from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import flow, topology

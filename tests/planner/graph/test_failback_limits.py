@@ -8,10 +8,9 @@ import pytest
 from planner.diff import diff
 from planner.diff.record import topic_entry
 from planner.graph import expand
-from planner.model.change import Change
 from planner.model.desired import DesiredTopic
-from planner.model.observed import Observed, ObservedTopic
-from planner.model.owned import RegistryEntry
+from planner.model.observed import Observed, ObservedTopic, RegistryEntry
+from planner.model.plan import Change
 from planner.model.step import AlterConfigs, Own
 from planner.model.topology import FlowState, Topology
 from planner.plan import make_plan

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.graph import ClusterReadRequest, read_request_of
-from planner.graph.read_requests import EFFECTIVE
+from planner.graph.expansion import EFFECTIVE
 from planner.model.topology import Configs, ConfigSync, Flow, Groups, Protect, Selection, Topic
 from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import flow, rule, topic, topology

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from planner.kafka.connections import BlockingConnection, Closed, LoopThread, NoAnswer
+from planner.kafka.connections import BlockingConnection, LoopThread
+from planner.kafka.errors import Closed, NoAnswer
 from runtime.contract.client.values import WireSettings
 from runtime.kafka.dial import Dialer
 from runtime.kafka.protocol.metadata import AnyMetadataRequest

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from planner.kafka.connections.failure import Refused
-from planner.kafka.tokens import token_of
+from planner.kafka.clients import token_of
+from planner.kafka.errors import Refused
 from runtime.contract.client.keys import ALLOW_INSECURE
 from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
 

@@ -5,7 +5,7 @@ from confluent_kafka import Uuid
 
 from planner.kafka import topic_id_text
 from planner.model.address import topic_address
-from planner.model.owned import ID, RegistryEntry
+from planner.model.observed import ID, RegistryEntry
 
 
 def test_an_id_of_zero_is_none() -> None:

@@ -14,8 +14,7 @@ from planner.model.observed import ClusterDetailsRequest, ObservedCluster, Topic
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from planner.observe.observer import NO_LIMITS
-from runtime.lab.lab import Lab
-from runtime.lab.status import LabState
+from runtime.lab.lab import Lab, LabState
 from tests.conftest import MakeLab
 from tests.endpoints import endpoint
 from tests.labs import spec

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.model.observed import ConfigSource, ConfigValue
-from planner.observe.configs import defaults_of
+from planner.observe.metadata import defaults_of
 
 
 def broker(**settings: str | None) -> dict[str, ConfigValue]:

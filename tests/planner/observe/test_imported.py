@@ -5,7 +5,7 @@ import pytest
 from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster
 from planner.model.topology import AclRule, Cluster
 from planner.observe.imported import import_request, import_topology
-from planner.render.yaml.topology import topology_yaml
+from planner.render.topology import topology_yaml
 from tests.fakes.states import cluster, live, uneven
 
 DC1, DC2 = Cluster("dc1", "a:9092"), Cluster("dc2", "b:9092")

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.observe.brokers import BrokerVersions
-from planner.observe.features import BROKER_FEATURES, lacking, release_of
+from planner.observe.doctor import BROKER_FEATURES, lacking, release_of
 from runtime.kafka.protocol.request import Api
 
 # The versions of real brokers, of the APIs that tell releases apart: see docs/compatibility.md.

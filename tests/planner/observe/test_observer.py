@@ -15,11 +15,11 @@ from planner.model.observed import (
     ConfigSource,
     Observed,
     ObservedCluster,
+    RegistryEntry,
     Request,
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from runtime.contract.spec.naming import REGISTRY

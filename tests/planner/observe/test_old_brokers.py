@@ -8,10 +8,10 @@ from planner.model.observed import (
     ClusterDetailsRequest,
     ConfigSource,
     Observed,
+    RegistryEntry,
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from runtime.contract.spec.naming import REGISTRY

@@ -1,9 +1,8 @@
 """Only what is as declared, at the clusters that were named, and only its registry entry."""
 
 from planner.model.address import topic_address
-from planner.model.change import Action, Change
-from planner.model.owned import RegistryEntry
-from planner.model.plan import Mode, Plan
+from planner.model.observed import RegistryEntry
+from planner.model.plan import Action, Change, Mode, Plan
 from planner.model.step import AlterConfigs, Own
 from planner.plan.make import adoption
 

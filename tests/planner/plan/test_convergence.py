@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from planner.diff import diff, drift
 from planner.graph import expand
-from planner.model.change import Action
 from planner.model.desired import Desired
 from planner.model.observed import Observed
-from planner.model.plan import Plan
+from planner.model.plan import Action, Plan
 from planner.model.topology import Topic, Topology
 from planner.plan import make_plan
 from planner.plan.fingerprint import no_longer_done

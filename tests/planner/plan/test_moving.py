@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from planner.diff import diff, diff_destroy
 from planner.graph import expand
-from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, Unreachable
-from planner.model.plan import Plan
+from planner.model.plan import Action, Change, Plan
 from planner.model.step import LaunchJob, StopJob
 from planner.model.topology import Cluster, Flow, FlowState, Job, Selection, Topology
 from planner.plan import make_plan

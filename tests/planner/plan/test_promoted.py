@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from planner.model.address import flow_address
-from planner.model.change import Action, Change
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, Unreachable
-from planner.model.plan import Plan
+from planner.model.plan import Action, Change, Plan
 from planner.model.step import AlterConfigs, DeleteAcl, ReconfigureJob
 from planner.model.topology import (
     AclRule,

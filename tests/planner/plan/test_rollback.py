@@ -3,19 +3,19 @@
 from dataclasses import replace
 
 from planner.model.address import Address, Kind, topic_address
-from planner.model.change import SENSITIVE, Action
 from planner.model.observed import (
     ConfigSource,
     ConfigValue,
     Observed,
     ObservedCluster,
     ObservedTopic,
+    RegistryEntry,
     Unreachable,
 )
-from planner.model.outcome import ApplyRecord, StepResult
-from planner.model.owned import RegistryEntry
+from planner.model.plan import SENSITIVE, Action
 from planner.model.step import (
     AlterConfigs,
+    ApplyRecord,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -25,6 +25,7 @@ from planner.model.step import (
     Own,
     Reassign,
     Step,
+    StepResult,
 )
 from planner.model.topology import AclRule
 from planner.plan.rollback import Rollback, roll_back

@@ -7,10 +7,9 @@ import pytest
 from planner.diff import diff
 from planner.diff.record import acl_entry
 from planner.model.address import job_address, topic_address
-from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired, DesiredAcl
 from planner.model.observed import ConfigValue, Observed
-from planner.model.plan import Plan
+from planner.model.plan import Action, Change, Plan
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Own, Reassign
 from planner.model.topology import OnRemove
 from planner.plan import make_plan

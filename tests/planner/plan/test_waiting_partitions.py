@@ -11,10 +11,10 @@ from planner.model.diagnostic import Failure, Severity, error
 from planner.model.plan import WAITS, PlannedFlow
 from planner.model.topology import Cluster
 from planner.plan import with_diagnostics
-from planner.plan.consequences import warnings_of
+from planner.plan.make import warnings_of
 from planner.render.plan.words import summary_line
 from planner.workflows.interaction import ApplyEnded, DiagnosticCollector, silent
-from planner.workflows.planning.waiting import waiting, waits_of
+from planner.workflows.observing import waiting, waits_of
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.status import PartitionState as S
@@ -69,7 +69,7 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
     def unreadable(endpoint: object) -> None:
         raise Failure(error("__repl.status at dc2 cannot be used: no right"))
 
-    monkeypatch.setattr("planner.workflows.planning.waiting.read_specs", unreadable)
+    monkeypatch.setattr("planner.workflows.observing.read_specs", unreadable)
     flow = PlannedFlow("one", "dc1", "dc2", "active", "dc2")
     reached = {name: Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")}
 

@@ -1,7 +1,7 @@
 """Groups and producers as they are shown."""
 
 from planner.render.reports.clients import LIMITS, as_json, screen
-from runtime.contract.views.clients_view import (
+from runtime.contract.views.records_view import (
     ClientsView,
     CommittedOffsetView,
     ConsumerGroupView,

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.model.cluster_report import BrokerReport, ClusterReport, FeatureReport, RightReport
-from planner.model.observed import BrokerFeature
+from planner.model.observed import BrokerFeature, BrokerReport, ClusterReport, FeatureReport, RightReport
 from planner.render.reports.doctor import as_json, screen
 from runtime.lab.lab import Lab
 from tests.commands import repl

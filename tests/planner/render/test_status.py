@@ -17,7 +17,7 @@ from runtime.contract.records.job_status import SlotView
 from runtime.contract.records.status import OpenTransaction
 from runtime.contract.records.status import PartitionState as S
 from runtime.contract.views.status_view import StatusView
-from runtime.slot.health.open_transactions import explain
+from runtime.slot.health.watch import explain
 from tests.runtime.audit.given import (
     KEY,
     NOW,

@@ -2,7 +2,7 @@
 
 import itertools
 
-from planner.model.change import FieldChange
+from planner.model.plan import FieldChange
 from planner.render.plan.text import text
 from planner.render.plan.words import created_text, value_text
 from tests.planner.render.scenes import everything, many

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from planner.model.address import topic_address
-from planner.model.change import Action, Change
 from planner.model.diagnostic import error
-from planner.model.plan import Mode
+from planner.model.plan import Action, Change, Mode
 from planner.render.plan.json import failure_tree, json_tree
 from planner.render.plan.text import text
 from planner.render.plan.words import ChangeSummary, grouped, has, summary_line, will

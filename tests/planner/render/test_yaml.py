@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from planner.config import load
 from planner.diff.values import FOREVER
 from planner.model.topology import Acl, AclRule, Cluster, Flow, Job, Selection, Topic, Topology
-from planner.render.yaml.topology import topology_yaml
+from planner.render.topology import topology_yaml
 
 HERE = Path(__file__).resolve().parents[3] / "plans" / "examples"
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from planner.config import load
 from planner.config.language.build import CONVERTERS as READERS
-from planner.model.keys import record_of
-from planner.model.shapes import RecordShape
+from planner.model.shapes import RecordShape, record_of
 from planner.model.topology import (
     Acl,
     AclRule,
@@ -43,9 +42,9 @@ from planner.model.topology import (
     Topology,
     Transform,
 )
-from planner.render.yaml.topology import topology_yaml
-from planner.render.yaml.values import CONVERTERS as WRITERS
-from planner.render.yaml.values import values_of
+from planner.render.topology import topology_yaml
+from planner.render.yaml import CONVERTERS as WRITERS
+from planner.render.yaml import values_of
 from runtime.contract.spec.rename import Match, Table, Template
 
 some_regexes = st.sampled_from([("orders",), (r"pay\..*", "a-(b|c)"), ("'x'",)])

@@ -5,12 +5,12 @@ import pytest
 from planner.kafka import producer
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
-from planner.model.outcome import ApplyRecord, StepResult
-from planner.model.owned import RegistryEntry
+from planner.model.observed import RegistryEntry
+from planner.model.step import ApplyRecord, StepResult
 from planner.model.topology import Internal, OnRemove
 from planner.state import log
-from planner.state.codec import UnknownVersion, decode_owned, encode_owned, registry_key
 from planner.state.history import Journal, merge, read_history
+from planner.state.log import UnknownVersion, decode_owned, encode_owned, registry_key
 from planner.state.planfile import step_of
 from planner.state.registry import RegistryWriter, read_registry
 from runtime.contract.spec.naming import HISTORY, REGISTRY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.apply.job_control import StoppedPartitions
+from planner.apply.handlers.jobs import StoppedPartitions
 from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode, Failure
 from planner.workflows.flows.states import report_loss

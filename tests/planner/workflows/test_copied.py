@@ -1,6 +1,6 @@
 """While a promotion waits: how long a source may be silent."""
 
-from planner.workflows.flows.copied import SILENT_MS, SourceSilence, left_to_copy
+from planner.workflows.flows.ending import SILENT_MS, SourceSilence, left_to_copy
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.status import PartitionState as S

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.config.edit.flow_key import with_state
+from planner.config.edit import with_state
 from planner.config.files import topology_files, write_edited
 from planner.model.diagnostic import Failure
 from planner.model.topology import FlowState

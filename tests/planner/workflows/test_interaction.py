@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.model.diagnostic import ExitCode, Failure, note, warning
-from planner.model.outcome import NOTHING_DONE, ApplySummary, Result, StepOutcome
+from planner.model.step import NOTHING_DONE, ApplySummary, Result, StepOutcome
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.interaction import (
     UNATTENDED,

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from planner.diff.differ import declaring_nothing
 from planner.model.address import Address, Kind, topic_address
-from planner.model.observed import TopicConfigsRequest
-from planner.model.owned import RegistryEntry
+from planner.model.observed import RegistryEntry, TopicConfigsRequest
 from planner.model.topology import Cluster, Flow, Selection, Topic, Topology
 from planner.observe import named_topics
-from planner.workflows.planning.observing import request_for
+from planner.workflows.observing import request_for
 from tests.fakes.states import cluster, flow, live, observed
 
 

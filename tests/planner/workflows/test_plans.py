@@ -9,7 +9,7 @@ from planner.model.diagnostic import error
 from planner.model.plan import Plan
 from planner.observe.broker_check import BROKER_OUTDATED
 from planner.plan import with_diagnostics
-from planner.workflows.planning.plans import PlanningInput, settled
+from planner.workflows.plans import PlanningInput, settled
 from tests.fakes.states import cluster, observed, topology
 from tests.planner.plan.jobs import plan
 

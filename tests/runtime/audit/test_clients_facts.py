@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.audit.read.clients_facts import ClientFacts, topic_views
-from runtime.audit.read.clients_members import GroupDescription, GroupMember
-from runtime.contract.views.clients_view import TopicClients
-from runtime.kafka.protocol.hanging import ActiveProducer
+from runtime.audit.read.clients import ClientFacts, GroupDescription, GroupMember, topic_views
+from runtime.contract.views.records_view import TopicClients
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import ActiveProducer
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.audit.read.record_origin import MirrorPartitionOrigin, RecordOrigins, RecordTrail
+from runtime.audit.read.record_tracer import MirrorPartitionOrigin, RecordOrigins, RecordTrail
 from runtime.audit.read.records_fetch import FetchedRecord
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
 from runtime.contract.records.producers import FlowProducer

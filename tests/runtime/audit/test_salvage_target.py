@@ -8,8 +8,7 @@ import pytest
 
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.views.salvage_view import SalvagedPartition
-from runtime.replay.request import ReplayPartition
-from runtime.replay.target import ReplayTarget, parts, unfit
+from runtime.replay.request import ReplayPartition, ReplayTarget, parts, unfit
 from runtime.replay.task import rewrite_spec
 from tests.runtime.slot.world import flow_spec
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from runtime.audit.verify.compare import RecordContent, RecordDifference
-from runtime.audit.verify.plan import PlannedPartition
+from runtime.audit.verify.plan import PlannedPartition, VerificationFile, remaining
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece
-from runtime.audit.verify.verification_file import VerificationFile, remaining
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.views.verify_view import UncomparableRange
 

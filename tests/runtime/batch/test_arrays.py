@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, Merge, Record, RewriteSpec, prepare, walk
-from runtime.batch.arrays.add_header import add_header
-from runtime.batch.arrays.merge import merge_bodies, offset_runs, worth_merging
+from runtime.batch.arrays import add_header, merge_bodies, offset_runs, worth_merging
 from runtime.batch.splice import Raw, extend, join, scan
 from runtime.batch.varint import MalformedBytes
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, record

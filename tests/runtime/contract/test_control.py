@@ -9,8 +9,7 @@ from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
 from runtime.contract.records.status import SlotStatus
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.exits import JobExit
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobExit, JobSpec, SelectionSpec
 
 SPEC = JobSpec(
     job="j",

@@ -2,21 +2,19 @@
 
 import pytest
 
-from runtime.contract.groups.decisions import (
+from runtime.contract.groups.translate import (
     CommitDecision,
     Decision,
     GroupOffsetState,
     NoCommitDecision,
-    decide,
-    group_selector,
-    is_ours,
-    own_groups,
-)
-from runtime.contract.groups.translate import (
     PendingTranslation,
     Position,
     TranslatedOffset,
     UntranslatableOffset,
+    decide,
+    group_selector,
+    is_ours,
+    own_groups,
 )
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointState
 from runtime.contract.spec.jobspec import (

@@ -2,8 +2,8 @@
 
 from planner.diff.record import topic_entry
 from planner.model.desired import DesiredTopic, MirroredBy
-from planner.state.codec import decode_owned, registry_key
-from runtime.contract.records.registry import mirror_entry, mirror_key
+from planner.state.log import decode_owned, registry_key
+from runtime.driver.topics.mirrors import mirror_entry, mirror_key
 
 
 def test_the_planner_reads_it_as_its_own():

@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec, TemplateRule
-from runtime.contract.spec.spec_routes import router_of
+from runtime.contract.spec.route import router_of
 from runtime.driver.topics.mirrors import DiscoveredTopics, MirrorTopic, discover, selected_topics
 
 SAME = {"a": "a", "b": "b"}

@@ -25,12 +25,11 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.slots.membership import Membership
-from runtime.driver.tasks import BackgroundTasks
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import MetadataRequest
-from runtime.kafka.spec_clusters import UnknownCluster
 from runtime.ledger.ledger import Ledger, UndecidedProgress
+from runtime.slot.event_loop import BackgroundTasks
 from tests.fakes.transactions import LateMarkers
 from tests.records import PATIENCE_S
 from tests.runtime.audit.ended import end_flow

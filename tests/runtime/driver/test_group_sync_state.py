@@ -1,7 +1,6 @@
 """What group sync remembers, counts and looks at again."""
 
-from runtime.contract.groups.decisions import GroupPartition
-from runtime.contract.groups.translate import PendingTranslation, TranslatedOffset
+from runtime.contract.groups.translate import GroupPartition, PendingTranslation, TranslatedOffset
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.driver.duties.group_sync_state import GroupSyncState
 

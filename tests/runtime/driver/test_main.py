@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.exits import JobExit
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec
 from runtime.launch.command import MAIN
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.jobspec import AtOffsets, Earliest, FlowSpec, SelectionSpec
-from runtime.contract.spec.spec_routes import router_of
+from runtime.contract.spec.route import router_of
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.takeover import FlowContext
 from tests.records import PATIENCE_S

@@ -15,7 +15,7 @@ from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import WireSettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.fetch.session import FetchSession
+from runtime.kafka.fetch import FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.kafka.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest
 from runtime.kafka.protocol.transactions import ProducerIdentity

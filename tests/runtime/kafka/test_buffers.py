@@ -7,7 +7,7 @@ import gc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kafka.buffers import PIECE, SMALLEST, BufferPool, GrowingBuffers
+from runtime.kafka.connection import PIECE, SMALLEST, BufferPool, GrowingBuffers
 
 SIZE = SMALLEST * 4
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from runtime.contract.client.values import WireSettings
-from runtime.kafka.cluster import ATTEMPT_S, KafkaCluster
+from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, SILENCE_S, KafkaCluster, first_answer
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
-from runtime.kafka.hedge import AT_ONCE, SILENCE_S, first_answer
 from runtime.kafka.protocol.fields import Writer
 from runtime.kafka.protocol.request import Api
 from tests.runtime.kafka.scripted import Talk, broker

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import EpochEnd, FetchFrom, Isolation
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import (

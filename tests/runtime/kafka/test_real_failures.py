@@ -10,7 +10,7 @@ import pytest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import ConnectionFailure, Disconnected, TimedOut, WireError
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from runtime.contract.client.settings import wire_settings
-from runtime.contract.topic_ids import is_from_kafka
+from runtime.contract.spec.naming import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.fetch.once import fetch_once
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession, fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.kafka.protocol.offsets import EpochQuestion, TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest

@@ -15,8 +15,8 @@ from runtime.contract.client.values import SecurityProtocol, Tls, TokenCommand, 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, Malformed, Unsupported, WireError
+from runtime.lab.cluster import Security
 from runtime.lab.lab import Lab
-from runtime.lab.spec import Security
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import create_topic, read

@@ -9,11 +9,15 @@ import pytest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom, Isolation
-from runtime.kafka.protocol.hanging import DescribeTransactionsRequest, ListTransactionsRequest
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
-from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
+from runtime.kafka.protocol.transactions import (
+    CoordinatorKind,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    ProducerIdentity,
+)
 from runtime.kafka.queries.partitions import active_producers, list_offsets
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.lab.lab import Lab

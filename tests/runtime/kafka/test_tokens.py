@@ -16,8 +16,8 @@ import pytest
 
 from runtime.contract.client.keys import ALLOW_INSECURE
 from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.kafka.auth.oauthbearer import Tokens, fetch_token
 from runtime.kafka.errors import AuthenticationFailed
-from runtime.kafka.tokens import Tokens, fetch_token
 
 
 def command(script: str) -> TokenCommand:

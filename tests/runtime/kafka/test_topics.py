@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.contract.topic_ids import NO_TOPIC_ID
+from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from planner.cli.app import run
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec
 from tests.commands import begin, repl
 from tests.labs import spec
 from tests.records import wait_for

@@ -7,10 +7,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from runtime.lab.brokers import processes
+from runtime.lab.cluster import LabClusterSpec, Listener
 from runtime.lab.errors import LabError
-from runtime.lab.lab import Lab
-from runtime.lab.spec import LabClusterSpec, Listener
-from runtime.lab.status import LabState
+from runtime.lab.lab import Lab, LabState
 from tests.conftest import MakeLab
 from tests.labs import JVM, WITH_PARENT, spec
 from tests.records import create_topic, read, wait_for, write

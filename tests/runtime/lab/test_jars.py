@@ -17,8 +17,8 @@ import pytest
 
 from runtime.lab.errors import LabError
 from runtime.lab.kit import jars
-from runtime.lab.kit.ivy import SETTINGS, IvyDependency, IvyRequest
-from runtime.lab.kit.java import find_java
+from runtime.lab.kit.jars import SETTINGS, IvyDependency, IvyRequest
+from runtime.lab.kit.kit import find_java
 from tests.commands import begin, environment, repl
 from tests.records import wait_for
 
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.integration
 THING = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 FETCH = """
 from runtime.lab.kit import jars
-from runtime.lab.kit.ivy import IvyDependency, IvyRequest
-from runtime.lab.kit.java import find_java
+from runtime.lab.kit.jars import IvyDependency, IvyRequest
+from runtime.lab.kit.kit import find_java
 request = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 print(jars.classpath(find_java(), request, lambda what, done, total: print(done, total)))
 """

@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from runtime.lab.cluster import Security
 from runtime.lab.errors import LabError
-from runtime.lab.spec import Security
-from runtime.lab.status import LabState
+from runtime.lab.lab import LabState
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import create_topic, read, wait_for, write

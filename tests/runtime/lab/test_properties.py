@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from runtime.lab.brokers.properties import render, server_properties
-from runtime.lab.cluster import LabKafkaCluster
-from runtime.lab.spec import BrokerPorts, LabClusterSpec, Listener, Security
+from runtime.lab.cluster import BrokerPorts, LabClusterSpec, LabKafkaCluster, Listener, Security
 
 PASSWORDS = {"admin": "a-secret", "controller": "c-secret"}
 

@@ -9,11 +9,17 @@ import pytest
 
 from runtime.lab.brokers.ports import assign, require_free
 from runtime.lab.brokers.storage import new_id
-from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.cluster import (
+    LabClusterSpec,
+    LabKafkaCluster,
+    Listener,
+    Security,
+    StoredLabCluster,
+    default_ports,
+)
 from runtime.lab.create import load_all, require_same
 from runtime.lab.errors import LabError
-from runtime.lab.kit.ivy import IvyRequest, explained
-from runtime.lab.spec import LabClusterSpec, Listener, Security, StoredLabCluster, default_ports
+from runtime.lab.kit.jars import IvyRequest, ivy_failure
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a b", "dc1:2"])
@@ -142,4 +148,4 @@ def test_ids_never_look_like_options() -> None:
     ],
 )
 def test_ivys_words_become_one_sentence(said: str, sentence: str) -> None:
-    assert sentence in str(explained(IvyRequest("thing", (), 1), ["", said]))
+    assert sentence in str(ivy_failure(IvyRequest("thing", (), 1), ["", said]))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.launch.java import find_java
+from runtime.launch.command import find_java
 from runtime.launch.launcher import LaunchError
 from runtime.launch.references import check
 from runtime.launch.supervision.supervised import SupervisedLauncher

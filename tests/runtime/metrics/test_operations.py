@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from runtime.contract.records.states import STATES, next_step
 from runtime.contract.records.status import PartitionState
-from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN
+from runtime.contract.views.status_view import DOWN, STALLED, STATES, UNKNOWN, next_step
 from tests.rights import rights
 from tests.runtime.metrics.expressions import DOCS, alerts
 

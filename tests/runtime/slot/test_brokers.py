@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from runtime.contract.records.status import PartitionState as State
+from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
-from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import PATIENCE_S

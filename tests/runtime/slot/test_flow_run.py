@@ -18,9 +18,8 @@ from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
 from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
-from runtime.slot.flow_run import FlowRun
+from runtime.slot.flow_run import FlowRun, Opening, SourceClusters
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.sources import Opening, SourceClusters
 from runtime.slot.write.flow_ledger import Superseded
 from tests.runtime.slot.world import assigned, flow_spec
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.status import PartitionStatus
-from runtime.kafka.fetch.once import holds_record
+from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot.health.foreign_writes import ForeignWrites

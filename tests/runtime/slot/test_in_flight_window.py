@@ -2,7 +2,7 @@
 
 import itertools
 
-from runtime.slot.write.in_flight_window import REQUESTS, InFlightWindow
+from runtime.slot.write.sender import REQUESTS, InFlightWindow
 
 MB = 1 << 20
 

@@ -20,8 +20,8 @@ from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.slot.budget import ByteBudget, TokenBucket
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.read.flow_filter import FlowFilter
-from runtime.slot.read.intake import BrokerIntake
+from runtime.slot.read.batch_filter import FlowFilter
+from runtime.slot.read.reader import BrokerIntake
 from tests.runtime.slot.world import flow_spec
 
 TOPIC_ID = b"s" * 16
@@ -87,8 +87,8 @@ def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int
     """When each of two partitions was heard of at last, in seconds of the leader's clock."""
 
     def clock(now: int) -> None:
-        monkeypatch.setattr("runtime.kafka.fetch.session.time.time_ns", lambda: now * 1_000_000)
-        monkeypatch.setattr("runtime.slot.read.intake.now_ms", lambda: now)
+        monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: now * 1_000_000)
+        monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
 
     intake = intake_of(Leader(list(answers), clock))
     copies = [partition(0), partition(1)]
@@ -120,7 +120,7 @@ def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def clock(now: int) -> None:
-        monkeypatch.setattr("runtime.slot.read.intake.now_ms", lambda: now)
+        monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
 
     copy = partition(0)
     intake = intake_of(Leader([told(0)], clock))

@@ -15,13 +15,7 @@ from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, Pr
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.errors import SlotMustEnd
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
-from runtime.slot.write.events import (
-    Aborted,
-    Committed,
-    LeaderChanged,
-    NotReady,
-    Rewound,
-)
+from runtime.slot.write.events import Aborted, Committed, LeaderChanged, NotReady, Rewound
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
 from tests.fakes.lane import Destination, Emitted, LedgerInMemory, Link, lane_of

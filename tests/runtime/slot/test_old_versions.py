@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.records.status import PartitionStatus
-from runtime.contract.topic_ids import is_from_kafka, name_id
+from runtime.contract.spec.naming import is_from_kafka, name_id
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec

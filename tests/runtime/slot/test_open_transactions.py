@@ -13,7 +13,7 @@ from runtime.contract.records.status import PartitionState as State
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
-from runtime.slot.health.open_transactions import explain, open_transactions
+from runtime.slot.health.watch import explain, open_transactions
 from tests.records import create_topic
 from tests.rights import Right, principal
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runtime.lab.spec import Security
+from runtime.lab.cluster import Security
 from runtime.slot.slot import Slot
 from tests.conftest import MakeLab
 from tests.labs import spec

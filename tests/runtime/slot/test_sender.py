@@ -2,8 +2,7 @@
 
 import asyncio
 
-from runtime.kafka.buffers import BufferPool
-from runtime.kafka.connection import Connection
+from runtime.kafka.connection import BufferPool, Connection
 from runtime.slot.write.sender import ProduceSender
 
 NEAR, FAR = 1, 2

@@ -9,7 +9,7 @@ from runtime.contract.client.values import WireSettings
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
-from runtime.slot.sources import SourceClusters
+from runtime.slot.flow_run import SourceClusters
 
 DC1 = ClusterSpec(bootstrap="dc1:1", client={"sasl.username": "u", "sasl.password": {"env": "DC1"}})
 DC3 = ClusterSpec(bootstrap="dc3:1")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as struct_replace
 
+from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
-from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.runtime.conftest import sides_of

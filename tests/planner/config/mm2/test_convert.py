@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from planner.config import load
-from planner.config.connect.properties import properties_of
-from planner.config.mm2 import ConvertedTopology, convert
+from planner.config.connect import ConvertedTopology, properties_of
+from planner.config.mm2 import convert
 from planner.model.diagnostic import Failure
 from planner.model.topology import Configs, ConfigSync, Flow, SecretRef, StartAt
-from planner.render.yaml.topology import topology_yaml
+from planner.render.topology import topology_yaml
 from runtime.contract.spec.rename import Template
 
 EXAMPLE = Path(__file__).with_name("example.properties")

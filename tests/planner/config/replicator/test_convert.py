@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from planner.config import load
-from planner.config.replicator import ConvertedTopology, convert
+from planner.config.connect import ConvertedTopology
+from planner.config.replicator import convert
 from planner.model.diagnostic import Failure
 from planner.model.topology import (
     Configs,
@@ -20,7 +21,7 @@ from planner.model.topology import (
     StartAt,
     Timestamps,
 )
-from planner.render.yaml.topology import topology_yaml
+from planner.render.topology import topology_yaml
 from runtime.contract.spec.rename import SAME_NAME, Table, Template
 
 EXAMPLE = Path(__file__).with_name("example.json")

@@ -11,9 +11,8 @@ import pytest
 from runtime.contract.client.values import Password, Sasl, UnsecuredToken
 from runtime.kafka.auth.login import Exchange, LoginError, advance
 from runtime.kafka.auth.oauthbearer import oauthbearer
-from runtime.kafka.auth.sasl import exchange_of, mechanism_of, plain
-from runtime.kafka.auth.scram import MAX_ITERATIONS
-from runtime.kafka.auth.scram import scram as scram_exchange
+from runtime.kafka.auth.sasl import MAX_ITERATIONS, exchange_of, mechanism_of, plain
+from runtime.kafka.auth.sasl import scram as scram_exchange
 
 # RFC 7677, section 3
 USER, PASSWORD, NONCE = "user", "pencil", "rOprNGfwEbeRWgbNEkqO"

@@ -11,7 +11,7 @@ import pytest
 
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, Disconnected
-from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import (

@@ -14,7 +14,7 @@ from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import WireSettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, Disconnected
-from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import (
     EpochEnd,
     FetchedPartition,

@@ -7,24 +7,23 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.topic_ids import name_id
+from runtime.contract.spec.naming import name_id
 from runtime.kafka.protocol.acls import DescribeAclsRequest
 from runtime.kafka.protocol.config_entries import BROKER, TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedTopic, FetchFrom, FetchRequest, Isolation
-from runtime.kafka.protocol.groups import CommittedOffset, OffsetCommitRequest, OffsetFetchRequest
+from runtime.kafka.protocol.groups import (
+    CommittedOffset,
+    FetchManyRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
     OldApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from runtime.kafka.protocol.hanging import (
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-)
-from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
-from runtime.kafka.protocol.many_groups import FetchManyRequest, ListGroupsRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest, MetadataRequest
 from runtime.kafka.protocol.offsets import (
     LATEST,
@@ -35,14 +34,17 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
-from runtime.kafka.protocol.reassignments import AlterReassignmentsRequest
+from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Api, Request, frame
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     CoordinatorKind,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
     EndTransactionRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
+    ListTransactionsRequest,
     ProducerIdentity,
 )
 from tests.runtime.kafka.protocol.golden import BATCH, GOLDEN, ONE, TWO, written

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.topic_ids import NO_TOPIC_ID, name_id
+from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.acls import AclBinding, DescribeAclsRequest, DescribeAclsResponse
 from runtime.kafka.protocol.config_entries import (
@@ -32,6 +32,11 @@ from runtime.kafka.protocol.fetch import (
 from runtime.kafka.protocol.fields import Reader, Truncated
 from runtime.kafka.protocol.groups import (
     CommittedOffset,
+    FetchManyRequest,
+    FetchManyResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
@@ -45,25 +50,6 @@ from runtime.kafka.protocol.handshake import (
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
-)
-from runtime.kafka.protocol.hanging import (
-    ActiveProducer,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListedTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TransactionState,
-)
-from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from runtime.kafka.protocol.many_groups import (
-    FetchManyRequest,
-    FetchManyResponse,
-    ListedGroup,
-    ListGroupsRequest,
-    ListGroupsResponse,
 )
 from runtime.kafka.protocol.metadata import (
     AnyMetadataRequest,
@@ -85,16 +71,23 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.reassignments import (
+from runtime.kafka.protocol.replicas import (
     AlterReassignmentsRequest,
     AlterReassignmentsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     Refusal,
 )
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
+    ActiveProducer,
     AddPartitionsRequest,
     AddPartitionsResponse,
     CoordinatorKind,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTransactionRequest,
     EndTransactionResponse,
     FindCoordinatorRequest,
@@ -102,7 +95,11 @@ from runtime.kafka.protocol.transactions import (
     FoundCoordinator,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
     ProducerIdentity,
+    TransactionState,
 )
 from tests.runtime.kafka.protocol.golden import BATCH, GOLDEN, ONE, TWO, read
 

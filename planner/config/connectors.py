@@ -1,0 +1,146 @@
+"""Reads connector configurations as JSON, in each form that Kafka Connect takes or answers.
+
+These are the REST body `{"name": …, "config": {…}}`, a bare config, a list of them, and the answer of `GET
+/connectors?expand=info`. Each key keeps its line in the file.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.config.connect import ConversionNote, Property, PropertyKeys
+from planner.model.diagnostic import Failure, SourceLocation, error
+
+_REPLICATOR = "ReplicatorSourceConnector"
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
+_WAY_OUT = "give the JSON that the connector was created with, or what Connect's GET /connectors/NAME answers"
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """One Replicator connector: its name, which is "" where the file has none, and its keys."""
+
+    name: str
+    keys: PropertyKeys
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One key of a JSON object, with its line and its value; an object's value is a list of members."""
+
+    key: str
+    line: int
+    value: object
+
+
+def connectors_of(text: str, file: str) -> list[Connector]:
+    """Returns the Replicator connectors of a file. Failure: no JSON, or a connector of another class."""
+    found = [_connector(one, file) for one in _configurations(_parsed(text, file))]
+    if not found:
+        raise Failure(error(f"{file} holds no connector configuration", _WAY_OUT))
+    return found
+
+
+def _parsed(text: str, file: str) -> object:
+    """Returns the JSON with the line of each key."""
+    try:
+        return _with_lines(json.loads(text, object_pairs_hook=tuple), _key_lines(text))
+    except json.JSONDecodeError as wrong:
+        where = SourceLocation(file, wrong.lineno, wrong.colno)
+        raise Failure(error(f"{file} is no JSON: {wrong.msg}", _WAY_OUT, source=where)) from None
+    except RecursionError:
+        raise Failure(error(f"{file} is nested too deeply", _WAY_OUT)) from None
+    except ValueError as wrong:  # a number of thousands of digits
+        raise Failure(error(f"{file} can't be read: {wrong}", _WAY_OUT)) from None
+
+
+def _key_lines(text: str) -> Iterator[int]:
+    """Yields the line of each key, in the order of the file."""
+    line, seen = 1, 0
+    for one in _STRING.finditer(text):
+        if one[1] is not None:
+            line += text.count("\n", seen, one.start())
+            seen = one.start()
+            yield line
+
+
+def _with_lines(raw: object, lines: Iterator[int]) -> object:
+    match raw:
+        case tuple():
+            return tuple(_Member(key, next(lines), _with_lines(value, lines)) for key, value in raw)
+        case list():
+            return [_with_lines(one, lines) for one in raw]
+        case _:
+            return raw
+
+
+def _configurations(value: object) -> Iterator[tuple[str, tuple[_Member, ...]]]:
+    """Yields the name and the members of each configuration in the file."""
+    match value:
+        case list():
+            for one in value:
+                yield from _configurations(one)
+        case tuple():
+            members = {one.key: one.value for one in value}
+            name = members.get("name")
+            named = name if isinstance(name, str) else ""
+            config = members.get("config")
+            if isinstance(config, tuple):
+                yield named, config
+            elif value and all(isinstance(one.value, tuple) for one in value):
+                for one in value:  # the answer of expand=info, and of expand=info&expand=status
+                    inner = {each.key: each.value for each in one.value}
+                    yield from _configurations(inner.get("info"))
+            elif value:
+                yield named, value
+        case _:
+            return
+
+
+def _connector(configuration: tuple[str, tuple[_Member, ...]], file: str) -> Connector:
+    name, members = configuration
+    found: dict[str, Property] = {}
+    nulls = []
+    for one in members:
+        if one.value is None:
+            reason = "it is null: Replicator's default is taken, and so it is here"
+            nulls.append(ConversionNote(one.key, one.line, reason, loss=False, file=file))
+        else:
+            found[one.key] = Property(one.key, _text(one, file), one.line)
+    keys = PropertyKeys(found, file, nulls)
+    line = members[0].line if members else 1
+    kind = keys.text("connector.class")
+    if (kind or "").rpartition(".")[2] not in (_REPLICATOR, "Replicator", "ReplicatorSource"):
+        what = "names no connector.class" if kind is None else f"is a {kind.rpartition('.')[2]}"
+        raise Failure(
+            error(
+                f"a configuration in {file} {what}, and no {_REPLICATOR}",
+                "leave it out: only Confluent Replicator's configurations become flows",
+                source=SourceLocation(file, line, 1),
+            )
+        )
+    own = keys.text("name") or ""
+    return Connector(name or own, keys, line)
+
+
+def _text(member: _Member, file: str) -> str:
+    """Returns a JSON scalar as Connect takes it: everything is a text there."""
+    value = member.value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if isinstance(value, str) and _is_unicode(member.key + value):
+        return value
+    raise Failure(
+        error(
+            "a connector's config has a value that is no text, number or boolean",
+            "write it as a text",
+            source=SourceLocation(file, member.line, 1),
+        )
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    """Returns whether the text has no half of a surrogate pair, which could not be written."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)

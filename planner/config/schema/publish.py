@@ -1,0 +1,318 @@
+"""Publishes the language: its JSON Schema, draft 2020-12, and docs/topology.md.
+
+Editors complete and check topologies by the schema.
+"""
+
+from importlib.resources import files
+from typing import Any, assert_never
+
+from planner.config.hints import describe
+from planner.config.language.scalars import BYTES, MILLISECONDS
+from planner.config.variables import python_value
+from planner.config.yaml_tree import documents
+from planner.model import shapes
+from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape, record_of
+from planner.model.topology import Topology
+from runtime.contract.client.keys import ALLOWED, CREDENTIALS
+
+Schema = dict[str, Any]
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+QUANTITY = r"^\d+(\.\d+)? ?({})$"
+VALUE: Schema = {"type": ["string", "number", "boolean"]}
+_DEFINITION_OF: dict[type[Shape], str] = {
+    shapes.TopicNameShape: "topic-name",
+    shapes.DurationShape: "duration",
+    shapes.RateShape: "rate",
+    shapes.TimestampShape: "moment",
+    shapes.RegexShape: "regex",
+}
+
+
+def _reference(kind: str) -> Schema:
+    named = {kind: {"type": "string"}}
+    return {"type": "object", "properties": named, "required": [kind], "additionalProperties": False}
+
+
+# Shared definitions; each has a name, so that an editor shows it once.
+DEFINITIONS: dict[str, Schema] = {
+    "expression": {"type": "string", "pattern": r"\{\{.*\}\}", "description": "A Jinja2 expression, quoted."},
+    "off": {"enum": ["off", False], "description": "Off."},
+    "duration": {
+        "type": "string",
+        "pattern": QUANTITY.format("|".join(MILLISECONDS)),
+        "description": "A duration: ms, s, m, h, d or w.",
+    },
+    "rate": {
+        "type": "string",
+        "pattern": QUANTITY.format("|".join(BYTES)).removesuffix("$") + "/s$",
+        "description": "A rate: a size per second.",
+    },
+    "moment": {
+        "anyOf": [
+            {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}[T ].*(Z|[+-]\d{2}:?\d{2})$"},
+            {"type": "integer"},
+        ],
+        "description": "A time with its zone, or milliseconds since 1970.",
+    },
+    "regex": {"type": "string", "description": "A regular expression (Python's) for whole names."},
+    "topic-name": {
+        "type": "string",
+        "pattern": r"^(?!__repl\.)(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$",
+        "description": "A topic's name.",
+    },
+    "setting": {"anyOf": [VALUE, {"type": "array", "items": VALUE}]},
+    "secret": {
+        "description": "A secret, read only where a connection is opened.",
+        "anyOf": [_reference("env"), _reference("file")],
+    },
+}
+
+
+def json_schema() -> Schema:
+    """Returns the schema of each file. Keys that a folder must have in one of its files are not required."""
+    definitions: dict[str, Schema] = dict(DEFINITIONS)
+    root = _record(record_of(Topology), definitions)
+    required = root.pop("required")
+    return {
+        "$schema": DRAFT,
+        "$id": "urn:repl:topology:v1",
+        "title": "repl topology",
+        "$comment": f"The files of a topology must together have {', '.join(required)}.",
+        **root,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _record(record: RecordShape, definitions: dict[str, Schema]) -> Schema:
+    schema: Schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {key.name: _key(key, definitions) for key in record.keys},
+    }
+    if record.doc:
+        schema["description"] = record.doc
+    if required := [key.name for key in record.keys if key.required]:
+        schema["required"] = required
+    return schema
+
+
+def _key(key: RecordKeyShape, definitions: dict[str, Schema]) -> Schema:
+    schema: Schema = {"description": key.doc}
+    if key.default is not shapes.ABSENT:
+        schema["default"] = _plain(key.default)
+    if key.example:
+        schema["examples"] = [example_value(key.example)]
+    return {**schema, **_computable(key.shape, definitions)}
+
+
+def _plain(value: Plain) -> Any:
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def example_value(text: str) -> Any:
+    nodes, _ = documents(text, "example")
+    return python_value(nodes[0])
+
+
+def _computable(shape: Shape, definitions: dict[str, Schema]) -> Schema:
+    """Returns the schema of a value, or of an expression in its place."""
+    schema = _of(shape, definitions)
+    if schema == {"type": "string"} or isinstance(shape, shapes.AnyShape | shapes.RecordShape):
+        return schema
+    return {"anyOf": [schema, {"$ref": "#/$defs/expression"}]}
+
+
+def _named(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _of(shape: Shape, definitions: dict[str, Schema]) -> Schema:
+    """Returns the schema of a shape; the definitions of records are added to `definitions`."""
+    match shape:
+        case shapes.ListShape():
+            return _list(shape, definitions)
+        case shapes.MapShape():
+            return _map(shape, definitions)
+        case shapes.RecordShape():
+            if shape.name not in definitions:
+                definitions[shape.name] = _record(shape, definitions)
+            return _named(shape.name)
+        case shapes.AlternativesShape():
+            return {"anyOf": [_of(one, definitions) for one in shape.alternatives]}
+        case shapes.OffOrShape():
+            return {"anyOf": [_named("off"), _of(shape.shape, definitions)]}
+        case _:
+            return _scalar(shape)
+
+
+def _scalar(shape: shapes.ScalarShape | shapes.AnyShape | shapes.SettingsShape) -> Schema:
+    """Returns the schema of a shape that holds no other shapes."""
+    match shape:
+        case shapes.TextShape():
+            return {"type": "string"} | ({"pattern": f"^(?:{shape.pattern})$"} if shape.pattern else {})
+        case shapes.AnyShape():
+            return {}
+        case shapes.ChoiceShape():
+            return {"enum": _words(shape)}
+        case shapes.BooleanShape():
+            return {"type": "boolean"}
+        case shapes.IntegerShape():
+            return {"type": "integer", "minimum": shape.least, "maximum": shape.most}
+        case shapes.SettingsShape():
+            return _settings(shape)
+        case (
+            shapes.TopicNameShape()
+            | shapes.DurationShape()
+            | shapes.RateShape()
+            | shapes.TimestampShape()
+            | shapes.RegexShape()
+        ):
+            return _named(_DEFINITION_OF[type(shape)])
+        case _:
+            assert_never(shape)
+
+
+def _words(shape: shapes.ChoiceShape) -> list[Any]:
+    words: list[Any] = list(shape.words)
+    if shape.any_case:
+        words += [word.lower() for word in shape.words]
+    return [*words, False] if "off" in words else words
+
+
+def _settings(shape: shapes.SettingsShape) -> Schema:
+    if shape.client:
+        known = {
+            name: {"anyOf": [_named("setting"), _named("secret")]}
+            if name in CREDENTIALS
+            else _named("setting")
+            for name in sorted(ALLOWED)
+        }
+        return {"type": "object", "properties": known, "additionalProperties": False}
+    names = f"^{shape.prefix.replace('.', chr(92) + '.')}\\S+$"
+    return {"type": "object", "propertyNames": {"pattern": names}, "additionalProperties": _named("setting")}
+
+
+def _list(shape: shapes.ListShape, definitions: dict[str, Schema]) -> Schema:
+    item = _computable(shape.item, definitions)
+    listed: Schema = {"type": "array", "items": item}
+    if shape.least:
+        listed["minItems"] = shape.least
+    return {"anyOf": [listed, item]} if shape.lone else listed
+
+
+def _map(shape: shapes.MapShape, definitions: dict[str, Schema]) -> Schema:
+    table: Schema = {"type": "object", "additionalProperties": _computable(shape.value, definitions)}
+    if isinstance(shape.key, shapes.IntegerShape):
+        table["propertyNames"] = {"pattern": r"^\d+$"}
+    elif isinstance(shape.key, shapes.TopicNameShape):
+        table["propertyNames"] = _named("topic-name")
+    elif shape.key.pattern:
+        table["propertyNames"] = {"pattern": f"^(?:{shape.key.pattern})$"}
+    if shape.least:
+        table["minProperties"] = shape.least
+    return table
+
+
+HEAD = ("| key | takes | default | |", "| --- | --- | --- | --- |")
+
+
+def reference() -> str:
+    here = files("planner.config.schema")
+    introduction = here.joinpath("introduction.md").read_text(encoding="utf-8")
+    example = here.joinpath("example.yaml").read_text(encoding="utf-8")
+    sections = [_section(record) for record in _records(record_of(Topology))]
+    return "\n".join([introduction.replace("{{ example }}", example.rstrip()), *sections])
+
+
+def _records(record: RecordShape) -> list[RecordShape]:
+    """Returns the record and every record inside it, each once, in the order of the page."""
+    found: list[RecordShape] = []
+    waiting: list[Shape] = [record]
+    while waiting:
+        shape = waiting.pop(0)
+        if isinstance(shape, RecordShape):
+            if shape not in found:
+                found.append(shape)
+                waiting[0:0] = [key.shape for key in shape.keys]
+        else:
+            waiting[0:0] = _inside(shape)
+    return found
+
+
+def _inside(shape: Shape) -> list[Shape]:
+    match shape:
+        case shapes.ListShape():
+            return [shape.item]
+        case shapes.MapShape():
+            return [shape.value]
+        case shapes.OffOrShape():
+            return [shape.shape]
+        case shapes.AlternativesShape():
+            return list(shape.alternatives)
+        case _:
+            return []
+
+
+def _section(record: RecordShape) -> str:
+    lines = [f"### {_title(record)}", ""]
+    if record.doc:
+        lines += [record.doc, ""]
+    lines += [*HEAD, *(_row(key) for key in record.keys), ""]
+    return "\n".join(lines)
+
+
+def _title(record: RecordShape) -> str:
+    return f"`{record.name}`"
+
+
+def _row(key: RecordKeyShape) -> str:
+    name = f"`{key.name}`" + (" (required)" if key.required else "")
+    example = f" Example: `{key.example}`." if key.example else ""
+    cells = (name, _takes(key.shape), _default(key), key.doc + example)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _takes(shape: Shape) -> str:
+    inner = _linked(shape)
+    match shape:
+        case shapes.RecordShape():
+            return inner or ""
+        case shapes.OffOrShape():
+            return f"`off`, or {_linked(shape.shape)}"
+        case shapes.ListShape(item=shapes.RecordShape() as item):
+            return f"a list of {_linked(item)}"
+        case shapes.MapShape(value=shapes.RecordShape() as value):
+            return f"a map of {shape.named}s, each {_linked(value)}"
+        case shapes.ChoiceShape() if len(shape.words) <= len(SHOWN):
+            return ", ".join(f"`{word}`" for word in shape.words)
+        case _:
+            return describe(shape)
+
+
+SHOWN = range(5)
+
+
+def _linked(shape: Shape) -> str | None:
+    if isinstance(shape, RecordShape):
+        return f"[{shape.name}](#{shape.name.lower()})"
+    return None
+
+
+def _default(key: RecordKeyShape) -> str:
+    if key.default is not shapes.ABSENT:
+        return f"`{_plain_text(key.default)}`"
+    if key.required:
+        return ""
+    return key.default_doc or "see there"
+
+
+def _plain_text(value: Plain) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(_quoted(one) for one in value)}]"
+    return _quoted(value) if isinstance(value, str) and not value.isalnum() else str(value)
+
+
+def _quoted(value: Plain) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,403 @@
+"""Parses YAML text into trees of nodes with their places, within limits that stop YAML bombs early.
+
+Nothing is interpreted here: no schema, no default, no variable. A scalar keeps the text that the user wrote.
+Its key decides what it means, so `off` never becomes a boolean by itself, `010` never eight, and no text a
+date, as YAML 1.1 would have it. The events of the C parser are handled with an explicit stack. So depth costs
+no recursion, and every limit holds while the text is still being read. Errors of the scanner are explained in
+plain words, without the line: it may hold a secret.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error
+
+NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A scalar. `plain` means unquoted, or the result of an expression.
+
+    `written` is the expression it came from. `failed` means that the expression has no value, which is
+    reported already.
+    """
+
+    text: str
+    plain: bool
+    file: str
+    line: int
+    column: int
+    written: str | None = None
+    failed: bool = False
+
+    @property
+    def source(self) -> SourceLocation:
+        return SourceLocation(self.file, self.line, self.column)
+
+    @property
+    def is_null(self) -> bool:
+        return self.plain and self.text in NULLS
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    items: tuple["Node", ...]
+    file: str
+    line: int
+    column: int
+
+    @property
+    def source(self) -> SourceLocation:
+        return SourceLocation(self.file, self.line, self.column)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A map: pairs in the order of the file, with unique keys and merges (`<<`) done."""
+
+    pairs: tuple[tuple[Scalar, "Node"], ...]
+    file: str
+    line: int
+    column: int
+
+    @property
+    def source(self) -> SourceLocation:
+        return SourceLocation(self.file, self.line, self.column)
+
+    def get(self, name: str) -> "Node | None":
+        return next((value for key, value in self.pairs if key.text == name), None)
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def kind_of(node: Node) -> str:
+    """Returns the kind of a node for an error, without its content."""
+    match node:
+        case Scalar():
+            return "nothing" if node.is_null else "text"
+        case Sequence():
+            return "a list"
+        case Mapping():
+            return "a map"
+
+
+# A part of the scanner's message, what is wrong, and how to correct it.
+SENTENCES: tuple[tuple[str, str, str], ...] = (
+    (
+        "mapping values are not allowed",
+        'a ": " stands where no value can begin',
+        'give keys of one map the same indent, and quote a value that contains ": "',
+    ),
+    (
+        "did not find expected key",
+        "this line fits none of the maps above it",
+        "give keys of one map the same indent",
+    ),
+    (
+        "did not find expected '-' indicator",
+        "this line fits none of the lists above it",
+        'begin each entry with "- ", all at the same indent',
+    ),
+    ("could not find expected ':'", 'a key without ":"', 'write "key: value", or close the quote before it'),
+    ("did not find expected ',' or ']'", "a list in brackets that is not closed", 'add "," or "]"'),
+    ("did not find expected ',' or '}'", "a map in braces that is not closed", 'add "," or "}"'),
+    ("found unexpected end of stream", "a quoted text that never ends", "close the quote"),
+    ("found unexpected document indicator", "a quoted text that never ends", "close the quote"),
+    (
+        "found unknown escape character",
+        "a backslash in double quotes begins an escape, and this is none",
+        "write it twice (\"\\\\.\"), or use single quotes ('\\.')",
+    ),
+    (
+        "did not find expected hexdecimal number",
+        "an escape without its hexadecimal digits",
+        "write the backslash twice, or use single quotes",
+    ),
+    (
+        "block sequence entries are not allowed",
+        'a "- " that no list can have here',
+        "put it on a line of its own",
+    ),
+    ("block mapping", "a map that this place can't hold", "put it on lines of its own, indented"),
+    ("incompatible YAML document", "another version of YAML", "leave the %YAML line out"),
+    ("found undefined tag handle", "a tag (!) that is not read here", "quote a text that begins with !"),
+    (
+        "did not find expected alphabetic or numeric character",
+        "an alias or an anchor without a name",
+        'quote a text that begins with "*" or "&"',
+    ),
+    (
+        "did not find expected <document start>",
+        "text behind the end of the document",
+        "give keys of one map the same indent",
+    ),
+    (
+        "did not find expected node content",
+        "a value that is missing or begins with a sign YAML keeps for itself",
+        "quote it",
+    ),
+    (
+        "did not find expected comment or line break",
+        'more text behind the "|" or ">" that begins a text of several lines',
+        "go on in the next line, indented, or quote the value",
+    ),
+    ("found unexpected ':'", 'a ":" that no value can hold here', "quote the value"),
+    ("mapping keys are not allowed", 'a "? " that no key can begin with here', "quote it"),
+    (
+        "could not find expected directive name",
+        'a "%" at the beginning of a line',
+        "quote it, or leave it out",
+    ),
+    ("control characters are not allowed", "a control character", "remove it"),
+    ("special characters are not allowed", "a control character", "remove it"),
+)
+# The scanner notices these far below the mistake: the place to show is where the text or bracket opens.
+SHOWN_AT_THE_OPENING = (
+    "unexpected end of stream",
+    "unexpected document indicator",
+    "',' or ']'",
+    "',' or '}'",
+)
+UNQUOTED_EXPRESSION = (
+    "an expression that is not quoted is a map to YAML",
+    'quote the whole value: "{{ … }}"',
+)
+TAB = ("a tab in the indent", "indent by spaces")
+
+
+def explain(wrong: Any, text: str, file: str) -> Diagnostic:
+    """Returns a YAMLError as a diagnostic at its place."""
+    problem = str(getattr(wrong, "problem", None) or getattr(wrong, "reason", None) or "not YAML")
+    marks = [getattr(wrong, "problem_mark", None), getattr(wrong, "context_mark", None)]
+    if any(part in problem for part in SHOWN_AT_THE_OPENING):
+        marks.reverse()
+    mark = marks[0] or marks[1]
+    if mark is None:
+        line, column = place_of(text, getattr(wrong, "position", 0) or 0)
+    else:
+        line, column = mark.line + 1, mark.column + 1
+    what, hint = _words(problem, _line(text, line), column)
+    if what == UNQUOTED_EXPRESSION[0]:
+        column = _line(text, line).index("{{") + 1
+    return error(what, hint, source=SourceLocation(file, line, column), code="syntax")
+
+
+def _words(problem: str, line: str, column: int) -> tuple[str, str]:
+    indent = line[: len(line) - len(line.lstrip())]
+    if "\t" in indent or line[column - 1 : column] == "\t":
+        return TAB
+    before, opened, _ = line.partition("{{")
+    if opened and not before.rstrip().endswith(("'", '"')) and before.count('"') % 2 == 0:
+        return UNQUOTED_EXPRESSION
+    if "cannot start any token" in problem:
+        sign = line[column - 1 : column]
+        return f'a value can\'t begin with "{sign}"', "quote it"
+    for part, what, hint in SENTENCES:
+        if part in problem:
+            return what, hint
+    return f"not YAML: {problem}", "correct the line, or quote the value"
+
+
+def _line(text: str, number: int) -> str:
+    start = 0
+    for _ in range(number - 1):
+        end = text.find("\n", start)
+        if end < 0:
+            return ""
+        start = end + 1
+    end = text.find("\n", start)
+    return text[start : end if end >= 0 else len(text)]
+
+
+def place_of(text: str, position: int) -> tuple[int, int]:
+    """Returns line and column, both from 1, of a position in a text."""
+    line = text.count("\n", 0, position) + 1
+    return line, position - (text.rfind("\n", 0, position) + 1) + 1
+
+
+MAX_NODES = 500_000  # with aliases expanded: 10,000 topics need a third of it
+MAX_DEPTH = 50
+
+Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection whose end was not read yet."""
+
+    is_mapping: bool
+    flow: bool
+    anchor: str | None
+    line: int
+    column: int
+    before: int  # nodes counted before it began
+    items: list[Node] = field(default_factory=list)
+
+
+def documents(text: str, file: str) -> tuple[list[Node], list[Diagnostic]]:
+    """Returns the documents of one file and the mistakes that do not stop reading. Others raise a Failure."""
+    builder = _Builder(file)
+    parser = Parser(text)
+    try:
+        while True:
+            event = parser.get_event()
+            kind = type(event)
+            if kind is yaml.ScalarEvent:
+                builder.scalar(event)
+            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+                builder.start(event, kind is yaml.MappingStartEvent)
+            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                builder.end()
+            elif kind is yaml.AliasEvent:
+                builder.alias(event)
+            elif kind is yaml.DocumentEndEvent:
+                builder.anchors.clear()
+            elif kind is yaml.StreamEndEvent:
+                return builder.done, builder.diagnostics
+    except yaml.YAMLError as wrong:
+        raise Failure([*builder.diagnostics, explain(wrong, text, file)]) from None
+    finally:
+        parser.dispose()
+
+
+class _Builder:
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.done: list[Node] = []
+        self.diagnostics: list[Diagnostic] = []
+        self.anchors: dict[str, tuple[Node, int] | None] = {}
+        self.stack: list[_Open] = []
+        self.count = 0
+
+    def scalar(self, event: Any) -> None:
+        mark = event.start_mark
+        plain = not event.style
+        if event.tag is not None and (event.tag in TEXT_TAGS or not self._refuse_tag(event)):
+            plain = False
+        node = Scalar(event.value, plain, self.file, mark.line + 1, mark.column + 1)
+        self._count(1, mark)
+        if event.anchor:
+            self.anchors[event.anchor] = (node, 1)
+        self._add(node)
+
+    def start(self, event: Any, is_mapping: bool) -> None:
+        mark = event.start_mark
+        if event.tag is not None and not event.tag.startswith("tag:yaml.org,2002:"):
+            self._refuse_tag(event)
+        if event.anchor:
+            self.anchors[event.anchor] = None
+        before = self.count
+        self._count(1, mark)
+        if len(self.stack) >= MAX_DEPTH:
+            raise Failure(
+                error(
+                    f"nested deeper than {MAX_DEPTH} levels",
+                    "nothing in a topology is that deep: look for brackets that are never closed",
+                    source=self._at(mark),
+                )
+            )
+        self.stack.append(
+            _Open(is_mapping, bool(event.flow_style), event.anchor, mark.line + 1, mark.column + 1, before)
+        )
+
+    def end(self) -> None:
+        closed = self.stack.pop()
+        node: Node
+        if closed.is_mapping:
+            node = self._mapping(closed)
+        else:
+            node = Sequence(tuple(closed.items), self.file, closed.line, closed.column)
+        if closed.anchor:
+            self.anchors[closed.anchor] = (node, self.count - closed.before)
+        self._add(node)
+
+    def alias(self, event: Any) -> None:
+        if event.anchor not in self.anchors:
+            what = f'no anchor "&{event.anchor}" stands before this alias'
+            raise Failure(
+                error(
+                    what,
+                    'name one that does, or quote text that begins with "*"',
+                    source=self._at(event.start_mark),
+                )
+            )
+        known = self.anchors[event.anchor]
+        if known is None:
+            what = f'the alias "*{event.anchor}" stands inside its own anchor'
+            raise Failure(error(what, "a topology can't contain itself", source=self._at(event.start_mark)))
+        node, weight = known
+        self._count(weight, event.start_mark)
+        self._add(node)
+
+    def _add(self, node: Node) -> None:
+        (self.stack[-1].items if self.stack else self.done).append(node)
+
+    def _at(self, mark: Any) -> SourceLocation:
+        return SourceLocation(self.file, mark.line + 1, mark.column + 1)
+
+    def _count(self, nodes: int, mark: Any) -> None:
+        self.count += nodes
+        if self.count > MAX_NODES:
+            raise Failure(
+                error(
+                    f"more than {MAX_NODES:,} values, aliases expanded",
+                    "use fewer aliases, or split the topology",
+                    source=self._at(mark),
+                )
+            )
+
+    def _refuse_tag(self, event: Any) -> bool:
+        self.diagnostics.append(
+            error(
+                f'the tag "{event.tag}" is not read here', "leave it out", source=self._at(event.start_mark)
+            )
+        )
+        return True
+
+    def _mapping(self, closed: _Open) -> Node:
+        first = closed.items[0] if closed.items else None
+        inside = isinstance(first, Mapping) and (first.line, first.column) == (closed.line, closed.column + 1)
+        if not (closed.flow and inside):
+            return Mapping(self._pairs(closed), self.file, closed.line, closed.column)
+        place = SourceLocation(self.file, closed.line, closed.column)
+        self.diagnostics.append(error(*UNQUOTED_EXPRESSION, source=place, code="syntax"))
+        return Scalar("", True, self.file, closed.line, closed.column, failed=True)
+
+    def _pairs(self, closed: _Open) -> tuple[tuple[Scalar, Node], ...]:
+        pairs: dict[str, tuple[Scalar, Node]] = {}
+        merges: list[Node] = []
+        for key, value in zip(closed.items[::2], closed.items[1::2], strict=True):
+            if not isinstance(key, Scalar):
+                what = "a key is text here, not a list or a map"
+                self.diagnostics.append(error(what, "write the key as one word", source=key.source))
+            elif key.text == "<<" and key.plain:
+                merges.append(value)
+            elif key.text in pairs:
+                first = pairs[key.text][0]
+                place = f"line {first.line}, column {first.column}"
+                what = f'the key "{key.text}" stands here twice: first at {place}'
+                self.diagnostics.append(error(what, "keep one of the two", source=key.source))
+            else:
+                pairs[key.text] = (key, value)
+        for merged in self._merged(merges):
+            for key, value in merged.pairs:
+                pairs.setdefault(key.text, (key, value))
+        return tuple(pairs.values())
+
+    def _merged(self, values: list[Node]) -> list[Mapping]:
+        """Returns the maps behind `<<`. The earlier one wins; a key that is written out wins over them."""
+        found: list[Mapping] = []
+        for value in values:
+            for one in value.items if isinstance(value, Sequence) else (value,):
+                if isinstance(one, Mapping):
+                    self.count += len(one.pairs)
+                    found.append(one)
+                else:
+                    what = '"<<" merges a map, or a list of maps'
+                    self.diagnostics.append(error(what, "give it an alias of a map", source=one.source))
+        return found

@@ -1,0 +1,310 @@
+"""The typed values of topics by path, and of flows and jobs by the names of the topology.
+
+A topic has the values that are declared or mirrored, or were applied and are not declared now. Only these are
+compared: what a topology does not say of a topic is left to the cluster. The values of flows and jobs come
+from the specs that jobs run by.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from planner.diff import fields
+from planner.diff.compare import Leaf, Secret, Tree, changed_fields
+from planner.diff.fields import CLUSTERS, TIMESTAMPS, Field, FieldType
+from planner.model.desired import Declared, DesiredTopic, MirroredBy
+from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
+from planner.model.plan import SENSITIVE, Path, Value
+from planner.model.topology import looks_secret
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
+
+PARTITIONS: Path = ("partitions",)
+REPLICATION: Path = ("replication",)
+
+
+def config_path(key: str) -> Path:
+    return ("config", key)
+
+
+def given_back(topic: DesiredTopic, entry: RegistryEntry | None) -> frozenset[str]:
+    """Returns the settings that return to the cluster's own value.
+
+    Those of a mirror come from its source. Those of a declared topic were applied and left the YAML.
+    """
+    match topic.origin:
+        case MirroredBy():
+            return topic.unset - topic.config.keys() - topic.restored.keys()
+        case Declared():
+            applied = entry.config.keys() if entry is not None else frozenset()
+            return (topic.unset | applied) - topic.config.keys() - topic.restored.keys()
+        case _:
+            assert_never(topic.origin)
+
+
+def given_back_after(topic: DesiredTopic, entry: RegistryEntry | None) -> frozenset[str]:
+    """Returns the limits that a failback had lifted and that this plan restores."""
+    before = entry.before.keys() if entry is not None else frozenset[str]()
+    return frozenset(before) - (topic.lifted.before.keys() if topic.lifted is not None else frozenset())
+
+
+def explicit(live: ObservedTopic, key: str) -> ConfigValue | None:
+    """Returns the value that is set on the topic itself; None where it inherits the cluster's."""
+    value = live.config.get(key)
+    return value if value is not None and value.source is ConfigSource.TOPIC else None
+
+
+def is_sensitive(live: ObservedTopic, key: str) -> bool:
+    """Returns whether the broker keeps the value of this setting to itself."""
+    known = live.config.get(key)
+    return known is not None and known.sensitive
+
+
+def recorded_config(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str, Value]:
+    """Returns the settings that were applied, by name and without secrets.
+
+    Of a topic that is gone no broker tells what is sensitive: then the name of the setting decides.
+    """
+    return {
+        key: SENSITIVE if (looks_secret(key) if live is None else is_sensitive(live, key)) else value
+        for key, value in sorted(entry.config.items())
+    }
+
+
+def topic_trees(topic: DesiredTopic, live: ObservedTopic, entry: RegistryEntry | None) -> tuple[Tree, Tree]:
+    """Returns the live and the desired values: partitions, replication, then the settings by name."""
+    old: dict[Path, Leaf] = {}
+    new: dict[Path, Leaf] = {}
+    if topic.partitions is not None:
+        old[PARTITIONS], new[PARTITIONS] = live.partitions, _partitions(topic, topic.partitions, live)
+    if topic.replication is not None:
+        old[REPLICATION], new[REPLICATION] = live.replication_factors, topic.replication
+    wanted: dict[str, str | None] = {**topic.restored, **topic.config}
+    wanted |= dict.fromkeys(given_back(topic, entry))
+    for key in sorted(wanted):
+        path = config_path(key)
+        old[path], new[path] = _topic_setting(key, wanted[key], live, entry)
+    return old, new
+
+
+def _partitions(topic: DesiredTopic, partitions: int, live: ObservedTopic) -> int:
+    """A mirror may have more partitions than its source. What is declared is meant exactly."""
+    match topic.origin:
+        case MirroredBy():
+            return max(partitions, live.partitions)
+        case Declared():
+            return partitions
+        case _:
+            assert_never(topic.origin)
+
+
+def _topic_setting(
+    key: str, wanted: str | None, live: ObservedTopic, entry: RegistryEntry | None
+) -> tuple[Leaf, Leaf]:
+    """Returns the live and the desired value. A setting that the broker calls sensitive is a secret."""
+    value = explicit(live, key)
+    if not is_sensitive(live, key):
+        return None if value is None else value.value, wanted
+    new = None if wanted is None else Secret(wanted)
+    if value is None:
+        return None, new
+    # The broker does not tell it: the value that was applied last is the best that is known.
+    applied = entry.config.get(key, "") if entry is not None else ""
+    return Secret(applied if value.value is None else value.value), new
+
+
+Values = dict[str, Value]
+
+
+def flow_values(flow: FlowSpec) -> Values:
+    """Returns every field of a flow."""
+    return _values(fields.FLOW, flow)
+
+
+def launcher_values(launch: LaunchSpec) -> Values:
+    """Returns where and how the application runs."""
+    return _values(fields.LAUNCHER, launch)
+
+
+def launch_values(spec: JobSpec) -> Values:
+    """Returns what can't change while the job runs, without the clusters."""
+    return _values(fields.LAUNCH, spec)
+
+
+def reached_values(spec: JobSpec, names: Iterable[str] | None = None) -> Values:
+    """Returns how clusters are reached, all or those of these names.
+
+    A running job trusts no record about that, so none of it can change while the job runs.
+    """
+    wanted = spec.clusters if names is None else spec.clusters.keys() & set(names)
+    return {
+        f"{CLUSTERS}{name}.{key}": value
+        for name in sorted(wanted)
+        for key, value in _cluster(spec.clusters[name]).items()
+    }
+
+
+def metrics_values(spec: JobSpec) -> Values:
+    return _values(fields.METRICS, spec)
+
+
+def flow_states(spec: JobSpec) -> Values:
+    """Returns the one field for the job's flows with their states."""
+    return _values(fields.FLOWS, spec)
+
+
+def running_values(spec: JobSpec) -> Values:
+    """Returns what a job takes over while it runs."""
+    return {
+        **metrics_values(spec),
+        **flow_states(spec),
+        **_timestamps(spec.internal.timestamps),
+        **_values(fields.DECLARED, spec),
+    }
+
+
+def job_values(spec: JobSpec) -> Values:
+    """Returns every field of a job; its flows only by their states."""
+    return {**launch_values(spec), **reached_values(spec), **running_values(spec)}
+
+
+def groups_value(groups: jobspec.GroupsSpec) -> Value:
+    """Returns what a flow does with consumer groups as one value, for a new flow."""
+    return {
+        "include": tuple(groups.selection.include),
+        "exclude": tuple(groups.selection.exclude),
+        "every": groups.every_ms,
+        "mode": groups.mode,
+        "sync": groups.sync,
+    }
+
+
+def same_flow(one: FlowSpec, other: FlowSpec) -> bool:
+    """Returns whether two specs of a flow mean the same."""
+    return one == other or not changed_fields(flow_values(one), flow_values(other))
+
+
+def same_job(one: JobSpec, other: JobSpec) -> bool:
+    """Returns whether two specs of a job mean the same: the order of name patterns has no meaning."""
+    return one == other or _sorted_job(one) == _sorted_job(other)
+
+
+def _sorted_job(spec: JobSpec) -> JobSpec:
+    flows = [
+        replace(
+            flow,
+            topics=_sorted_selection(flow.topics),
+            promoted=_sorted(flow.promoted),
+            configs=replace(flow.configs, exclude=_sorted(flow.configs.exclude)),
+            groups=replace(flow.groups, selection=_sorted_selection(flow.groups.selection)),
+        )
+        for flow in spec.flows
+    ]
+    routes = [
+        replace(
+            route,
+            topics=_sorted_selection(route.topics),
+            undoes=_sorted_selection(route.undoes) if route.undoes is not None else None,
+        )
+        for route in spec.routes
+    ]
+    return replace(spec, flows=flows, routes=routes)
+
+
+def _sorted_selection(selection: jobspec.SelectionSpec) -> jobspec.SelectionSpec:
+    return replace(selection, include=_sorted(selection.include), exclude=_sorted(selection.exclude))
+
+
+def _sorted(patterns: Iterable[str]) -> list[str]:
+    return sorted(set(patterns))
+
+
+def _values(declared: Iterable[Field], spec: object) -> Values:
+    return {one.name: _value(one, spec) for one in declared}
+
+
+def _value(declared: Field, spec: object) -> Value:
+    value = declared.read(spec)
+    if declared.type is FieldType.SETTINGS and isinstance(value, Mapping):
+        return {key: _setting(key, one) for key, one in sorted(value.items())}
+    return _plain(value)
+
+
+def _setting(key: str, value: jobspec.Setting) -> str | dict[str, str]:
+    """Returns a setting as it is, unless it is a secret that is written out."""
+    return SENSITIVE if isinstance(value, str) and looks_secret(key) else value
+
+
+def _cluster(spec: jobspec.ClusterSpec) -> Values:
+    client = {f"client.{key}": _setting(key, value) for key, value in sorted(spec.client.items())}
+    return {"bootstrap": spec.bootstrap, "id": spec.id or None, **client}
+
+
+def _timestamps(timestamps: jobspec.TimestampsSpec) -> Values:
+    """Returns the settings that are not the defaults."""
+    usual = msgspec.structs.asdict(jobspec.TimestampsSpec())
+    return {
+        TIMESTAMPS + key: value
+        for key, value in msgspec.structs.asdict(timestamps).items()
+        if value != usual[key]
+    }
+
+
+def _plain(value: Any) -> Value:
+    """Returns the plain form of a part of a spec: what the topology has for it, in milliseconds and bytes."""
+    match value:
+        case list():
+            return tuple(value)
+        case Mapping():
+            return {key: _plain(one) for key, one in sorted(value.items())}
+        case jobspec.TemplateRule() | jobspec.MatchRule() | jobspec.TableRule():
+            return _rename(value)
+        case jobspec.Earliest() | jobspec.Latest() | jobspec.AtTimestamp() | jobspec.AtOffsets():
+            return _start(value)
+        case jobspec.OriginCommitsSpec(group=group, every_ms=every_ms):
+            return {"group": group, "every": every_ms}
+        case TransformSpec():
+            return _transform(value)
+        case _:
+            plain: Value = value
+            return plain
+
+
+def _transform(transform: TransformSpec) -> Value:
+    """Returns the parts of a transform that are not the defaults."""
+    found: dict[str, Value] = {}
+    for name, form in (("value", transform.value), ("key", transform.key)):
+        if form != FormatSpec():
+            found[name] = f"{form.format}: {form.schema}" if form.schema else form.format
+    if transform.set:
+        found["set"] = dict(sorted(transform.set.items()))
+    if transform.drop:
+        found["drop"] = tuple(transform.drop)
+    if transform.where is not None:
+        found["where"] = transform.where
+    return found
+
+
+def _rename(rule: jobspec.RenameRule) -> Value:
+    match rule:
+        case jobspec.TemplateRule(text=text):
+            return text
+        case jobspec.MatchRule(match=pattern, to=to):
+            return {"match": pattern, "to": to}
+        case jobspec.TableRule(names=names):
+            return {"table": dict(sorted(names.items()))}
+
+
+def _start(start: jobspec.Start) -> Value:
+    match start:
+        case jobspec.Earliest():
+            return "earliest"
+        case jobspec.Latest():
+            return "latest"
+        case jobspec.AtTimestamp(timestamp_ms=at_ms):
+            return {"timestamp": at_ms}
+        case jobspec.AtOffsets(offsets=offsets):
+            return {"offsets": {topic: dict(found) for topic, found in sorted(offsets.items())}}

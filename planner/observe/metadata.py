@@ -1,0 +1,279 @@
+"""Reads the metadata of a cluster and the configs of its topics, with the defaults that they inherit.
+
+Metadata are the cluster's id, its brokers, and every topic with id, partitions and replicas. Configs are read
+in batches: only chosen keys where that is enough, and all values where it is not.
+"""
+
+import base64
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.errors import meaning
+from planner.model.observed import (
+    ConfigSource,
+    ConfigValue,
+    ObservedBroker,
+    ObservedTopic,
+    TopicConfigsRequest,
+)
+from runtime.contract.spec.naming import NO_TOPIC_ID, is_internal
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.config_entries import (
+    BROKER,
+    DEFAULT,
+    DYNAMIC_TOPIC,
+    TOPIC,
+    Decoder,
+    DescribeConfigsRequest,
+    Described,
+    Wants,
+)
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
+
+_BATCH = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """The id and the brokers of a cluster."""
+
+    id: str
+    brokers: tuple[ObservedBroker, ...]
+
+
+@dataclass(slots=True)
+class TopicListing:
+    """`hidden` are topics that were asked for by name and may not be described."""
+
+    topics: dict[str, ObservedTopic] = field(default_factory=dict)
+    internal: dict[str, ObservedTopic] = field(default_factory=dict)
+    hidden: set[str] = field(default_factory=set)
+
+    def knows(self, name: str) -> bool:
+        """Returns whether the topic exists."""
+        return name in self.topics or name in self.internal
+
+
+def identify(connection: BlockingConnection) -> ClusterIdentity:
+    """Returns the cluster's id and brokers, with the smallest possible request."""
+    answer = connection.call(AnyMetadataRequest(()))
+    brokers = (ObservedBroker(one.node_id, one.host, one.port, one.rack or None) for one in answer.brokers)
+    return ClusterIdentity(answer.cluster_id, tuple(sorted(brokers, key=lambda broker: broker.id)))
+
+
+def list_topics(connection: BlockingConnection) -> TopicListing:
+    """Returns every topic that may be described."""
+    listing = TopicListing()
+    _add_topics(connection.call(AnyMetadataRequest(None)).topics, listing)
+    return listing
+
+
+def look_up(connection: BlockingConnection, names: Collection[str], listing: TopicListing) -> None:
+    """Adds topics to the listing that are asked for by name."""
+    for batch in _batches(sorted(names)):
+        _add_topics(connection.call(AnyMetadataRequest(batch)).topics, listing)
+
+
+def _add_topics(topics: Iterable[TopicMetadata], listing: TopicListing) -> None:
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for topic in topics:
+        if topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            listing.hidden.add(topic.name)
+        elif not topic.error or (
+            topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.partitions
+        ):
+            target = listing.internal if topic.internal or is_internal(topic.name) else listing.topics
+            target[topic.name] = _observed(topic, shared)
+
+
+def _observed(topic: TopicMetadata, shared: dict[tuple[int, ...], tuple[int, ...]]) -> ObservedTopic:
+    replicas = []
+    for _, partition in sorted(topic.partitions.items()):
+        replicas.append(shared.setdefault(partition.replicas, partition.replicas))
+    return ObservedTopic(topic.name, topic_id(topic.id), tuple(replicas))
+
+
+def topic_id(value: bytes) -> str:
+    """Returns a topic id as Kafka's tools write it; "" if the broker is too old for ids."""
+    return "" if value == NO_TOPIC_ID else base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def _batches(names: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(names), _BATCH):
+        yield names[start : start + _BATCH]
+
+
+_HOUR, _MINUTE = 3_600_000, 60_000
+
+# topic key → (broker key, milliseconds of its unit), the first that is set wins; as Kafka's LogConfig does it
+_BROKER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.downconversion.enable": (("log.message.downconversion.enable", 1),),
+    "message.format.version": (("log.message.format.version", 1),),
+    "message.timestamp.difference.max.ms": (("log.message.timestamp.difference.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE),
+        ("log.retention.hours", _HOUR),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR)),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDefaults:
+    """The inherited topic settings, and the default numbers of partitions and replicas."""
+
+    config: Mapping[str, str]
+    partitions: int | None
+    replication: int | None
+
+
+def defaults_of(broker: Mapping[str, ConfigValue]) -> BrokerDefaults:
+    """Returns the defaults that a broker's settings mean for topics."""
+    config = {}
+    for key, sources in _BROKER_KEYS.items():
+        value = next((found for one in sources if (found := _value(broker, *one)) is not None), None)
+        if value is not None:
+            config[key] = value
+    return BrokerDefaults(
+        config, _number(broker, "num.partitions"), _number(broker, "default.replication.factor")
+    )
+
+
+def _value(broker: Mapping[str, ConfigValue], key: str, unit: int) -> str | None:
+    setting = broker.get(key)
+    if setting is None or setting.value is None:
+        return None
+    if unit == 1:
+        return setting.value
+    # -1 hours means no limit and stays -1 in milliseconds.
+    number = int(setting.value)
+    return str(number * unit if number > 0 else number)
+
+
+def _number(broker: Mapping[str, ConfigValue], key: str) -> int | None:
+    setting = broker.get(key)
+    return None if setting is None or setting.value is None else int(setting.value)
+
+
+_SOURCES = {DYNAMIC_TOPIC: ConfigSource.TOPIC, DEFAULT: ConfigSource.DEFAULT}
+
+
+# Large enough to make round trips cheap, small enough for an answer within the timeout.
+_BATCH_OF_ALL, _BATCH_OF_KEYS = 500, 2_000
+
+
+Done = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class ObservedConfigs:
+    """`gone` topics vanished after they were listed; `refused` says why the others have no configs."""
+
+    found: dict[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def read_configs(session: Session, wanted: Mapping[str, TopicConfigsRequest], done: Done) -> ObservedConfigs:
+    """Reads the configs of all wanted topics and calls `done` with the number read so far."""
+    configs, decoder, count = ObservedConfigs(), _decoder(), 0
+    for keys, names in _grouped_by_request(wanted):
+        size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
+        for start in range(0, len(names), size):
+            batch = names[start : start + size]
+            for one in session.ask(_describe_request(batch, keys, wanted, decoder)):
+                _add_result(one, configs)
+            count += len(batch)
+            done(count)
+    return configs
+
+
+def describe_broker(connection: BlockingConnection, broker_id: int) -> Described[ConfigValue]:
+    """Returns all settings of a broker. Only the broker itself returns them."""
+    asked = DescribeConfigsRequest(BROKER, [str(broker_id)], None, lambda name: _every_key, _decoder())
+    (one,) = connection.call(asked).resources
+    return one
+
+
+def _decoder() -> Decoder[ConfigValue]:
+    return Decoder(_config_value)
+
+
+def _config_value(text: str | None, source: int, sensitive: bool, read_only: bool) -> ConfigValue:
+    return ConfigValue(text, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only)
+
+
+def _grouped_by_request(
+    wanted: Mapping[str, TopicConfigsRequest],
+) -> Iterator[tuple[tuple[str, ...] | None, list[str]]]:
+    """Groups topics that are asked for the same keys; None as keys means all values."""
+    groups: dict[tuple[str, ...] | None, list[str]] = {}
+    keys_of: dict[TopicConfigsRequest, tuple[str, ...] | None] = {}
+    for name in sorted(wanted):
+        want = wanted[name]
+        if want not in keys_of:
+            keys_of[want] = None if want.explicit or want.effective else tuple(sorted(want.keys))
+        groups.setdefault(keys_of[want], []).append(name)
+    return ((keys, names) for keys, names in groups.items() if keys is None or keys)
+
+
+def _describe_request(
+    names: list[str],
+    keys: tuple[str, ...] | None,
+    wanted: Mapping[str, TopicConfigsRequest],
+    decoder: Decoder[ConfigValue],
+) -> Callable[[BlockingConnection], tuple[Described[ConfigValue], ...]]:
+    request = DescribeConfigsRequest(TOPIC, names, keys, lambda name: _key_filter(wanted[name]), decoder)
+    return lambda connection: connection.call(request).resources
+
+
+def _key_filter(want: TopicConfigsRequest) -> Wants:
+    if want.effective:
+        return _every_key
+    keys = want.keys
+    if want.explicit:
+        return lambda key, explicit: explicit or key in keys
+    return lambda key, explicit: key in keys
+
+
+def _every_key(key: str, explicit: bool) -> bool:
+    return True
+
+
+def _add_result(one: Described[ConfigValue], configs: ObservedConfigs) -> None:
+    if not one.error:
+        configs.found[one.name] = one.config
+    elif one.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        configs.gone.add(one.name)
+    elif one.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        configs.refused[one.name] = "not authorized to describe its configs"
+    else:
+        configs.refused[one.name] = meaning(one.error, one.message)

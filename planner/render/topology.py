@@ -1,0 +1,243 @@
+"""Writes a topology as YAML text that loads as the same topology.
+
+ACL bindings become few entries: clusters, operations and names are joined if all else is equal. So do topics:
+common values become defaults, and equal topics at several clusters join.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from textwrap import wrap
+from typing import Any, TypeVar
+
+from planner.model.diagnostic import Diagnostic, warning
+from planner.model.topology import (
+    API_VERSION,
+    RESOURCES,
+    AclEntry,
+    AclRule,
+    Cluster,
+    Topic,
+    Topology,
+    looks_secret,
+    secret_variable,
+)
+from planner.render.yaml import WIDTH, Value, item, pair, printable, values_of
+
+_KEYS = {kind: key for key, kind in RESOURCES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    principal: str
+    kind: str
+    prefixed: bool
+    host: str
+    permission: str
+    names: tuple[str, ...]
+    operations: tuple[str, ...]
+    clusters: tuple[str, ...]
+
+
+def acl_values(rules: Iterable[AclRule]) -> list[dict[str, Value]]:
+    """Returns the entries by principal, then by resource."""
+    entries = [
+        _Entry(
+            rule.principal,
+            rule.resource_type,
+            rule.pattern == "PREFIXED",
+            rule.host,
+            rule.permission,
+            (rule.resource,),
+            (rule.operation,),
+            (rule.cluster,),
+        )
+        for rule in set(rules)
+    ]
+    for part in ("operations", "clusters", "names"):
+        entries = _joined(entries, part)
+    return [_acl_value(entry) for entry in sorted(entries, key=_order)]
+
+
+def _order(entry: _Entry) -> tuple[object, ...]:
+    return (
+        entry.principal,
+        entry.kind,
+        entry.names,
+        entry.clusters,
+        entry.permission,
+        entry.host,
+        entry.prefixed,
+    )
+
+
+def _joined(entries: list[_Entry], part: str) -> list[_Entry]:
+    """Joins entries that differ in this part alone."""
+    alike: dict[_Entry, set[str]] = {}
+    nothing: dict[str, Any] = {part: ()}
+    for entry in entries:
+        alike.setdefault(replace(entry, **nothing), set()).update(getattr(entry, part))
+    joined: list[_Entry] = []
+    for rest, values in alike.items():
+        all_of_them: dict[str, Any] = {part: tuple(sorted(values))}
+        joined.append(replace(rest, **all_of_them))
+    return joined
+
+
+def _acl_value(entry: _Entry) -> dict[str, Value]:
+    names: dict[str, Any] = {_KEYS[entry.kind]: entry.names} if entry.kind in _KEYS else {}
+    written = AclEntry(
+        cluster=entry.clusters,
+        principal=entry.principal,
+        allow=entry.operations if entry.permission == "ALLOW" else (),
+        deny=entry.operations if entry.permission == "DENY" else (),
+        **names,
+        whole_cluster=entry.kind == "CLUSTER",
+        prefixed=entry.prefixed,
+        host=entry.host,
+    )
+    return values_of(written)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    partitions: int | None = None
+    replication: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+def topic_defaults(topics: Sequence[Topic]) -> TopicDefaults:
+    """Returns the most common values, if they occur at least twice.
+
+    A setting becomes a default only if every topic has a value for it: no topic can take a default back.
+    """
+    if len(topics) < 2:
+        return TopicDefaults()
+    keys = set(topics[0].config)
+    for topic in topics:
+        keys &= topic.config.keys()
+    return TopicDefaults(
+        partitions=_most(topic.partitions for topic in topics),
+        replication=_most(topic.replication for topic in topics),
+        config={
+            key: value
+            for key in sorted(keys)
+            if (value := _most(topic.config[key] for topic in topics)) is not None
+        },
+    )
+
+
+Common = TypeVar("Common", int, str)
+
+
+def _most(values: Iterable[Common | None]) -> Common | None:
+    """Returns the most common value, the smallest of equals; None if a topic has none, or all differ."""
+    counts: Counter[Common] = Counter()
+    for one in values:
+        if one is None:
+            return None
+        counts[one] += 1
+    value, count = min(counts.items(), key=lambda pair: (-pair[1], str(pair[0])))
+    return value if count > 1 else None
+
+
+def defaults_value(defaults: TopicDefaults) -> dict[str, Value]:
+    found = values_of(Topic("", "", defaults.partitions, defaults.replication, defaults.config))
+    return {key: value for key, value in found.items() if key not in ("name", "cluster")}
+
+
+def topic_values(topics: Iterable[Topic], defaults: TopicDefaults) -> list[dict[str, Value]]:
+    """Returns the entries of topics by name, then by cluster."""
+    alike: dict[tuple[object, ...], list[Topic]] = {}
+    for topic in sorted(topics, key=lambda one: (one.name, one.cluster)):
+        same = (
+            topic.name,
+            topic.partitions,
+            topic.replication,
+            tuple(sorted(topic.config.items())),
+            topic.protect,
+            topic.on_remove,
+        )
+        alike.setdefault(same, []).append(topic)
+    return [_value(group, defaults) for group in alike.values()]
+
+
+def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
+    topic = group[0]
+    usual = Topic(topic.name, topic.cluster, defaults.partitions, defaults.replication, defaults.config)
+    found = values_of(topic, usual)
+    if len(group) > 1:
+        found["cluster"] = [one.cluster for one in group]
+    return found
+
+
+def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+    """Returns the YAML of a topology, with comments: `header` at the beginning, `notes` at the end.
+
+    A literal secret is never written: it becomes a reference to an environment variable.
+    """
+    sections = [
+        [*_comments(header), f"apiVersion: {API_VERSION}", *pair("name", topology.name)],
+        ["clusters:", *_named({name: values_of(one) for name, one in topology.clusters.items()})],
+        *_topics(topology.topics),
+        _listed("acls", acl_values(acl.rule for acl in topology.acls)),
+        _listed("flows", [values_of(flow) for flow in topology.flows.values()]),
+        _jobs(topology),
+        _section("internal", values_of(topology.internal)),
+        _section("policies", values_of(topology.policies)),
+        list(_comments(notes)),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def secret_notes(cluster: Cluster) -> list[Diagnostic]:
+    """Returns a warning for each literal secret, with the variable that takes its place in the text."""
+    return [
+        warning(
+            f"{key} of {cluster.name} is a secret and not written out",
+            f"set the environment variable {secret_variable(cluster.name, key)}",
+        )
+        for key, value in cluster.client.items()
+        if isinstance(value, str) and looks_secret(key)
+    ]
+
+
+def _topics(topics: Sequence[Topic]) -> Iterator[list[str]]:
+    defaults = topic_defaults(topics)
+    if found := defaults_value(defaults):
+        yield ["defaults:", *pair("topic", found, 2)]
+    yield _listed("topics", topic_values(topics, defaults))
+
+
+def _listed(key: str, values: Sequence[Value]) -> list[str]:
+    if not values:
+        return []
+    lines = [f"{key}:"]
+    for value in values:
+        lines += item(value, 2)
+    return lines
+
+
+def _named(values: Mapping[str, Value]) -> Iterator[str]:
+    for key, value in values.items():
+        yield from pair(key, value, 2)
+
+
+def _jobs(topology: Topology) -> list[str]:
+    """Returns the jobs that have keys; every other one exists without being declared."""
+    declared = {name: found for name, job in topology.jobs.items() if (found := values_of(job))}
+    return ["jobs:", *_named(declared)] if declared else []
+
+
+def _section(key: str, values: Mapping[str, Value]) -> list[str]:
+    return list(pair(key, values)) if values else []
+
+
+def _comments(lines: Iterable[str]) -> Iterator[str]:
+    """Yields each text as a comment; a long one continues on indented lines."""
+    for line in lines:
+        parts = wrap(
+            printable(line), WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        for part in parts or [""]:
+            yield f"# {part}".rstrip()

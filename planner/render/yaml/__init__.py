@@ -1,1 +1,0 @@
-"""Pure: a topology as YAML text that loads as the same topology."""

@@ -1,0 +1,248 @@
+"""Before a flow ends: waits until it has copied everything, and says what its end means for consumer groups.
+
+The status is read again and again. Of the groups it tells positions, and the topics to subscribe to.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.graph.messages import few
+from planner.model.diagnostic import Failure, error, warning
+from planner.model.topology import Flow, FlowState, GroupMode, Topology
+from planner.plan.transitions import source_is_silent
+from planner.workflows.interaction import CopyAwaited, Noticed, ProgressHandler, SubscriptionsRead
+from runtime.contract.records.status import PartitionState
+
+if TYPE_CHECKING:
+    from runtime.audit.offsets.rehearsal import RehearsalRequest
+    from runtime.contract.views.loss_view import GroupLoss, GroupTopics
+    from runtime.contract.views.status_view import FlowStatusView, StatusView, TopicStatusView
+
+
+SILENT_MS = 10_000  # after this silence a cluster is unreachable
+_EVERY_S = 1.0
+_LAG_UNKNOWN = (PartitionState.RECREATED, PartitionState.DIVERGED)  # they belong to another log
+
+Chosen = Callable[["FlowStatusView"], "Sequence[TopicStatusView]"]
+TimedOutFailure = Callable[[str, float, str], Failure]  # the flow, the seconds waited, what is left
+
+
+@dataclass(frozen=True, slots=True)
+class _GivesUp:
+    """What happens at the timeout (`late`), while the job does not run (`down`, called with what is left),
+    and while the source does not answer (`silent`, called with the reason).
+
+    `down` and `silent` may return: the wait then ends without a failure, or goes on.
+    """
+
+    late: TimedOutFailure
+    down: Callable[[str], None]
+    silent: Callable[[str], None]
+
+
+async def drained(
+    topology: Topology,
+    flow: Flow,
+    seconds: float,
+    progress: ProgressHandler,
+    chosen: Chosen | None = None,
+) -> None:
+    """Waits until nothing is left to copy, of the whole flow or of the topics that `chosen` selects.
+
+    A job that does not run is not waited for: the plan starts it. Failure: the source does not answer, or the
+    time is up. `chosen` may raise Failure too.
+    """
+
+    def silent(why: str) -> None:
+        progress(CopyAwaited(flow.name, why))
+        raise Failure(source_is_silent(flow))
+
+    gives_up = _GivesUp(_not_promoted(chosen), lambda _: None, silent)
+    await _until_copied(topology, flow, seconds, chosen, gives_up, progress)
+
+
+async def copied(
+    topology: Topology, flow: Flow, seconds: float, late: TimedOutFailure, progress: ProgressHandler
+) -> None:
+    """Waits likewise, but the job must run, and a source that does not answer may come back."""
+
+    def down(left: str) -> None:
+        raise Failure(error(f"job.{flow.job} does not run any more: {left}", "run the same command again"))
+
+    await _until_copied(topology, flow, seconds, None, _GivesUp(late, down, lambda _: None), progress)
+
+
+def _not_promoted(chosen: Chosen | None) -> TimedOutFailure:
+    def late(flow: str, seconds: float, left: str) -> Failure:
+        what = f"flow.{flow} is" if chosen is None else f"topics of flow.{flow} are"
+        return Failure(
+            error(
+                f"{what} not promoted after {seconds:.0f} s, it goes on copying: {left}",
+                "are the producers stopped? then give it more time: --timeout",
+            )
+        )
+
+    return late
+
+
+async def _until_copied(
+    topology: Topology,
+    flow: Flow,
+    seconds: float,
+    chosen: Chosen | None,
+    gives_up: _GivesUp,
+    progress: ProgressHandler,
+) -> None:
+    from planner.workflows.audit.requests import status_request
+    from runtime.audit.status.join import join
+    from runtime.audit.status.reader import StatusReader
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    silence = SourceSilence()
+    shown = ""
+    async with StatusReader(status_request(topology), SILENT_MS / 1000) as looker:
+        before = await looker.read()
+        while True:
+            now = await looker.read()
+            status = join(looker.asked, now, before)
+            seen = next(one for one in status.flows if one.name == flow.name)
+            answers = seen.source_answers and seen.destination_answers
+            left = left_to_copy(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
+            if not left:
+                return
+            if seen.destination_answers and silence.lasts(seen.source_answers, loop.time()):
+                gives_up.silent(left)
+            if not _up(status, seen):
+                gives_up.down(left)
+                return
+            if left != shown:
+                progress(CopyAwaited(flow.name, left))
+                shown = left
+            if loop.time() > deadline:
+                raise gives_up.late(flow.name, seconds, left)
+            before = now
+            await asyncio.sleep(_EVERY_S)
+
+
+class SourceSilence:
+    """A source that never answered is silent at once, one that answered before after SILENT_MS."""
+
+    def __init__(self) -> None:
+        self._answered_at: float | None = None
+
+    def lasts(self, answers: bool, now_s: float) -> bool:
+        if answers:
+            self._answered_at = now_s
+        return not answers and (self._answered_at is None or now_s - self._answered_at > SILENT_MS / 1000)
+
+
+def _up(status: "StatusView", flow: "FlowStatusView") -> bool:
+    return any(job.up for job in status.jobs if job.name == flow.job and job.destination == flow.destination)
+
+
+def left_to_copy(topics: "Sequence[TopicStatusView]") -> str:
+    """Says what is not copied yet, the largest lag first. Partitions that wait for a decision come first."""
+    stopped = [part for one in topics for part in one.partitions if part.state in _LAG_UNKNOWN]
+    if stopped:
+        first = stopped[0]
+        named = few([f"{one.topic}-{one.partition}" for one in stopped])
+        return f"{named}: {first.state}, {first.why}. Next: {first.next}"
+    lags = {one.topic: one.lag_records for one in topics if one.lag_records != 0}
+    unknown = sorted(topic for topic, lag in lags.items() if lag is None)
+    if unknown:
+        return f"the lag of {', '.join(unknown[:3])} is not known yet"
+    known = sorted(((lag or 0, topic) for topic, lag in lags.items()), reverse=True)
+    if not known:
+        return ""
+    some = ", ".join(f"{topic} {lag:,}" for lag, topic in known[:3])
+    more = f", and {len(known) - 3} more topics" if len(known) > 3 else ""
+    return f"{sum(lag for lag, _ in known):,} records are left to copy ({some}{more})"
+
+
+def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
+    """Returns, for each group of the flows that still run, where it would continue."""
+    from planner.workflows.audit.requests import answered
+
+    return answered(_losses(topology, flows, within_s))
+
+
+def report_subscriptions(
+    topology: Topology, flows: Sequence[Flow], timeout_ms: int, progress: ProgressHandler
+) -> "tuple[GroupTopics, ...]":
+    """Reports what the consumers of each group subscribe to at the destination of flows that ended.
+
+    The apply is done by then: what can't be read is a warning.
+    """
+    from planner.workflows.audit.requests import answered
+
+    try:
+        groups = tuple(answered(_topics(topology, flows, timeout_ms / 1000)))
+    except Failure as failure:
+        for one in failure.diagnostics:
+            progress(Noticed(warning(one.summary, one.way_out)))
+        return ()
+    progress(SubscriptionsRead(groups))
+    return groups
+
+
+async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
+    from runtime.audit.offsets.rehearsal import subscriptions
+
+    found = []
+    for request in _requests(topology, flows, within_s):
+        found += await subscriptions(request)
+    return found
+
+
+async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
+    from runtime.audit.offsets.rehearsal import rehearse
+
+    running = [flow for flow in flows if flow.state is not FlowState.FAILED_OVER]
+    found = []
+    for request in _requests(topology, running, within_s):
+        found += await rehearse(request)
+    return found
+
+
+def _requests(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalRequest]":
+    from planner.graph.routes import router_of
+    from planner.workflows.audit.requests import cluster_access
+    from runtime.audit.offsets.rehearsal import RehearsalRequest
+
+    router = router_of(topology)
+    own = _own_groups(topology)
+    for flow in flows:
+        if not flow.groups.sync:
+            continue
+        names = (flow.source_cluster, flow.destination_cluster)
+        access = cluster_access((topology.clusters[name] for name in names), given_up=names[0])
+        yield RehearsalRequest(
+            flow=flow.name,
+            router=router,
+            source=access[names[0]],
+            destination=access[names[1]],
+            selects=_selects(flow, own),
+            by_time=flow.groups.mode is GroupMode.TIMESTAMP,
+            within_s=within_s,
+        )
+
+
+def _own_groups(topology: Topology) -> frozenset[str]:
+    """Returns the groups in which flows commit their own progress: no consumer belongs to them."""
+    named = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
+    return frozenset(named | {f"repl.{name}" for name in topology.flows})
+
+
+def _selects(flow: Flow, own: frozenset[str]) -> Callable[[str], bool]:
+    from runtime.contract.groups.translate import group_selector
+    from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
+
+    select = flow.groups.select
+    selection = SelectionSpec(
+        include=list(select.include), exclude=list(select.exclude), default_exclude=select.default_exclude
+    )
+    selector = group_selector(GroupsSpec(selection=selection))
+    return lambda group: group not in own and selector.answer(group).taken

@@ -1,0 +1,262 @@
+"""Topology → what the live clusters hold, and the partitions of a plan's flows that wait for a decision.
+
+Names are read first, then the details that expanding asks for. Waiting partitions are read as `repl status`
+reads them. Flows whose clusters did not answer, or whose job never ran, are left out.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from planner.diff.record import flow_of
+from planner.graph import ClusterReadRequest, read_request_of
+from planner.graph.routes import opposite_of
+from planner.kafka import ClusterEndpoint
+from planner.model.address import Kind, flow_address
+from planner.model.diagnostic import Failure, warning
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    RegistryEntry,
+    Request,
+    TopicConfigsRequest,
+)
+from planner.model.plan import Plan, PlannedFlow
+from planner.model.topology import RUNNING, Cluster, Topology
+from planner.observe import Observer, ProgressCallback, named_topics
+from planner.observe.imported import import_request
+from planner.observe.jobs import read_specs
+from planner.state.registry import read_registry
+from planner.workflows.clusters import GIVEN_UP_S, endpoints_of
+from planner.workflows.interaction import (
+    Noticed,
+    ProgressHandler,
+    ReadingEnded,
+    ReadingProgressed,
+    ReadingStarted,
+    silent,
+)
+from runtime.contract.records.status import PartitionState
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.views.status_view import PartitionWaits, StatusView
+
+if TYPE_CHECKING:
+    from runtime.audit.status.facts import StatusRequest
+
+
+_NOTHING = ClusterReadRequest()
+
+
+def observe(
+    topology: Topology,
+    timeout_ms: int,
+    given_up: str | None = None,
+    progress: ProgressHandler = silent,
+) -> Observed:
+    """Reads every cluster. One that is silent for `timeout_ms` is Unreachable, `given_up` after 3 s.
+
+    Failure: a secret is missing, or a cluster is not the pinned one.
+    """
+    endpoints = endpoints_of(topology.clusters.values())
+    with (
+        _reading(progress) as reading,
+        Observer(
+            topology.clusters,
+            endpoints,
+            timeout_s=timeout_ms / 1000,
+            shorter_timeouts_s={given_up: GIVEN_UP_S} if given_up is not None else {},
+            progress=reading,
+            read_registry=read_registry,
+            jobs_of=topology.name,
+            flows=_flows_into(topology),
+            failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
+        ) as observer,
+    ):
+        observed = observer.names(named_topics(topology))
+        return observer.details(observed, request_for(topology, observed))
+
+
+def _flows_into(topology: Topology) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for flow in topology.flows.values():
+        found.setdefault(flow.destination_cluster, set()).add(flow.name)
+    return found
+
+
+@contextmanager
+def _reading(progress: ProgressHandler) -> Iterator[ProgressCallback]:
+    """Reports the start and the end of a reading, and in between how far each cluster is."""
+    progress(ReadingStarted())
+    try:
+        yield lambda cluster, what, done, total: progress(ReadingProgressed(cluster, what, done, total))
+    finally:
+        progress(ReadingEnded())
+
+
+def observe_for_import(
+    clusters: Mapping[str, Cluster],
+    pattern: str | None,
+    timeout_ms: int,
+    progress: ProgressHandler = silent,
+) -> Observed:
+    """Reads what is set explicitly on the topics that match, and the ACLs, whatever topology owns them."""
+    endpoints = endpoints_of(clusters.values())
+    with (
+        _reading(progress) as reading,
+        Observer(clusters, endpoints, timeout_s=timeout_ms / 1000, progress=reading) as observer,
+    ):
+        observed = observer.names()
+        request = {
+            name: import_request(cluster, pattern)
+            for name, cluster in observed.clusters.items()
+            if isinstance(cluster, ObservedCluster)
+        }
+        return observer.details(observed, request)
+
+
+def request_for(topology: Topology, observed: Observed) -> Request:
+    """Returns what expanding asks for, and what is needed of owned objects that leave the topology."""
+    clusters = {name: one for name, one in observed.clusters.items() if isinstance(one, ObservedCluster)}
+    names = {name: cluster.topics.keys() | cluster.hidden for name, cluster in clusters.items()}
+    wanted = read_request_of(topology).details(names)
+    return {
+        name: _wanted(
+            wanted.get(name, _NOTHING),
+            _own(cluster, topology.name),
+            {topic.name for topic in topology.topics if topic.cluster == name},
+        )
+        for name, cluster in clusters.items()
+    }
+
+
+def _own(cluster: ObservedCluster, topology: str) -> list[RegistryEntry]:
+    return [entry for entry in cluster.owned if entry.topology == topology]
+
+
+def _wanted(
+    request: ClusterReadRequest, own: list[RegistryEntry], declared: Collection[str]
+) -> ClusterDetailsRequest:
+    some = TopicConfigsRequest(request.keys, explicit=True)
+    every = TopicConfigsRequest(request.keys, explicit=True, effective=True)
+    topics = [entry for entry in own if entry.address.kind is Kind.TOPIC]
+    owned = {entry.address.name for entry in topics}
+    # A topic that is not declared any more leaves the topology, even if a flow still reads it.
+    leaving = frozenset(
+        entry.address.name
+        for entry in topics
+        if entry.address.name not in (request.topics if flow_of(entry) is not None else declared)
+    )
+    configs: Mapping[str, TopicConfigsRequest] = {
+        topic: every if topic in request.every_key else some for topic in request.topics | owned
+    }
+    return ClusterDetailsRequest(
+        configs=configs,
+        acls=request.acls or any(entry.address.kind is Kind.ACL for entry in own),
+        sizes=leaving,  # a delete shows how many bytes and which readers are lost
+        groups=request.groups,
+        every_group=bool(leaving),
+        denied_groups=request.denied_groups,
+    )
+
+
+REPORTED_S = 10.0  # by then a job has committed a command that it received
+_LOOK_S = 0.5
+# on_source_delete has decided about what is gone at the source: such a mirror stays, or a plan deletes it.
+_WAITS = frozenset(one for one in PartitionState if one.needs_someone) - {PartitionState.SOURCE_DELETED}
+
+
+def waiting(
+    plan: Plan,
+    timeout_ms: int,
+    wait_s: float = 0.0,
+    only: Collection[str] | None = None,
+    progress: ProgressHandler = silent,
+) -> tuple[PartitionWaits, ...]:
+    """Returns the partitions that wait, without those that continue within `wait_s`.
+
+    `only` names the flows to read; None is every flow of the plan.
+    """
+    flows = [one for one in plan.flows if _asked_about(one, plan) and (only is None or one.name in only)]
+    if not flows:
+        return ()
+    destinations = sorted({one.destination_cluster for one in flows})
+    endpoints = endpoints_of(plan.connections[name] for name in destinations)
+    specs = {name: _specs(endpoints[name], progress) for name in destinations}
+    asked = _asked(plan, [one for one in flows if _has(specs[one.destination_cluster], one)], specs)
+    return asyncio.run(_found(asked, timeout_ms / 1000, wait_s)) if asked.flows else ()
+
+
+def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[str, JobSpec]:
+    """Returns the specs of the jobs that run there. A status topic that can't be read is a warning."""
+    try:
+        return read_specs(endpoint)
+    except Failure as failure:
+        unknown = f"it is not known whether a partition at {endpoint.cluster} waits for a decision"
+        for one in failure.diagnostics:
+            progress(Noticed(warning(f"{unknown}: {one.summary}", one.way_out)))
+        return {}
+
+
+def _asked_about(flow: PlannedFlow, plan: Plan) -> bool:
+    """Whether the flow copies, both its clusters are reachable, and the plan's targets include it."""
+    reachable = {flow.source_cluster, flow.destination_cluster} <= plan.connections.keys()
+    address = flow_address(flow.name)
+    chosen = not plan.targets or any(one.address == address for one in plan.changes)
+    return flow.state in RUNNING and reachable and chosen
+
+
+def _has(specs: Mapping[str, JobSpec], flow: PlannedFlow) -> bool:
+    spec = specs.get(flow.job)
+    return spec is not None and any(one.name == flow.name for one in spec.flows)
+
+
+def _asked(
+    plan: Plan, flows: Sequence[PlannedFlow], specs: Mapping[str, Mapping[str, JobSpec]]
+) -> "StatusRequest":
+    from planner.workflows.audit.requests import cluster_access
+    from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
+    from runtime.contract.spec.route import Router, routes_of
+
+    clusters = {name for one in flows for name in (one.source_cluster, one.destination_cluster)}
+    told = [specs[one.destination_cluster][one.job] for one in flows]
+    routes = {route.flow: route for spec in told for route in routes_of(spec)}
+    return StatusRequest(
+        topology=plan.topology,
+        clusters=cluster_access(plan.connections[name] for name in sorted(clusters)),
+        flows=[
+            FlowStatusRequest(one.name, one.source_cluster, one.destination_cluster, one.job, one.state)
+            for one in flows
+        ],
+        router=Router(routes.values()),
+    )
+
+
+async def _found(asked: "StatusRequest", within_s: float, wait_s: float) -> tuple[PartitionWaits, ...]:
+    from runtime.audit.status.join import join
+    from runtime.audit.status.reader import StatusReader
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    async with StatusReader(asked, within_s, times=False) as looker:
+        while True:
+            found = tuple(waits_of(join(asked, await looker.read())))
+            if not found or loop.time() >= deadline:
+                return found
+            await asyncio.sleep(_LOOK_S)
+
+
+def waits_of(status: StatusView) -> Iterator[PartitionWaits]:
+    """Yields the partitions that continue only when the topology or an operator says how."""
+    for flow in status.flows:
+        for one in flow.partitions:
+            if one.state in _WAITS:
+                yield PartitionWaits(
+                    flow=flow.name,
+                    topic=one.topic,
+                    partition=one.partition,
+                    state=one.state,
+                    why=one.why,
+                    next=one.next,
+                )

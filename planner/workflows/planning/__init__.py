@@ -1,1 +1,0 @@
-"""Topology → plan: observe the clusters, expand, compare, and check the plan with the brokers."""

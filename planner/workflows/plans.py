@@ -1,0 +1,236 @@
+"""Topology → plan: every workflow that plans goes through here.
+
+`repl plan --untrusted` first checks a pull request before a machine with credentials plans it.
+"""
+
+import datetime
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from planner.diff import diff, diff_destroy
+from planner.diff import drift as drift_changes
+from planner.graph import expand
+from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
+from planner.model.desired import Desired
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
+from planner.model.observed import Observed, ObservedCluster
+from planner.model.plan import Action, Mode, Plan
+from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
+from planner.model.topology import Topology
+from planner.plan import make_plan, with_diagnostics
+from planner.workflows.clusters import endpoints_of
+from planner.workflows.interaction import ProgressHandler, silent
+from planner.workflows.observing import observe
+from planner.workflows.topology import TopologyRequest, checked
+from planner.workflows.transforms import check_transforms
+from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
+
+# Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
+_REFUSED = frozenset({CLEAR_TEXT, UNCHECKED})
+_WHAT = {
+    ALLOW_ENV: "the environment variables that a topology may use, for example DC1_*",
+    ALLOW_FILES: "the folders whose files it may use, for example /run/secrets",
+    ALLOW_BOOTSTRAP: "the addresses it may connect to, for example *.example.org:9093",
+}
+
+
+def check_operator(environ: Mapping[str, str] | None = None) -> None:
+    """Failure names every list that the operator has not set: without one, everything would be allowed."""
+    missing = not_set(os.environ if environ is None else environ)
+    if missing:
+        raise Failure(
+            [
+                error(
+                    f"--untrusted needs {name} in the environment",
+                    f"set it to {_WHAT[name]}",
+                    code="untrusted",
+                )
+                for name in missing
+            ]
+        )
+
+
+def check_options(path: Path, var_files: Iterable[Path], rollback: str | None) -> None:
+    """Failure for options that would give the topology more than its own folder."""
+    folder = (path if path.is_dir() else path.parent).resolve()
+    for file in var_files:
+        if not file.resolve().is_relative_to(folder):
+            what = f"--untrusted takes no variables from {file}: the topology could show what stands in it"
+            raise Failure(error(what, f"name a file below {folder}", code="untrusted"))
+    if rollback is not None:
+        raise Failure(
+            error(
+                "--untrusted does not go with --rollback",
+                "plan a rollback from the topology that was merged",
+                code="untrusted",
+            )
+        )
+
+
+def judged(found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Returns the diagnostics of the topology. Failure where an untrusted one may not have them."""
+    strict = tuple(
+        replace(one, severity=Severity.ERROR, exit=ExitCode.ERROR) if one.code in _REFUSED else one
+        for one in found
+    )
+    if any(one.severity is Severity.ERROR for one in strict):
+        raise Failure(strict)
+    return strict
+
+
+# While brokers do not show yet what their controller knows, they are read again for this long.
+OUTDATED_S = 60.0
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest(TopologyRequest):
+    """A PlanRequest asks for the plan of a topology, or of the rollback of an apply.
+
+    `targets`: only these addresses and what they need. `rollback`: the id of an apply to take back.
+    `untrusted`: the topology is not trusted, such as that of a pull request; see docs/security.md.
+    """
+
+    targets: tuple[str, ...] = ()
+    rollback: str | None = None
+    untrusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningInput:
+    """A topology beside what the clusters hold and should hold."""
+
+    topology: Topology
+    observed: Observed
+    desired: Desired
+    timeout_ms: int
+    given_up: str | None = None  # a cluster that is waited for only briefly
+    progress: ProgressHandler = silent
+
+    def again(self) -> "PlanningInput":
+        return see(self.topology, self.timeout_ms, self.given_up, self.progress)
+
+
+def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
+    """Observes the clusters and returns the plan that makes them match the topology. It changes nothing.
+
+    The plan's diagnostics hold guards, lints and warnings. Failure: the topology has errors, a secret is
+    missing, or a cluster is not the pinned one. A cluster that does not answer is part of the plan.
+    """
+    if request.untrusted:
+        check_operator()
+        check_options(request.path, request.var_files, request.rollback)
+    loaded = checked(request.path, request.var_files)
+    if request.untrusted:
+        judged(loaded.warnings)
+    if request.rollback is not None:
+        if request.targets:
+            raise Failure(error("an apply is taken back as a whole", "leave out --target"))
+        from planner.workflows.rollback import rollback_plan
+
+        return rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
+    seen = see(loaded.topology, request.timeout_ms, progress=progress)
+    return with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
+
+
+def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
+    """Returns what changed outside the topology since it was applied, as a plan without steps."""
+    loaded = checked(request.path, request.var_files)
+    return drift_plan(see(loaded.topology, request.timeout_ms, progress=progress))
+
+
+def see(
+    topology: Topology,
+    timeout_ms: int,
+    given_up: str | None = None,
+    progress: ProgressHandler = silent,
+) -> PlanningInput:
+    """Observes the clusters of a topology and expands it over what they hold."""
+    observed = observe(topology, timeout_ms, given_up, progress)
+    check_transforms(topology, observed, progress)
+    desired = expand(topology, observed, Path.cwd())
+    return PlanningInput(topology, observed, desired, timeout_ms, given_up, progress)
+
+
+def apply_plan(seen: PlanningInput, targets: Sequence[str] = ()) -> Plan:
+    """Returns the plan, checked by the brokers too: what they would refuse is an error of the plan."""
+    return settled(seen, lambda one: _planned(one, targets), PlanningInput.again)
+
+
+def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
+    """Returns the plan with warnings of partitions that wait for a decision."""
+    clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
+    if plan.errored or not any(one.jobs for one in clusters):
+        return plan
+    from planner.plan.make import warnings_of
+    from planner.workflows.observing import waiting
+
+    return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms, progress=seen.progress))])
+
+
+def settled(
+    seen: PlanningInput,
+    plan_of: Callable[[PlanningInput], Plan],
+    again: Callable[[PlanningInput], PlanningInput],
+    within_s: float = OUTDATED_S,
+) -> Plan:
+    """Plans, and reads again while the brokers do not show everything that their controller knows.
+
+    This happens while topics of an apply that was killed are still being created.
+    """
+    deadline = time.monotonic() + within_s
+    pause = _FIRST_PAUSE
+    plan = plan_of(seen)
+    while _is_outdated(plan) and time.monotonic() + pause < deadline:
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+        seen = again(seen)
+        plan = plan_of(seen)
+    return plan
+
+
+def _is_outdated(plan: Plan) -> bool:
+    from planner.observe.broker_check import BROKER_OUTDATED
+
+    return any(one.code == BROKER_OUTDATED for one in plan.diagnostics)
+
+
+def _planned(seen: PlanningInput, targets: Sequence[str]) -> Plan:
+    changes = diff(seen.desired, seen.observed, seen.topology)
+    plan = make_plan(
+        seen.desired, seen.observed, changes, seen.topology, Mode.APPLY, now_text(), tuple(targets)
+    )
+    return plan if plan.errored else verified(plan, seen.timeout_ms)
+
+
+def verified(plan: Plan, timeout_ms: int) -> Plan:
+    """Returns the plan with the brokers' objections to its steps. Other steps need no client."""
+    if not any(isinstance(step, CreateTopic | AlterConfigs | GrowPartitions) for step in plan.steps):
+        return plan
+    from planner.observe.broker_check import verify_on_broker
+
+    endpoints = endpoints_of(plan.connections.values())
+    return with_diagnostics(plan, verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
+
+
+def drift_plan(seen: PlanningInput) -> Plan:
+    """Compares the registry with the clusters. The result is shown like a plan and never applied."""
+    found = drift_changes(seen.desired, seen.observed)
+    unread = [one for one in found if one.action is Action.UNKNOWN]
+    nothing = Desired(seen.topology.name, unknown=seen.desired.unknown)
+    plan = make_plan(nothing, seen.observed, unread, seen.topology, Mode.DRIFT, now_text())
+    return replace(plan, changes=found)
+
+
+def destroy_plan(topology: Topology, observed: Observed) -> Plan:
+    """Returns the plan that removes everything that the topology owns, whatever it still declares."""
+    changes = diff_destroy(observed, topology)
+    return make_plan(Desired(topology.name), observed, changes, topology, Mode.DESTROY, now_text())
+
+
+def now_text() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

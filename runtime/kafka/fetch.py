@@ -1,0 +1,357 @@
+"""This module fetches records: once for a few partitions, or in an incremental fetch session at one broker.
+
+In a session each request and response holds only changes. The broker remembers the partitions and their
+positions; a fetch of a thousand idle partitions is a few dozen bytes each way. In a session the broker moves
+a partition that had data to the end of its order, so a full response starves no partition; without one (its
+cache is full) this module keeps the order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from runtime.batch import Batch, PartitionLocation, walk
+from runtime.contract.client.values import WireSettings
+from runtime.contract.spec.naming import is_from_kafka, is_other_topic
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.protocol.fetch import (
+    FULL_SESSION_EPOCH,
+    NO_SESSION_EPOCH,
+    FetchedPartition,
+    FetchedTopic,
+    FetchFrom,
+    FetchRequest,
+    FetchResponse,
+    Isolation,
+    unknown_topic,
+)
+from runtime.kafka.protocol.metadata import MetadataRequest, TopicMetadata
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Request
+from runtime.kafka.timing import in_time
+
+_NO_SESSION = 0
+_MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never arrives
+
+
+async def fetch_once(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    offset: int,
+    most_bytes: int,
+    purpose: str,
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    wait_ms: int = 0,
+    by_epoch: bool = False,
+    topic_id: bytes | None = None,
+    within: float | None = None,
+) -> FetchedPartition:
+    """Fetches one partition: returns what exists, at once or after `wait_ms` without new records.
+
+    A broker sends the first batch whole, whatever the requested size is. With `by_epoch` only the newest
+    leader answers. With `topic_id` only this topic is read, although another may have its name by now. The
+    result holds the partition's own error. Raises WireError. After either, unless a quota caused it, the
+    leader is looked up before its next use.
+
+    A client over its quota gets only a throttle time, which `within` does not count. The next request then
+    wants half as many bytes: where others use the quota too, a smaller response passes sooner.
+    """
+    where = f"{at.topic}-{at.partition}"
+    throttled_ms = 0
+    while throttled_ms < _MOST_THROTTLED_MS:
+        topic = (await cluster.topics([at.topic]))[at.topic]
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, where)
+        leader = cluster.leader(*at)
+        if leader is None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
+        start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
+        asked_id = topic_id or topic.id
+        known = not is_other_topic(asked_id, topic.id)
+        request = FetchRequest(
+            wait_ms,
+            1 if wait_ms else 0,
+            most_bytes,
+            isolation,
+            _NO_SESSION,
+            NO_SESSION_EPOCH,
+            {(asked_id, at.partition): start},
+            topics={asked_id: FetchedTopic(at.topic, topic.id)} if known else {},
+        )
+        try:
+            response = await cluster.call(leader.leader, request, purpose, within)
+            if response.error is not ErrorCode.NONE:
+                raise BrokerError(response.error, where)
+        except WireError:
+            cluster.doubt(at.topic)
+            raise
+        if response.partitions:
+            (answer,) = response.partitions
+            if answer.error is not ErrorCode.NONE:
+                cluster.doubt(at.topic)
+            return answer
+        if response.throttle_ms <= 0:
+            cluster.doubt(at.topic)
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, where, "no answer for it")
+        throttled_ms += response.throttle_ms
+        most_bytes = max(1, most_bytes // 2)
+    why = f"throttled for {throttled_ms / 1000:.0f} s; is a batch larger than the quota lets through?"
+    raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, where, why)
+
+
+async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -> bool:
+    """Returns whether a record, committed or not, is at the offset; markers and deleted records do not count.
+
+    Raises WireError.
+    """
+    answer = await fetch_once(cluster, at, offset, 1, "look", isolation=Isolation.READ_UNCOMMITTED)
+    if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return False
+    if answer.error is not ErrorCode.NONE:
+        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+    for one in walk(answer.records, PartitionLocation(*at)).sets:
+        if one.base_offset <= offset < one.next_offset:
+            return not (isinstance(one, Batch) and one.control)
+    return False
+
+
+_LOST_SESSION = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+_HIGHEST_EPOCH = 0x7FFFFFFF
+_FAREWELL_S = 1.0
+
+Key = tuple[bytes, int]
+R = TypeVar("R")
+
+
+class Caller(Protocol):
+    """This protocol is what a session needs of a `KafkaCluster`."""
+
+    @property
+    def settings(self) -> WireSettings: ...
+
+    def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None: ...
+
+    async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """The broker answers after `max_wait_ms`, or sooner with `min_bytes`.
+
+    A batch that is larger than a limit still arrives, alone; all others respect it.
+    """
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 32 << 20
+
+
+class FetchSession:
+    """A FetchSession runs one fetch at a time; `want` and `forget` change the next one.
+
+    A partition stays wanted at its position until `want` moves it: after each response, the caller sets the
+    next position. A partition that was answered with an error (or a diverging epoch) is no longer wanted, so
+    that the caller chooses the backoff: want it again here, or in the session of its new leader. A broker
+    before Kafka 3.1 is fetched from by name. A recreated topic would continue under its name there, so the
+    topic ids are read after the records, and a topic with another id is answered with UNKNOWN_TOPIC_ID.
+    `answered_ms` is the time of the broker's last complete response: partitions that it left out have no
+    news.
+    """
+
+    def __init__(
+        self,
+        cluster: Caller,
+        node: int,
+        limits: FetchLimits,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        purpose: str = "fetch",
+    ) -> None:
+        self.node = node
+        self.limits = limits
+        self.answered_ms = 0
+        self._cluster = cluster
+        self._isolation = isolation
+        self._purpose = purpose
+        self._wanted: dict[Key, FetchFrom] = {}
+        self._told: dict[Key, FetchFrom] = {}
+        self._changed: set[Key] = set()
+        self._session_id = _NO_SESSION
+        self._epoch = FULL_SESSION_EPOCH
+        self._anew = False
+        self._by_name = False
+        self._topics: dict[bytes, FetchedTopic] = {}
+        # of these, the topics that the caller names by an id made of the name
+        self._with_first_ids: dict[bytes, FetchedTopic] = {}
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def want(self, topic_id: bytes, partition: int, start: FetchFrom, anew: bool = False) -> None:
+        """Adds a partition, or moves it. With `anew` the broker answers even if nothing is new.
+
+        Otherwise a broker that knows the partition would send nothing about it, also where it is forgotten
+        and wanted again between two fetches.
+        """
+        key = (topic_id, partition)
+        self._anew |= anew and key in self._told
+        self._wanted[key] = start
+        self._changed.add(key)
+
+    def forget(self, topic_id: bytes, partition: int) -> None:
+        key = (topic_id, partition)
+        self._wanted.pop(key, None)
+        self._changed.add(key)
+
+    def wants(self, topic_id: bytes, partition: int) -> bool:
+        return (topic_id, partition) in self._wanted
+
+    async def fetch(self) -> tuple[FetchedPartition, ...]:
+        """Returns the partitions with news; none when the wait passed without any.
+
+        A session that the broker has evicted is started again and returns nothing this time. Raises wire
+        errors; after one, the next fetch starts a new session, too.
+        """
+        request = self._request()
+        within = self.limits.max_wait_ms / 1000 + self._cluster.settings.request_timeout_s
+        try:
+            response = await self._cluster.call(self.node, request, self._purpose, within)
+            if response.by_name and not response.error:
+                response = await self._without_other_topics(response, within)
+        except BaseException:
+            self._begin_anew()
+            raise
+        if response.error in _LOST_SESSION:
+            self._begin_anew()
+            return ()
+        if response.error:
+            self._begin_anew()
+            raise BrokerError(response.error, f"fetching from broker {self.node}")
+        self._accept(request, response)
+        self.answered_ms = time.time_ns() // 1_000_000
+        return response.partitions
+
+    async def close(self) -> None:
+        """Closes the session at the broker, if it can be reached, to free the broker's memory."""
+        if self._session_id == _NO_SESSION:
+            return
+        farewell = FetchRequest(0, 0, 0, self._isolation, self._session_id, NO_SESSION_EPOCH, {})
+        self._session_id = _NO_SESSION
+        self._begin_anew()
+        try:
+            told = self._cluster.call(self.node, farewell, self._purpose, _FAREWELL_S)
+            await in_time(told, _FAREWELL_S, "a farewell")  # a throttled request would be delayed
+        except (ConnectionFailure, BrokerError):
+            return
+
+    def _request(self) -> FetchRequest:
+        if self._anew:
+            self._begin_anew()
+        if self._epoch == FULL_SESSION_EPOCH:
+            self._told = dict(self._wanted)
+            self._changed.clear()
+            return self._asked(FULL_SESSION_EPOCH, dict(self._told), ())
+        changed, self._changed = self._changed, set()
+        news: dict[Key, FetchFrom] = {}
+        forgotten: list[Key] = []
+        for key in changed:
+            start = self._wanted.get(key)
+            if start is None:
+                if self._told.pop(key, None) is not None:
+                    forgotten.append(key)
+            elif self._told.get(key) != start:
+                news[key] = self._told[key] = start
+        return self._asked(self._epoch, news, forgotten)
+
+    def _asked(
+        self, epoch: int, partitions: dict[Key, FetchFrom], forgotten: list[Key] | tuple[()]
+    ) -> FetchRequest:
+        limits = self.limits
+        if (
+            self._by_name
+            or epoch == FULL_SESSION_EPOCH
+            or any(not is_from_kafka(key[0]) for key in partitions)
+        ):
+            self._resolve_topics({key[0] for key in (*self._told, *partitions, *forgotten)})
+        return FetchRequest(
+            limits.max_wait_ms,
+            limits.min_bytes,
+            limits.max_bytes,
+            self._isolation,
+            self._session_id,
+            epoch,
+            partitions,
+            forgotten,
+            topics=self._topics if self._by_name or epoch == FULL_SESSION_EPOCH else self._with_first_ids,
+        )
+
+    def _resolve_topics(self, ids: Iterable[bytes]) -> None:
+        """Resolves the ids of topics to names, and to the current ids of the cluster."""
+        found = {topic_id: self._cluster.topic_by_id(topic_id) for topic_id in ids}
+        self._topics = {
+            topic_id: FetchedTopic(topic.name, topic.id)
+            for topic_id, topic in found.items()
+            if topic is not None
+        }
+        self._with_first_ids = {
+            topic_id: topic for topic_id, topic in self._topics.items() if not is_from_kafka(topic_id)
+        }
+
+    async def _without_other_topics(self, response: FetchResponse, within: float) -> FetchResponse:
+        """Returns the response with UNKNOWN_TOPIC_ID for partitions of topics that were recreated.
+
+        The ids are requested after the records, from the leader that sent them: a removed id never returns,
+        so an id that still exists has existed all the time.
+        """
+        fetched = [one for one in response.partitions if len(one.records) and is_from_kafka(one.topic_id)]
+        names = {one.topic_id: self._topics[one.topic_id].name for one in fetched}
+        if not names:
+            return response
+        request = MetadataRequest(sorted(names.values()))
+        metadata = await self._cluster.call(self.node, request, self._purpose, within)
+        known = {topic.name: topic.id for topic in metadata.topics if not topic.error}
+        gone = {
+            topic_id
+            for topic_id, name in names.items()
+            if name not in known or is_other_topic(topic_id, known[name])
+        }
+        return replace(
+            response,
+            partitions=tuple(
+                unknown_topic(one.topic_id, one.partition) if one.topic_id in gone else one
+                for one in response.partitions
+            ),
+        )
+
+    def _accept(self, request: FetchRequest, response: FetchResponse) -> None:
+        self._session_id = response.session_id
+        self._by_name = response.by_name
+        if response.session_id == _NO_SESSION:
+            self._epoch = FULL_SESSION_EPOCH
+        else:
+            self._epoch = 1 if request.session_epoch == _HIGHEST_EPOCH else request.session_epoch + 1
+        for partition in response.partitions:
+            key = (partition.topic_id, partition.partition)
+            if partition.error or partition.diverging is not None:
+                # Unless the caller moved it meanwhile, it must not fail again at once.
+                if self._wanted.get(key) == self._told.get(key):
+                    self.forget(*key)
+            elif self._session_id == _NO_SESSION and partition.records and key in self._wanted:
+                self._wanted[key] = self._wanted.pop(key)
+
+    def _begin_anew(self) -> None:
+        """Makes the next fetch start a new session; the old session's id lets the broker drop that one."""
+        self._epoch = FULL_SESSION_EPOCH
+        self._told = {}
+        self._anew = False

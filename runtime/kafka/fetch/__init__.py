@@ -1,1 +1,0 @@
-"""This package fetches record batches, with incremental fetch sessions or with single fetches."""
