@@ -27,7 +27,7 @@ PARTITIONS = 3
 TRANSFORM = TransformSpec(
     value=FormatSpec(format="json", schema="id BIGINT, email STRING, country STRING, card STRING"),
     key=FormatSpec(format="text"),
-    where="value.country <> 'DE' AND headers['test'] IS NULL",
+    where="value.country <> 'DE' AND headers['test'] IS NULL AND 1000000 DIV value.id > 0",
     set={"value.email": "sha2(value.email, 256)"},
     drop=["value.card"],
 )
@@ -142,7 +142,7 @@ def test_what_travels_is_what_the_transform_says_through_the_death_of_its_worker
     source = dict(lab.clusters["dc1"].client)
     topic, flow, chance = fresh("masked"), fresh("flow"), random.Random(7)
     create_topic(source, topic, PARTITIONS, config=checker.TOPIC_CONFIG)
-    produce(source, topic, range(4_000), chance)
+    produce(source, topic, range(1, 4_000), chance)
     spec = spec_of(lab, fresh("job"), [flow_of(flow, [topic], transform=TRANSFORM)])
     job = start_job(spec, tmp_path)
 
@@ -150,6 +150,13 @@ def test_what_travels_is_what_the_transform_says_through_the_death_of_its_worker
         partitions = [one for key, one in job.partitions().items() if key.topic == topic]
         return len(partitions) == PARTITIONS and all(
             one.state is PartitionState.CAUGHT_UP and one.position == one.source_end for one in partitions
+        )
+
+    def stopped(partition: int) -> bool:
+        found = job.partitions()[PartitionKey(flow, topic, partition)]
+        return (
+            found.state is PartitionState.RECORD_INVALID
+            and found.position == found.source_end - partition - 1
         )
 
     def again(attempt: int) -> bool:
@@ -169,14 +176,15 @@ def test_what_travels_is_what_the_transform_says_through_the_death_of_its_worker
         assert check(job, lab, flow, topic) > 1_000
 
         write(source, topic, [b'{"id": 1, "country": "FR"}', b'{"id": 2, "cou'], b"k", 0)
-        wait_for(
-            lambda: any(one.state is PartitionState.RECORD_INVALID for one in job.partitions().values()),
-            _STARTS_S,
-            about=job.tail,
-        )
-        (stopped,) = (one for key, one in job.partitions().items() if key.partition == 0)
-        assert f"at offset {stopped.position}: it does not match the transform's format" in stopped.why
-        assert stopped.position == stopped.source_end - 1
+        write(source, topic, [b'{"id": 0, "country": "FR"}', b'{"id": 2}'], b"k", 1)
+        for partition, behind, why in (
+            (0, 1, "it does not match the transform's format: value is not json of this schema"),
+            (1, 2, "an expression of the transform fails on it"),
+        ):
+            wait_for(partial(stopped, partition), _STARTS_S, about=job.tail)
+            found = job.partitions()[PartitionKey(flow, topic, partition)]
+            assert found.why == f"{topic}-{partition} at offset {found.position}: {why}"
+            assert found.position == found.source_end - behind
         assert job.stop() == 0
     finally:
         job.kill()
