@@ -60,6 +60,9 @@ class Field:
     unset: str | None
 
 
+# Fields of a flow that plan files of older releases do not have; there they are not set.
+LATER = frozenset({"transform"})
+
 NOT_SET = "not set"
 OFF = "off"
 

@@ -144,8 +144,12 @@ def displayed(path: Path, value: object) -> object:
 
 
 def displayed_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns the fields of a flow or a job as they are shown."""
-    return {name: displayed((name,), value) for name, value in values.items()}
+    """Returns the fields of a flow or a job as they are shown; `transform` only where a flow has one."""
+    return {
+        name: displayed((name,), value)
+        for name, value in values.items()
+        if value is not None or type_of((name,)) is not FieldType.TRANSFORM
+    }
 
 
 def duration(ms: int) -> str:

@@ -6,6 +6,7 @@ from pathlib import PurePath
 import msgspec
 
 from planner.diff.compare import same
+from planner.diff.fields import LATER
 from planner.diff.record import JOB, LAUNCH, STATE, recorded_flow
 from planner.diff.typed_values import flow_values, job_values, launcher_values
 from planner.diff.values import displayed
@@ -145,6 +146,8 @@ def _flow_field_problems(flow: FlowSpec, change: Change) -> Iterator[str]:
         field = fields.get(key)
         told = [after[key]] if key in after else []
         told += [field.new] if field is not None else []
+        if key not in after and value is None and key in LATER:
+            continue
         if key not in after or not all(is_shown(key, one, value) for one in told):
             yield f"{key} of flow.{flow.name} is not what is shown"
         elif field is None and before and key in before and not is_shown(key, before[key], value):

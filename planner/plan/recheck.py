@@ -6,6 +6,7 @@ were removed, or if an object was protected after the plan was made.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from planner.diff.fields import LATER
 from planner.diff.record import DestinationJobs, destination_jobs
 from planner.diff.typed_values import flow_values, job_values
 from planner.model.address import Address, Kind
@@ -151,7 +152,10 @@ def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
 
 def _shows(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:
     """Returns whether the shown values are the present state."""
-    return all(key in shown and is_shown(key, shown[key], value) for key, value in state.items())
+    return all(
+        is_shown(key, shown[key], value) if key in shown else value is None and key in LATER
+        for key, value in state.items()
+    )
 
 
 def _stale_at(address: Address, what: str) -> Diagnostic:
