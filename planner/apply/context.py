@@ -77,6 +77,7 @@ class JobTimeouts:
     kill_after_s: float = 20.0  # until a job that its launcher asked to stop is killed
     silent_s: float = 15.0  # until a job without a heartbeat counts as dead
     heartbeat_s: float = 4.0  # a heartbeat comes every second
+    denied_s: float = 8.0  # until a missing right counts as missing: new ACLs reach brokers within seconds
 
 
 def ignore_waits(_step: Step, _what: str) -> None:

@@ -50,6 +50,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "resume": CommandEntry(
         "resume", "Resume a paused flow; --accept-loss: also partitions that stopped over lost records."
     ),
+    "standby": CommandEntry(
+        "standby", "Watch a job from this machine, and start it here when its own machine is lost."
+    ),
     "failover": CommandEntry(
         "failover", "Fail over from a lost cluster: end its flows and move their consumer groups."
     ),

@@ -20,6 +20,7 @@ from planner.workflows.importing import (
     AdoptRequest,
     ImportedCopy,
     ImportRequest,
+    TakeOver,
     comment,
     declared_clusters,
     import_clusters,
@@ -43,6 +44,24 @@ FORMAT_VERSION = 1
     multiple=True,
     metavar="FILE",
     help="A connector configuration of Confluent Replicator as JSON; may be given several times.",
+)
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="With --mm2: read how far MirrorMaker 2 has copied, and begin the flows there.",
+)
+@click.option(
+    "--from-group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="With --replicator: begin the flow where Replicator's group has committed at the source; may be"
+    " given several times.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="With --take-over or --from-group: go on where the tool seems to run, or a topic was recreated.",
 )
 @click.option(
     "--bootstrap",
@@ -75,6 +94,9 @@ def command(
     pattern: str | None,
     mm2: Path | None,
     replicator: tuple[Path, ...],
+    take_over: bool,
+    groups: tuple[str, ...],
+    force: bool,
     bootstrap: str | None,
     client_config: Path | None,
     name: str | None,
@@ -93,6 +115,9 @@ def command(
     Replicator becomes flows, no cluster is asked, and every key that has no counterpart is listed. Secrets
     are never written, only references to them.
 
+    With --take-over or --from-group the clusters of the file are asked how far the tool has copied, and the
+    flows begin behind it, so that no record is copied twice and none is left out. Stop the tool first.
+
     With --adopt the registry of the clusters changes, and nothing else: what is there as declared is owned by
     the topology that -o writes, or, without -o, by the topology PATH. It asks first, as an apply does.
     """
@@ -100,13 +125,26 @@ def command(
         raise Failure(error(f"{name!r} is no name for a topology", "use letters, digits, dots, _ and -"))
     if output is not None and output.exists():
         raise Failure(error(f"{output} is there already", "name another file, or remove it first"))
+    continuing = take_over or groups or force
+    if continuing and (
+        (take_over and mm2 is None) or (groups and not replicator) or (force and not take_over and not groups)
+    ):
+        raise Failure(
+            error(
+                "--take-over goes with --mm2, --from-group with --replicator, and --force with one of them",
+                "repl import --mm2 FILE --take-over, or repl import --replicator FILE --from-group GROUP",
+            )
+        )
     if mm2 is not None or replicator:
         option = "--mm2" if mm2 is not None else "--replicator"
         if clusters or bootstrap or client_config or pattern or adopt or (mm2 is not None and replicator):
             raise Failure(
                 error(f"{option} reads a file and asks no cluster", "leave the other arguments away")
             )
-        converted = import_mm2(mm2, name) if mm2 is not None else import_replicator(replicator, name)
+        before = TakeOver(groups=groups, timeout_ms=timeout, force=force) if continuing else None
+        converted = (
+            import_mm2(mm2, name, before) if mm2 is not None else import_replicator(replicator, name, before)
+        )
         return _write(converted, output, as_json)
     request = ImportRequest(
         path,

@@ -92,11 +92,27 @@ class ConversionNote:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectWorkers:
+    """The Connect workers that run one flow: their group, and the topic that holds their positions.
+
+    Both are at the flow's destination. `alias` is the name of the source cluster in that topic.
+    """
+
+    offsets_topic: str
+    alias: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConvertedTopology:
-    """A topology, and a note on each key of the files that has no counterpart or needs a remark."""
+    """A topology, and a note on each key of the files that has no counterpart or needs a remark.
+
+    `workers` are those of each flow of MirrorMaker 2.
+    """
 
     topology: Topology
     notes: tuple[ConversionNote, ...]
+    workers: Mapping[str, ConnectWorkers] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

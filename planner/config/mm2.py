@@ -8,6 +8,7 @@ from planner.config.connect import (
     CLIENT_KEYS,
     CLIENT_REASONS,
     REPLICATION,
+    ConnectWorkers,
     ConvertedTopology,
     FlowPropertyKeys,
     PropertyKeys,
@@ -121,6 +122,25 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
     )
 
 
+def workers_of(source: str, target: str, keys: PropertyKeys) -> ConnectWorkers:
+    """Returns the workers of a flow, as `MirrorMakerConfig.workerConfig` of Kafka names them.
+
+    A connector with exactly-once support may have an offsets topic of its own.
+    """
+
+    def value(usual: str, *names: str) -> str:
+        found = (keys.by_name[name].value.strip() for name in names if name in keys.by_name)
+        return next(found, usual)
+
+    stored = value(
+        f"mm2-offsets.{source}.internal",
+        f"{source}->{target}.offsets.storage.topic",
+        "offset.storage.topic",
+        f"{target}.offset.storage.topic",
+    )
+    return ConnectWorkers(stored, source, value(f"{source}-mm2", f"{target}.group.id"))
+
+
 def _rename(
     source: str, target: str, names: Mapping[str, str], own: FlowPropertyKeys
 ) -> tuple[Rename, tuple[str, ...]]:
@@ -218,7 +238,12 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
         )
     names = {alias: re.sub(r"[^A-Za-z0-9_-]", "_", alias) for alias in aliases}
     clusters = {names[alias]: _cluster(alias, names[alias], keys, file) for alias in aliases}
-    flows = {flow.name: flow for flow in _flows(aliases, names, keys)}
+    flows: dict[str, Flow] = {}
+    workers: dict[str, ConnectWorkers] = {}
+    for source, target in _pairs(aliases, keys):
+        flow = flow_of(source, target, names, keys)
+        flows[flow.name] = flow
+        workers[flow.name] = workers_of(source, target, keys)
     if not flows:
         raise Failure(
             error(
@@ -235,7 +260,8 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
         internal=Internal(_internal_replication(aliases, keys)),
     )
     _explain_rest(aliases, keys)
-    return ConvertedTopology(topology, tuple(sorted(keys.notes, key=lambda one: (one.line, one.key))))
+    notes = tuple(sorted(keys.notes, key=lambda one: (one.line, one.key)))
+    return ConvertedTopology(topology, notes, workers)
 
 
 def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
@@ -259,10 +285,11 @@ def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
     return Cluster(name, addresses, client=client_of(name, keys, settings))
 
 
-def _flows(aliases: tuple[str, ...], names: Mapping[str, str], keys: PropertyKeys) -> Iterable[Flow]:
+def _pairs(aliases: tuple[str, ...], keys: PropertyKeys) -> Iterable[tuple[str, str]]:
+    """Yields source and target of each flow that is enabled."""
     for source, target in product(aliases, aliases):
         if keys.flag(False, f"{source}->{target}.enabled") and source != target:
-            yield flow_of(source, target, names, keys)
+            yield source, target
 
 
 def _jobs(

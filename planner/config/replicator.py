@@ -53,7 +53,6 @@ _REASONS: tuple[Reason, ...] = (
         "the driver translates every group of the flow, at groups.every",
         False,
     ),
-    (r"fetch\.offset\..*", "groups are translated again at every groups.every", False),
     (r"(src\.kafka\.)?timestamps\..*", _TIMESTAMPS, False),
     (r"topic\.create\.backoff\.ms", "a topic that could not be made is tried again at follow.every", False),
     (r"schema\.(registry|subject)\..*", _SCHEMAS, True),
@@ -306,9 +305,13 @@ def _timestamps(connectors: Iterable[Connector]) -> Timestamps:
     topic = "src.kafka.timestamps.topic"
     copies = [one.keys.number(f"{topic}.replication.factor") for one in connectors]
     partitions = [one.keys.number(f"{topic}.num.partitions") for one in connectors]
+    retries = [one.keys.milliseconds("fetch.offset.retry.backoff.ms") for one in connectors]
+    expiries = [one.keys.milliseconds("fetch.offset.expiry.ms") for one in connectors]
     return Timestamps(
         replication=max(filter(None, copies), default=None),
         partitions=max(filter(None, partitions), default=Timestamps().partitions),
+        retry_ms=max(filter(None, retries), default=None),
+        expiry_ms=max(filter(None, expiries), default=None),
     )
 
 

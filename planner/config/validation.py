@@ -267,6 +267,9 @@ def _job(job: ParsedRecord) -> Iterable[Diagnostic]:
     if launcher in ("standalone", "kubernetes") and "master" not in job.places:
         what = f"the launcher {launcher} needs a master"
         yield error(what, f"add master: {MASTERS[launcher]}host:port", source=job.place("launcher"))
+    if launcher == "kubernetes" and job.get("standby"):
+        what = "the launcher kubernetes takes no standby: Kubernetes starts a lost driver on another node"
+        yield error(what, "remove standby", source=job.place("standby"))
     for key, value in (job.get("conf") or {}).items():
         if key == "spark.speculation" and WORDS.get(value.lower()) == "true":
             what = "spark.speculation would run a copying task twice"

@@ -118,6 +118,7 @@ Parts = Mapping[str, object]  # a value that has several parts, or names with a 
 
 NAMES_SHOWN = 20  # topics of a failback that are shown by name
 _PARTITIONS_SHOWN = 5
+_OFFSETS_SHOWN = 20  # partitions of a start
 _RATES = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
 
 
@@ -205,11 +206,13 @@ def _start(value: Parts) -> str:
         case {"timestamp": at_ms}:
             return f"timestamp {at_ms}"
         case {"offsets": Mapping() as topics}:
-            return ", ".join(
+            places = [
                 f"{topic}:{partition}:{offset}"
                 for topic, found in sorted(topics.items())
                 for partition, offset in _by_partition(found)
-            )
+            ]
+            more = len(places) - _OFFSETS_SHOWN
+            return ", ".join(places[:_OFFSETS_SHOWN]) + (f" and {more:,} more partitions" if more > 0 else "")
         case _:
             return _as_json(value)
 

@@ -160,6 +160,31 @@ def jobs_of(
     )
 
 
+def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobSpec:
+    """Returns the spec by which a standby starts a running job: its flows, on the clusters of this topology.
+
+    The running spec comes from a record of the destination. No record decides which clusters are reached and
+    how, or what Spark runs: that is the topology's. Raises KeyError for a cluster that it does not declare.
+    """
+    job = topology.jobs.get(running.job, Job(running.job))
+    return msgspec.structs.replace(
+        running,
+        clusters={
+            name: _cluster(topology.clusters[name], Observed({}), running, folder)
+            for name in sorted(running.clusters)
+        },
+        launch=_launch(job),
+        metrics_host=job.metrics_host,
+        metrics_port=job.metrics_port,
+        metrics_partitions=job.metrics_partitions,
+    )
+
+
+def destination_spec(cluster: Cluster, folder: PurePath) -> ClusterSpec:
+    """Returns how a job reaches a cluster, as the topology declares it."""
+    return _cluster(cluster, Observed({}), None, folder)
+
+
 def _spec(
     job: Job,
     flows: Sequence[DesiredFlow],

@@ -181,15 +181,36 @@ class LackingFeature:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """The quotas of one entity, such as a user with a client id; a name of None is the default entity."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    values: Mapping[str, float]
+
+    @property
+    def name(self) -> str:
+        """Returns `client-id loader, user app`."""
+        return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in self.entity)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUser:
+    """A user that logs in with SCRAM, and the mechanisms of its secrets."""
+
+    name: str
+    mechanisms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedCluster:
     """A cluster that could be read.
 
     `acls` is None if there is no authorizer. `hidden` are topics that may not be described. `unreadable` says
-    what could not be read and why: "acls", "defaults", "sizes", "groups", and "topic.<name>" for a topic
-    whose configs are hidden (it is in `hidden` too, though it is listed). `defaults` are the cluster's values
-    under the topic's names. `features` are the FEATURE_… that every broker has. `group_topics` and `sizes`
-    (bytes by topic) are None until a plan needs them. `lacking` names one broker for each feature that any
-    broker lacks. `jobs` are all that ever reported here. `generations`
+    what could not be read and why: "acls", "defaults", "sizes", "groups", "quotas", "scram", and
+    "topic.<name>" for a topic whose configs are hidden (it is in `hidden` too, though it is listed).
+    `defaults` are the cluster's values under the topic's names. `features` are the FEATURE_… that every
+    broker has. `group_topics` and `sizes` (bytes by topic) are None until a plan needs them. `lacking` names
+    one broker for each feature that any broker lacks. `jobs` are all that ever reported here. `generations`
     are those of flows without an owner, or with a reverse flow.
     """
 
@@ -209,6 +230,8 @@ class ObservedCluster:
     owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
+    quotas: tuple[ClientQuota, ...] = ()
+    scram_users: tuple[ScramUser, ...] = ()
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
 
@@ -269,7 +292,7 @@ class ClusterDetailsRequest:
     `configs` by topic: each is asked for by name, so that a topic without the right to describe it is
     `hidden` and does not count as absent. `sizes` are topics whose bytes are read. `groups` are groups whose
     committed topics are read; `every_group` reads all groups, `denied_groups` those that the default denials
-    keep out.
+    keep out. `principals`: client quotas and SCRAM users.
     """
 
     configs: Mapping[str, TopicConfigsRequest] = field(default_factory=dict)
@@ -277,6 +300,7 @@ class ClusterDetailsRequest:
     sizes: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     every_group: bool = False
+    principals: bool = False
     denied_groups: bool = False
 
 
@@ -314,6 +338,20 @@ class RightReport:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRightsReport:
+    """The rights of the principal on a topic that flows use.
+
+    `missing` maps each operation that is not allowed to what it is needed for; it is None where the broker
+    does not tell, and `why` says so.
+    """
+
+    topic: str
+    uses: tuple[str, ...]
+    missing: Mapping[str, str] | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterReport:
     """A cluster as `repl doctor` shows it. The clock's offset is the cluster's time minus this machine's."""
 
@@ -324,6 +362,7 @@ class ClusterReport:
     rights: tuple[RightReport, ...]
     clock_offset_ms: float | None
     clock_why: str
+    topic_rights: tuple[TopicRightsReport, ...] = ()
 
     @property
     def can_be_source(self) -> bool:

@@ -41,6 +41,7 @@ from planner.observe.metadata import (
     look_up,
     read_configs,
 )
+from planner.observe.principals import read_quotas, read_scram_users
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records.ledger import Generation
@@ -212,6 +213,12 @@ class ClusterReader:
                 return wanted.every_group or group in wanted.groups or denied.match(group)
 
             groups = self._ask_all_brokers(unreadable, "groups", lambda brokers: read_groups(brokers, chosen))
+        quotas, users = cluster.quotas, cluster.scram_users
+        if wanted.principals:
+            quotas = self._ask_readable(unreadable, "quotas", lambda one: read_quotas(one, self.name)) or ()
+            users = (
+                self._ask_readable(unreadable, "scram", lambda one: read_scram_users(one, self.name)) or ()
+            )
         return replace(
             cluster,
             topics=listing.topics,
@@ -220,6 +227,8 @@ class ClusterReader:
             acls=acls,
             sizes=sizes,
             group_topics=groups,
+            quotas=quotas,
+            scram_users=users,
             unreadable=unreadable,
         )
 
@@ -354,6 +363,16 @@ class ClusterReader:
         except Failure as failure:
             unreadable["ledger"] = failure.diagnostics[0].summary
             return {}
+
+    def _ask_readable(
+        self, unreadable: dict[str, str], what: str, read: Callable[[BlockingConnection], Found]
+    ) -> Found | None:
+        """Returns the answer of a broker; None where the principal may not read it."""
+        try:
+            return self._open_session().ask(read)
+        except Unreadable as refused:
+            unreadable[what] = refused.why
+            return None
 
     def _ask_all_brokers(
         self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[BlockingConnection]], Found]

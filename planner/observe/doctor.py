@@ -22,8 +22,10 @@ from planner.model.observed import (
     LackingFeature,
     RightReport,
 )
+from planner.model.topology import Topology
 from planner.observe.brokers import BrokerVersions, Versions, reach_each
-from planner.observe.metadata import identify
+from planner.observe.metadata import identify, list_topics
+from planner.observe.topic_rights import read_topic_rights, uses_of
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.kafka.protocol.fetch import FetchRequest
@@ -179,8 +181,11 @@ _CLUSTER_RIGHTS = {
 }
 
 
-def examine(endpoint: ClusterEndpoint, timeout_s: float) -> ClusterReport:
-    """Asks every broker of the cluster. Raises WireFailure where none answers."""
+def examine(endpoint: ClusterEndpoint, timeout_s: float, topology: Topology) -> ClusterReport:
+    """Asks every broker of the cluster. Raises WireFailure where none answers.
+
+    The rights on topics are those that the flows of the topology need.
+    """
     try:
         settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
     except ClientSettingsError as wrong:
@@ -199,6 +204,7 @@ def examine(endpoint: ClusterEndpoint, timeout_s: float) -> ClusterReport:
                 else:
                     brokers.append(BrokerReport(one.id, address, why=reached.unreachable[one.id].why))
             offset, why = session.ask(_clock_offset)
+            listing = session.ask(list_topics)
         finally:
             reached.close()
     finally:
@@ -211,6 +217,11 @@ def examine(endpoint: ClusterEndpoint, timeout_s: float) -> ClusterReport:
         _rights(endpoint, timeout_s),
         offset,
         why,
+        read_topic_rights(
+            endpoint,
+            uses_of(topology, endpoint.cluster, (*listing.topics, *listing.internal)),
+            timeout_s,
+        ),
     )
 
 

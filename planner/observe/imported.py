@@ -1,7 +1,7 @@
 """Pure: makes a topology from what live clusters hold, and reports what was left out."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.graph.messages import few
@@ -20,6 +20,7 @@ from runtime.contract.spec.regex import regex
 _CLUSTER_INTERNAL = re.compile(r"__.*")
 # Set while replicas move, and removed afterwards.
 _TEMPORARY = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+_LISTED = 50  # names in one diagnostic
 # The topology language does not have these operations.
 _UNKNOWN_OPERATIONS = frozenset({"TWO_PHASE_COMMIT"})
 
@@ -39,6 +40,7 @@ def import_request(cluster: ObservedCluster, pattern: str | None) -> ClusterDeta
             name: TopicConfigsRequest(explicit=True) for name in _selected_topics(cluster.topics, pattern)
         },
         acls=pattern is None,
+        principals=pattern is None,
     )
 
 
@@ -101,6 +103,7 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
             f"the ACLs of {name} are left out: {cluster.unreadable['acls']}",
             "give the principal DESCRIBE on the cluster, then import again",
         )
+    yield from _principals(cluster)
     for rule in cluster.acls or ():
         if rule.operation in _UNKNOWN_OPERATIONS:
             yield warning(f"left out the ACL {rule.name} of {name}: {rule.operation} can't be declared")
@@ -114,6 +117,34 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
             )
         if _TEMPORARY & topic.config.keys():
             yield note(f"left out the replication throttles of {name}'s {topic.name}: they are temporary")
+
+
+def _principals(cluster: ObservedCluster) -> Iterable[Diagnostic]:
+    """Lists the client quotas and the SCRAM users, which a topology does not declare."""
+    if cluster.quotas:
+        quotas = [
+            f"{quota.name}: {' '.join(f'{key}={value:.15g}' for key, value in quota.values.items())}"
+            for quota in cluster.quotas
+        ]
+        yield note(
+            f"{cluster.name} has {_listed(quotas, 'client quota')}",
+            "a topology does not declare them: kafka-configs.sh sets them at another cluster",
+        )
+    if cluster.scram_users:
+        users = [f"{user.name} ({', '.join(user.mechanisms)})" for user in cluster.scram_users]
+        yield note(
+            f"{cluster.name} has {_listed(users, 'SCRAM user')}",
+            "each needs a new secret at another cluster: Kafka never returns secrets",
+        )
+    for what, key in (("client quotas", "quotas"), ("SCRAM users", "scram")):
+        if key in cluster.unreadable:
+            yield note(f"the {what} of {cluster.name} are not listed: {cluster.unreadable[key]}")
+
+
+def _listed(names: Sequence[str], what: str) -> str:
+    """Returns `2 client quotas: a; b`."""
+    more = f"; and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{len(names)} {what}{'s' if len(names) != 1 else ''}: {'; '.join(names[:_LISTED])}{more}"
 
 
 def _counts(numbers: Iterable[int]) -> str:

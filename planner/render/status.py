@@ -292,6 +292,7 @@ def _remarks(status: StatusView) -> Iterator[Text]:
         said.add(f"job {job.name}: {job.why}")
         if job.up and job.metrics_taken:
             remarks.append((f"job {job.name}", f"metrics at {job.metrics}: {job.metrics_taken} was taken"))
+        remarks += [(f"job {job.name}", text) for text in _standbys(job)]
         remarks += [
             (f"slot {slot.slot} of {job.name}", _slot(slot))
             for slot in job.slots
@@ -307,6 +308,30 @@ def _remarks(status: StatusView) -> Iterator[Text]:
         yield Text()
     for who, why in remarks:
         yield Text.assemble((f"{who}: ", WAITS), why)
+
+
+def _standbys(job: JobStatusView) -> Iterator[str]:
+    """Yields where a job with standbys runs, what each standby does, and how many are missing."""
+    if not (job.standbys_declared or job.standbys):
+        return
+    if job.up:
+        yield f"it runs as pid {job.process} on {job.host}"
+    for one in job.standbys:
+        yield f"standby on {one.host} (pid {one.process}): {_STANDBY.get(one.state, one.state)}" + (
+            f": {one.why}" if one.why else ""
+        )
+    ready = sum(one.state in ("watching", "taking_over") for one in job.standbys)
+    if ready < job.standbys_declared and job.state != UNKNOWN:
+        declared = plural(job.standbys_declared, "standby")
+        yield f"{ready} of {declared} ready: run repl standby {job.name} on another machine"
+
+
+_STANDBY = {
+    "watching": "watches",
+    "taking_over": "is starting the job",
+    "running": "the job runs on its machine",
+    "failed": "cannot take the job over",
+}
 
 
 def _old_end(flow: FlowStatusView, now_ms: int) -> list[str]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         AdoptRequest,
         ImportedCopy,
         ImportRequest,
+        TakeOver,
         adopt,
         import_clusters,
         import_mm2,
@@ -89,7 +90,7 @@ _MODULES = {
     "flows.promotion": ("PromoteRequest", "PromoteResult", "promote"),
     "flows.states": ("ResumeRequest", "pause", "resume"),
     "importing": (
-        *("AdoptRequest", "ImportRequest", "ImportedCopy"),
+        *("AdoptRequest", "ImportRequest", "ImportedCopy", "TakeOver"),
         *("adopt", "import_clusters", "import_mm2", "import_replicator"),
     ),
     "interaction": (
@@ -134,6 +135,7 @@ __all__ = [
     "ReplicationStatusRequest",
     "ResumeRequest",
     "SalvageFlowRequest",
+    "TakeOver",
     "TopologyRequest",
     "VerifyFlowRequest",
     "adopt",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from planner.config import load
 from planner.config.connect import ConvertedTopology
@@ -19,6 +20,9 @@ from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
 from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
 from runtime.contract.spec.regex import UnreadableRegex, regex
+
+if TYPE_CHECKING:
+    from planner.workflows.predecessor import ContinuedTopology
 
 _UNMANAGED = (
     "Nothing here is managed before the first repl apply, and on_remove: keep never deletes anything."
@@ -46,6 +50,18 @@ class AdoptRequest(ChangeRequest):
     """A request to register what these clusters hold as declared, as the topology's own."""
 
     clusters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver:
+    """A request to begin the flows where the tool that they replace stopped.
+
+    `groups` are Replicator's. With `force`, signs that the tool still runs are warnings.
+    """
+
+    groups: tuple[str, ...] = ()
+    timeout_ms: int = 10_000
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +137,43 @@ def comment(one: Diagnostic) -> str:
     return f"{one.summary} — {one.way_out}" if one.way_out else one.summary
 
 
-def import_mm2(file: Path, name: str | None = None) -> ImportedCopy:
-    """Converts a MirrorMaker 2 configuration to flows. It reads no cluster.
+def import_mm2(file: Path, name: str | None = None, take_over: TakeOver | None = None) -> ImportedCopy:
+    """Converts a MirrorMaker 2 configuration to flows.
 
-    Every key without a counterpart is a diagnostic with its line.
+    It reads no cluster, unless the flows take over: then they begin where MirrorMaker stopped. Every key
+    without a counterpart is a diagnostic with its line.
     """
     from planner.config.mm2 import convert
 
     text = _text_of(file, "the MirrorMaker 2 configuration")
-    return _converted(convert(text, str(file), name or _topology_name(file, "mm2")), [file], "MirrorMaker")
+    converted = convert(text, str(file), name or _topology_name(file, "mm2"))
+    if take_over is None:
+        return _converted(converted, [file], "MirrorMaker")
+    from planner.workflows.predecessor import continue_mirror_maker
+
+    continued = continue_mirror_maker(converted, take_over.timeout_ms, force=take_over.force)
+    return _converted(converted, [file], "MirrorMaker", continued)
 
 
-def import_replicator(files: Sequence[Path], name: str | None = None) -> ImportedCopy:
-    """Converts connector configurations of Confluent Replicator to flows. It reads no cluster.
+def import_replicator(
+    files: Sequence[Path], name: str | None = None, take_over: TakeOver | None = None
+) -> ImportedCopy:
+    """Converts connector configurations of Confluent Replicator to flows.
 
-    Every key without a counterpart is a diagnostic with its line.
+    It reads no cluster, unless the flows take over: then they begin where Replicator's groups have committed
+    at the source. Every key without a counterpart is a diagnostic with its line.
     """
     from planner.config.replicator import convert
 
     texts = [(str(file), _text_of(file, "the connector's JSON")) for file in files]
     usual = _topology_name(files[0], "replicator") if len(files) == 1 else "replicator"
-    return _converted(convert(texts, name or usual), files, "Replicator")
+    converted = convert(texts, name or usual)
+    if take_over is None:
+        return _converted(converted, files, "Replicator")
+    from planner.workflows.predecessor import continue_replicator
+
+    continued = continue_replicator(converted, take_over.groups, take_over.timeout_ms, force=take_over.force)
+    return _converted(converted, files, "Replicator", continued)
 
 
 def _text_of(file: Path, what: str) -> str:
@@ -156,8 +188,16 @@ def _topology_name(file: Path, otherwise: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or otherwise
 
 
-def _converted(converted: ConvertedTopology, files: Sequence[Path], product: str) -> ImportedCopy:
-    """Returns the flows of converted files; `product` is what ran them so far."""
+def _converted(
+    converted: ConvertedTopology,
+    files: Sequence[Path],
+    product: str,
+    continued: "ContinuedTopology | None" = None,
+) -> ImportedCopy:
+    """Returns the flows of converted files; `product` is the tool that ran them so far.
+
+    `continued` has the same flows with the positions of that tool.
+    """
     diagnostics = tuple(
         (warning if one.loss else note)(
             f"{one.key}: {one.reason}", source=SourceLocation(one.file, one.line, 1)
@@ -172,6 +212,17 @@ def _converted(converted: ConvertedTopology, files: Sequence[Path], product: str
     if comments:
         comments.insert(0, f"Keys of {names} without a counterpart, or with a remark:")
     flows = len(converted.topology.flows)
+    summary = f"{flows} flow{'s' if flows != 1 else ''} of {names}"
+    if continued is not None:
+        positions = tuple(comment(one) for one in continued.diagnostics)
+        began = f"They begin behind what {product} had copied on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+        return ImportedCopy(
+            continued.topology,
+            (f"The flows of {names}. {began}", "Do not start it again: the same records would arrive twice."),
+            (*positions, *comments),
+            summary,
+            (*continued.diagnostics, *diagnostics),
+        )
     return ImportedCopy(
         converted.topology,
         (
@@ -179,7 +230,7 @@ def _converted(converted: ConvertedTopology, files: Sequence[Path], product: str
             "stopped: see docs/import.md for taking over without copying twice.",
         ),
         tuple(comments),
-        f"{flows} flow{'s' if flows != 1 else ''} of {names}",
+        summary,
         diagnostics,
     )
 

@@ -24,6 +24,7 @@ from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
+from runtime.driver.restart import SpecFile, exit_after_restart
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
 from runtime.driver.slots.layout import slot_layout
 from runtime.driver.slots.manager import SlotManager
@@ -44,14 +45,20 @@ _NAMES_SHOWN, _NAME_LENGTH = 5, 100  # limits of the error text of a refused edi
 class JobRunner:
     """A JobRunner runs until `stop`, a stop command or a fence, and returns how the process must exit.
 
-    The clusters that it reaches, and how it reaches them, are those of the spec that it was started with:
-    only the launcher writes that file. No record adds a cluster or changes how one is reached.
+    The clusters that it reaches, and how it reaches them, are those of the spec that it was started with. No
+    record adds a cluster or changes how one is reached, and none changes that part of the spec's `file`.
+    `restarted`: a supervisor started it again, so it gives way to a driver that took over meanwhile.
     """
 
-    def __init__(self, spec: JobSpec, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, spec: JobSpec, environ: Mapping[str, str], file: SpecFile, *, restarted: bool = False
+    ) -> None:
         self.spec = spec
         self._started_with = spec
         self._trusted = spec.clusters
+        self._file = file
+        self._restarted = restarted
+        self._stop_requested = False
         self.driver = uuid.uuid4().hex
         self._clusters = DriverClusters(spec.job, spec.clusters, environ)
         self._state: JobState = "starting"
@@ -74,6 +81,11 @@ class JobRunner:
         """Requests a graceful stop."""
         self._stopping.set()
 
+    def _stop_by_command(self) -> None:
+        """Requests a graceful stop for repl: no standby starts the job again."""
+        self._stop_requested = True
+        self.stop()
+
     async def run(self, application: asyncio.Future[SparkSlotRunner]) -> JobExit:
         """Runs the job to its end and returns the exit code."""
         with callback_failures(self._tasks.fail):
@@ -89,6 +101,8 @@ class JobRunner:
             destination = await self._open_destination()
             if destination is None:
                 return JobExit.STOPPED
+            if (ended := await self._exit_after_restart(destination)) is not None:
+                return ended
             writer = await self._open_writer(destination)
             if writer is None:
                 return JobExit.STOPPED
@@ -139,6 +153,7 @@ class JobRunner:
             process=os.getpid(),
             heard=self._commands.last_id if self._commands is not None else "",
             answers=dict(self._commands.answers) if self._commands is not None else {},
+            stop_requested=self._stop_requested,
             trouble=self._trouble_text(),
             metrics=self._metrics.address,
             metrics_taken=self._metrics.taken,
@@ -175,6 +190,16 @@ class JobRunner:
         while not self._stopping.is_set():
             try:
                 return await open_destination(self.spec, self._clusters)
+            except WireError as error:
+                log_driver_message(f"waiting for {self.spec.destination}: {error}")
+                await pause(_PAUSE_S, self._stopping)
+        return None
+
+    async def _exit_after_restart(self, destination: OpenDestination) -> JobExit | None:
+        """Returns how a restarted driver must end; retries until the status topic could be read."""
+        while self._restarted and not self._stopping.is_set():
+            try:
+                return await exit_after_restart(destination.cluster, self.spec.job)
             except WireError as error:
                 log_driver_message(f"waiting for {self.spec.destination}: {error}")
                 await pause(_PAUSE_S, self._stopping)
@@ -255,7 +280,7 @@ class JobRunner:
         self._slots.start(status_offset)
         await self._publish_spec(destination)
         commands = self._commands = CommandHandler(
-            self._stopping.set, self._accept_loss, lambda spec: self._reconfigure(spec, destination)
+            self._stop_by_command, self._accept_loss, lambda spec: self._reconfigure(spec, destination)
         )
         self._tasks.spawn(self._read_commands(destination, control_offset, commands), "commands")
         self._editing = self._tasks.spawn(commands.run(), "edits")
@@ -322,6 +347,7 @@ class JobRunner:
         self._duties.retain_only(self._flows.by_name)
         await self._clusters.close_others(spec.clusters)
         await self._publish_spec(destination)
+        await asyncio.to_thread(self._file.keep, spec, self._started_with)
 
     async def _stop_gracefully(self) -> None:
         """Stops gracefully: transactions end, the ledger records that the flows stopped, and a last heartbeat

@@ -29,6 +29,7 @@ from runtime.contract.spec.jobspec import (  # noqa: E402
 )
 from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
 from runtime.driver.job import JobRunner  # noqa: E402
+from runtime.driver.restart import SpecFile  # noqa: E402
 from runtime.driver.spark_process import JvmSilent, die_with_parent  # noqa: E402
 from runtime.slot import log  # noqa: E402
 from runtime.slot.log import log_driver_message  # noqa: E402
@@ -44,12 +45,17 @@ def main() -> int:
         action="store_true",
         help="end with 0 also when it must not be started again, for who starts anew after every failure",
     )
+    parser.add_argument(
+        "--restarted",
+        action="store_true",
+        help="its supervisor starts it again: end where a driver on another machine runs the job by now",
+    )
     arguments = parser.parse_args()
-    code = _run_job(arguments.spec)
+    code = _run_job(arguments.spec, arguments.restarted)
     return JobExit.STOPPED if arguments.final_is_success and code.final else code
 
 
-def _run_job(file: Path) -> JobExit:
+def _run_job(file: Path, restarted: bool) -> JobExit:
     """Reads the spec and runs the job. Returns BAD_SPEC for a spec that can't be read."""
     try:
         spec = decode(file.read_bytes())
@@ -59,16 +65,16 @@ def _run_job(file: Path) -> JobExit:
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # the JVM of spark-submit started this process
         die_with_parent(forked_by_one_thread=False)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(spec))
+        return runner.run(_run(spec, SpecFile(file), restarted))
 
 
-async def _run(spec: JobSpec) -> JobExit:
+async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
     """Starts Spark and the job at the same time, and returns the job's exit code.
 
     A failed start of Spark stops the job.
     """
     loop = asyncio.get_running_loop()
-    job = JobRunner(spec, os.environ)
+    job = JobRunner(spec, os.environ, file, restarted=restarted)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, job.stop)
     starting = loop.run_in_executor(None, start_application, spec.job)

@@ -126,9 +126,18 @@ class Submission:
     packaged: bool
 
 
-def submission(spec: JobSpec, folder: JobFolder, spark: Path, application: Sequence[str] = ()) -> Submission:
+def submission(
+    spec: JobSpec,
+    folder: JobFolder,
+    spark: Path,
+    application: Sequence[str] = (),
+    *,
+    restarted: bool = False,
+) -> Submission:
     """Returns the submission of the job, or of another application that runs on the same cluster with the
     same settings.
+
+    A job that its supervisor starts again is told so: it gives way to a driver that took over meanwhile.
     """
     launch = spec.launch
     cluster = launch.launcher != "local"
@@ -137,7 +146,7 @@ def submission(spec: JobSpec, folder: JobFolder, spark: Path, application: Seque
     if cluster:
         command += ["--deploy-mode", "client", "--load-spark-defaults", "--py-files", str(folder.package)]
     command += ["--properties-file", str(folder.properties)]
-    command += application or (str(MAIN), "--spec", str(folder.spec))
+    command += application or (str(MAIN), "--spec", str(folder.spec), *(["--restarted"] if restarted else []))
     return Submission(tuple(command), _variables(spec, folder, spark), _properties(spec, folder), cluster)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, Record, records, walk
 from runtime.batch.failure import BatchFailure
@@ -35,7 +36,7 @@ _WINDOW_BYTES = 64 << 10
 _BACK = 100  # Markers and aborted records may precede an offset.
 _PURPOSE = "groups"
 _CONCURRENT = 8
-_RETRY_AFTER_MS = 5 * 60 * 1000
+_RETRY_MS = 5 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -76,6 +77,40 @@ async def _from(cluster: KafkaCluster, at: TopicPartition, offset: int) -> list[
 Place = tuple[TopicPartition, int]  # A partition, and an offset or a timestamp in it.
 
 
+class LookupRetries:
+    """The commits whose record was not found at the source, and when each is looked up again.
+
+    That is every `retry_ms`, five minutes where it is None, for `expiry_ms` since the first time; None has no
+    end. A new commit of the same group starts anew.
+    """
+
+    def __init__(self, retry_ms: int | None = None, expiry_ms: int | None = None) -> None:
+        self._retry_ms = _RETRY_MS if retry_ms is None else retry_ms
+        self._expiry_ms = expiry_ms
+        self._failed: dict[TimesKey, _FailedLookup] = {}
+
+    def is_due(self, key: TimesKey, offset: int, now_ms: int) -> bool:
+        """Returns whether the commit may be looked up now."""
+        failed = self._failed.get(key)
+        if failed is None or failed.offset != offset:
+            return True
+        if self._expiry_ms is not None and now_ms >= failed.first_ms + self._expiry_ms:
+            return False
+        return now_ms >= failed.last_ms + self._retry_ms
+
+    def note_failure(self, key: TimesKey, offset: int, now_ms: int) -> None:
+        """Notes that no record was found for the commit."""
+        before = self._failed.get(key)
+        first_ms = before.first_ms if before is not None and before.offset == offset else now_ms
+        self._failed[key] = _FailedLookup(offset, first_ms, now_ms)
+
+
+class _FailedLookup(NamedTuple):
+    offset: int
+    first_ms: int
+    last_ms: int
+
+
 class ConsumerTimeTable:
     """The consumer timestamps of a flow: those stored at the destination, and new ones not stored yet.
 
@@ -83,7 +118,12 @@ class ConsumerTimeTable:
     """
 
     def __init__(
-        self, flow: str, source: KafkaCluster | None, destination: KafkaCluster, most: int = 1
+        self,
+        flow: str,
+        source: KafkaCluster | None,
+        destination: KafkaCluster,
+        most: int = 1,
+        retries: LookupRetries | None = None,
     ) -> None:
         self._flow = flow
         self._source = source
@@ -92,8 +132,7 @@ class ConsumerTimeTable:
         self._scans: dict[int, InternalTopicScan] = {}
         self._known: dict[TimesKey, ConsumerTimes] = {}
         self._unsaved: set[TimesKey] = set()
-        # An offset for which no record was found, and the time in ms after which the source is read again.
-        self._not_found: dict[TimesKey, tuple[int, int]] = {}
+        self._retries = retries or LookupRetries()
 
     async def refresh(self) -> None:
         """Reads the timestamps that are stored at the destination. Raises WireError."""
@@ -128,7 +167,7 @@ class ConsumerTimeTable:
                 if found is not None:
                     self._add(item, OffsetTimestamp(place[1], found))
                 else:
-                    self._not_found[self._key(item)] = (place[1], _now_ms() + _RETRY_AFTER_MS)
+                    self._retries.note_failure(self._key(item), place[1], _now_ms())
 
     def _not_known(
         self, offsets: Mapping[GroupPartition, int], at_most: int | None
@@ -138,11 +177,11 @@ class ConsumerTimeTable:
         wanted: dict[Place, list[GroupPartition]] = {}
         for item, offset in offsets.items():
             key, place = self._key(item), (TopicPartition(item.topic, item.partition), offset)
-            known, gone = self._known.get(key), self._not_found.get(key)
+            known = self._known.get(key)
             if known is not None and known.has(offset):
                 if known.at_ms < now_ms - _DAY_MS:  # A record that is not written again expires.
                     self._unsaved.add(key)
-            elif gone is not None and gone[0] == offset and now_ms < gone[1]:
+            elif not self._retries.is_due(key, offset, now_ms):
                 continue
             elif place in wanted or at_most is None or len(wanted) < at_most:
                 wanted.setdefault(place, []).append(item)

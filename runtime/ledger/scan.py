@@ -75,6 +75,11 @@ class CommittedValues:
         kept = self._kept.get(key)
         return kept.value if kept else None
 
+    def offset(self, key: bytes) -> int:
+        """Returns the offset of the newest committed record of a key, or -1 without one."""
+        kept = self._kept.get(key)
+        return kept.offset if kept else -1
+
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Returns all keys with their newest committed values, without tombstones."""
         return ((key, kept.value) for key, kept in self._kept.items() if kept.value is not None)

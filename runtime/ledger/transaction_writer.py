@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from runtime.batch import Batch, StampedBatch, next_sequence, stamp
 from runtime.contract.records.ledger import (
@@ -24,11 +24,9 @@ from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, TimedOut, WireError
-from runtime.kafka.protocol.fields import Reader, Writer
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
-from runtime.kafka.protocol.request import Api, Buffer
-from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdResponse, ProducerIdentity
+from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity, RenewProducerIdRequest
 from runtime.kafka.queries.partitions import coordinated
 from runtime.kafka.transactions import DEFAULT_S, add_partitions, end_transaction, init_producer_id
 from runtime.ledger.records import InternalRecord, batches_of
@@ -195,7 +193,7 @@ class TransactionWriter:
             self._cluster,
             CoordinatorKind.TRANSACTION,
             self._transactional_id,
-            _RenewProducerIdRequest(self._transactional_id, self._transaction_timeout_ms, self._identity),
+            RenewProducerIdRequest(self._transactional_id, self._transaction_timeout_ms, self._identity),
             lambda response: response.error,
             within=_ANSWER_WITHIN_S,
             resend=True,
@@ -204,36 +202,6 @@ class TransactionWriter:
         if answer.error:
             raise BrokerError(answer.error, f"renewing {self._transactional_id}")
         return answer.identity
-
-
-class _RenewProducerIdRequest:
-    """Requests InitProducerId with the holder's identity.
-
-    The coordinator refuses it to all but the newest holder (KIP-360).
-    """
-
-    API: ClassVar[Api] = Api.INIT_PRODUCER_ID
-    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
-    FLEXIBLE: ClassVar[int] = 2
-
-    def __init__(self, transactional_id: str, timeout_ms: int, identity: ProducerIdentity) -> None:
-        self._transactional_id = transactional_id
-        self._timeout_ms = timeout_ms
-        self._identity = identity
-
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.compact_string(self._transactional_id)
-        writer.int32(self._timeout_ms)
-        writer.int64(self._identity.producer_id)
-        writer.int16(self._identity.epoch)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> InitProducerIdResponse:
-        throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16())
-        return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))
 
 
 def _topic_and_flow(key: LedgerKey) -> tuple[str, str]:

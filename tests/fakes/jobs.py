@@ -41,11 +41,13 @@ ALL = 1_000_000  # of whatever is asked for
 @dataclass
 class FakeJobs:
     """A launcher for all jobs. `deaf` jobs never stop by themselves; `silent` ones, once
-    they are launched, say nothing and are not there.
+    they are launched, say nothing and are not there; `mute` ones are there and say nothing but in their log.
     """
 
     deaf: bool = False
     silent: bool = False
+    mute: bool = False
+    log: Sequence[str] = ("the last line",)
     refuses: str = ""
     running: dict[str, "FakeJob"] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
@@ -65,7 +67,7 @@ class FakeJobs:
         self.calls.append(f"launch {spec.job}")
         if self.refuses:
             raise LaunchFailed(self.refuses, "look at it", ["a line of its log"])
-        if not self.silent:
+        if not self.silent and not self.mute:
             job = FakeJob(endpoint_of(spec), spec, deaf=self.deaf)
             self.running[spec.job] = job
             self.told.append((spec.job, endpoint_of(spec)))
@@ -77,7 +79,7 @@ class FakeJobs:
         self.updated[spec.job] = time.monotonic()
 
     def runs(self, job: str) -> bool | None:
-        return job in self.running and self.running[job].is_alive()
+        return self.mute or (job in self.running and self.running[job].is_alive())
 
     def stop(self, job: str, _grace_s: float) -> None:
         self.calls.append(f"stop {job}")
@@ -85,7 +87,7 @@ class FakeJobs:
             self.running.pop(job).kill()
 
     def tail(self, _job: str) -> Sequence[str]:
-        return ["the last line"]
+        return self.log
 
     def kill(self) -> None:
         """All of them, without a goodbye."""

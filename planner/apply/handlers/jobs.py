@@ -15,6 +15,7 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
+from planner.apply.denials import denial_in_log, denied, first_of, while_denied
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import CommittedLogReader, JobStatusTable, append
 from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob, failed
@@ -120,6 +121,8 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
     copied = Counter(
         one.flow for one in table.partitions(spec.job) if one.state is not PartitionState.STARTING
     )
+    if refused := denied(spec, table):
+        return refused
     for flow in spec.flows:
         view = views.get(flow.name)
         if flow.state not in RUNNING:
@@ -277,8 +280,20 @@ def _wait_until_copying(
     def awaited() -> str:
         return not_copying(spec, step.topics, watch.table, driver_before)
 
+    in_log = denial_in_log(launcher, spec.job)
+
+    def refused() -> str:
+        status = watch.job(spec.job)
+        reported = status is not None and status.driver != driver_before
+        return denied(spec, watch.table) if reported else in_log()
+
     why = watch.wait_until(
-        awaited, context.timeouts.copying_s, _until_process_ends(context, launcher, spec.job)
+        awaited,
+        context.timeouts.copying_s,
+        first_of(
+            _until_process_ends(context, launcher, spec.job),
+            while_denied(context, refused),
+        ),
     )
     if not why:
         return DONE
@@ -359,7 +374,12 @@ def _wait_until_applied(
         return not_copying(command.spec, step.topics, watch.table, "") if context.wait else ""
 
     why = watch.wait_until(
-        awaited, context.timeouts.acknowledged_s, _until_heartbeats_stop(context, watch, step.job)
+        awaited,
+        context.timeouts.acknowledged_s,
+        first_of(
+            _until_heartbeats_stop(context, watch, step.job),
+            while_denied(context, lambda: denied(command.spec, watch.table) if context.wait else ""),
+        ),
     )
     return failed(f"the command was sent, but {why}") if why else DONE
 
@@ -401,9 +421,11 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
         launcher.stop(step.job, context.timeouts.kill_after_s)
     except LaunchFailed as failure:
         problem = str(failure)
-    if not _is_running(watch, step.job):
-        return DONE
     status = watch.job(step.job)
+    if not _is_running(watch, step.job):
+        if status is not None and not status.stop_requested:
+            _publish_stopped(context, status)
+        return DONE
     assert status is not None
     if watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
@@ -424,7 +446,8 @@ def _launch_of(step: StopJob) -> LaunchSpec:
 
 
 def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
-    """Writes the state "stopped" for a job that died without it, so that no reader waits for the job."""
-    stopped = msgspec.structs.replace(status, state="stopped", trouble="stopped by repl, after its end")
+    """Writes that repl stopped a job that ended without it: no reader waits for it, no standby starts it."""
+    trouble = status.trouble if status.state == "stopped" else "stopped by repl, after its end"
+    stopped = msgspec.structs.replace(status, state="stopped", trouble=trouble, stop_requested=True)
     record = (job_status.encode_key(JobKey(status.job)), job_status.encode(stopped))
     append(producer(context.endpoint), STATUS, [record], _ENTRY_WRITE_S)

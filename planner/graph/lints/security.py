@@ -1,13 +1,15 @@
-"""Lints of connections: credentials in clear text, and certificates that are not checked."""
+"""Lints of connections: clear-text credentials, unchecked certificates, settings that jobs do not use."""
 
 from collections.abc import Iterator
 
-from planner.model.diagnostic import Diagnostic, warning
-from planner.model.topology import Cluster, Setting, Topology
+from planner.model.diagnostic import Diagnostic, note, warning
+from planner.model.topology import Cluster, Flow, Setting, Topology
+from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError, parse_bootstrap
 
 CLEAR_TEXT = "credentials-in-clear-text"
 UNCHECKED = "certificate-not-checked"
+NOT_USED = "client-setting-not-used"
 
 _FALSE = frozenset({"false", "f", "0"})
 _LOOPBACK = ("localhost", "::1")
@@ -20,6 +22,35 @@ def security(topology: Topology) -> Iterator[Diagnostic]:
         if not _on_this_machine(cluster):
             yield from _clear_text(cluster)
             yield from _unchecked(cluster)
+    for name in sorted({end for flow in topology.flows.values() for end in _ends(flow)}):
+        if (cluster_of_flows := topology.clusters.get(name)) is not None:
+            yield from _not_used(cluster_of_flows)
+
+
+def _ends(flow: Flow) -> tuple[str, str]:
+    return flow.source_cluster, flow.destination_cluster
+
+
+def _not_used(cluster: Cluster) -> Iterator[Diagnostic]:
+    """Yields a note on the settings that the jobs' client does not use."""
+    if notes := _client_notes(cluster):
+        yield note(
+            f"client of cluster {cluster.name}: {'; '.join(notes)}",
+            "nothing is wrong: jobs read and write without them",
+            source=cluster.source,
+            code=NOT_USED,
+        )
+
+
+def _client_notes(cluster: Cluster) -> tuple[str, ...]:
+    """Returns the notes of the jobs' client. Any text stands for a reference, which is not resolved here."""
+    given = {key: value if isinstance(value, str) else "name=value" for key, value in cluster.client.items()}
+    for token_command in (None, "any"):
+        try:
+            return wire_settings(cluster.bootstrap, given, token_command).notes
+        except ClientSettingsError:
+            continue  # a token command may be set where jobs run; else validation tells what is wrong
+    return ()
 
 
 def _clear_text(cluster: Cluster) -> Iterator[Diagnostic]:

@@ -120,6 +120,14 @@ class Job:
         ),
     ] = field(default_factory=dict)
     source: SourceLocation | None = None
+    standby: Annotated[
+        int,
+        Key(
+            "How many machines run `repl standby` for the job, to take it over when its machine is lost.",
+            IntegerShape(0, 100),
+            example="1",
+        ),
+    ] = 0
 
     def __post_init__(self) -> None:
         if not self.master:

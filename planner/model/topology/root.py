@@ -56,6 +56,24 @@ class Timestamps:
             example="10",
         ),
     ] = 10
+    retry_ms: Annotated[
+        int | None,
+        Key(
+            "After how long a commit is looked up again whose record was not found at the source.",
+            DurationShape(),
+            default_doc="`5m`",
+            example="5m",
+        ),
+    ] = None
+    expiry_ms: Annotated[
+        int | None,
+        Key(
+            "How long such a commit is looked up. Afterwards it is not, until the group commits again.",
+            DurationShape(),
+            default_doc="as long as the commit stands",
+            example="1d",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,14 @@ from typing import Any
 
 from rich.text import Text
 
-from planner.model.observed import BrokerReport, ClusterReport, FeatureReport, RightReport
+from planner.model.observed import (
+    BrokerReport,
+    ClusterReport,
+    FeatureReport,
+    RightReport,
+    TopicRightsReport,
+)
+from planner.render.numbers import plural
 from planner.render.table import Cell, Column, Row, table
 
 _BROKERS = (
@@ -35,12 +42,41 @@ def screen(report: ClusterReport, width: int | None) -> Iterator[Text]:
     yield Text()
     yield from table(_RIGHTS, [_right(one) for one in report.rights], width)
     yield Text()
+    yield from _topic_rights(report, width)
     if report.clock_offset_ms is None:
         yield Text(f"Clock: not known ({report.clock_why})")
     else:
         yield Text(f"Clock: {report.clock_offset_ms:+.0f} ms against this machine's")
     for what, able in (("from", report.can_be_source), ("to", report.can_be_destination)):
         yield Text.assemble(f"A flow {what} {report.name}: ", ("yes", "green") if able else ("no", "red"))
+
+
+_TOPICS = (Column("TOPIC"), Column("USED AS"), Column("MISSING RIGHT"), Column("NEEDED TO", spare=1))
+_TOPICS_SHOWN = 20
+
+
+def _topic_rights(report: ClusterReport, width: int | None) -> Iterator[Text]:
+    """Yields how many topics have all rights that flows need, and a row for each right that is missing."""
+    if not report.topic_rights:
+        return
+    lacking = [one for one in report.topic_rights if one.missing is None or one.missing]
+    able = len(report.topic_rights) - len(lacking)
+    yield Text(f"Rights on the topics that flows use: all on {able:,} of {len(report.topic_rights):,}")
+    rows = [row for one in lacking[:_TOPICS_SHOWN] for row in _lacking(one)]
+    if rows:
+        yield from table(_TOPICS, rows, width)
+    if len(lacking) > _TOPICS_SHOWN:
+        yield Text(f"… and {plural(len(lacking) - _TOPICS_SHOWN, 'topic')} more: --json shows all")
+    yield Text()
+
+
+def _lacking(one: TopicRightsReport) -> Iterator[Row]:
+    uses = ", ".join(one.uses)
+    if one.missing is None:
+        yield one.topic, uses, Cell("?", "dim"), one.why
+        return
+    for operation, used_to in one.missing.items():
+        yield one.topic, uses, Cell(operation, "yellow"), used_to
 
 
 def _broker(one: BrokerReport) -> Row:
@@ -98,6 +134,15 @@ def as_json(report: ClusterReport) -> dict[str, Any]:
         "rights": [
             {"operation": one.operation, "allowed": one.allowed, "needed_to": one.used_to}
             for one in report.rights
+        ],
+        "topic_rights": [
+            {
+                "topic": one.topic,
+                "uses": list(one.uses),
+                "missing": None if one.missing is None else dict(one.missing),
+                "why": one.why or None,
+            }
+            for one in report.topic_rights
         ],
         "clock_offset_ms": report.clock_offset_ms,
         "clock_why": report.clock_why or None,

@@ -192,9 +192,10 @@ def _others(topology: Topology, name: str) -> Iterator[tuple[str, KnownCluster]]
 
 def doctor(request: ClusterRequest) -> ClusterReport:
     """Examines a cluster; nothing is changed. Raises Failure where no broker answers."""
-    known = cluster_of(load(request.path, request.var_files), request.cluster)
+    topology = load(request.path, request.var_files)
+    known = cluster_of(topology, request.cluster)
     try:
-        return examine(endpoints_of([known])[request.cluster], request.timeout_ms / 1000)
+        return examine(endpoints_of([known])[request.cluster], request.timeout_ms / 1000, topology)
     except WireFailure as failure:
         raise Failure(error(f"{request.cluster}: {failure.why}", failure.way_out)) from None
 

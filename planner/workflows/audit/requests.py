@@ -54,6 +54,7 @@ def status_request(topology: Topology, given_up: str | None = None) -> StatusReq
         clusters=cluster_access(clusters, given_up),
         flows=[_flow_request(flow, topology) for flow in flows],
         router=router_of(topology),
+        standbys={name: job.standby for name, job in topology.jobs.items() if job.standby},
     )
 
 

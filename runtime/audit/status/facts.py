@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runtime.audit.ledger import ClusterAccess
-from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds
+from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.route import Router
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -33,12 +33,16 @@ class FlowStatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Describes the request for a topology's status. `router` decides which topics each flow takes."""
+    """Describes the request for a topology's status. `router` decides which topics each flow takes.
+
+    `standbys`: how many standbys a job declares, by its name.
+    """
 
     topology: str
     clusters: Mapping[str, ClusterAccess]
     flows: Sequence[FlowStatusRequest]
     router: Router
+    standbys: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sources(self) -> list[str]:
@@ -97,6 +101,7 @@ class LedgerFacts:
     jobs: Mapping[str, JobStatus] = field(default_factory=dict)
     reports: Mapping[tuple[str, int], SlotReport] = field(default_factory=dict)
     ends: Mapping[tuple[str, str], SourceEnds] = field(default_factory=dict)
+    standbys: Mapping[tuple[str, str], StandbyStatus] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

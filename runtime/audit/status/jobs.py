@@ -10,7 +10,13 @@ from runtime.audit.status.numbers import summed
 from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport, SourceEnds
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import FlowStats, PartitionStatus
-from runtime.contract.views.status_view import DOWN, UNKNOWN, JobStatusView, SlotStatusView
+from runtime.contract.views.status_view import (
+    DOWN,
+    UNKNOWN,
+    JobStatusView,
+    SlotStatusView,
+    StandbyStatusView,
+)
 
 STALE_MS = 10_000  # heartbeats come once a second
 SKEW_MS = 2_000
@@ -57,8 +63,12 @@ def judge(
     now_ms: int,
     before_ms: int,
     flows: Sequence[str],
+    standbys: int = 0,
 ) -> JobFacts:
-    """Derives a job's state from two inspections. `now` is None where the destination could not be read."""
+    """Derives a job's state from two inspections. `now` is None where the destination could not be read.
+
+    `standbys`: how many the topology declares.
+    """
     if now is None:
         why = f"{destination} does not answer: whether the job runs is not known"
         return _nothing(name, destination, UNKNOWN, why, flows)
@@ -93,6 +103,8 @@ def judge(
             metrics_taken=status.metrics_taken,
             flows=list(flows),
             slots=[_slot(status, view.slot, reports.get(view.slot)) for view in status.slots],
+            standbys_declared=standbys,
+            standbys=_standbys(name, now, before, now_ms),
         ),
         _partitions(status, reports),
         _stats(reports),
@@ -169,6 +181,21 @@ def _slot(status: JobStatus, slot: int, report: SlotReport | None) -> SlotStatus
         rss_bytes=reported.rss_bytes or None if reported is not None else None,
         buffered_bytes=reported.buffered_bytes if reported is not None else None,
     )
+
+
+def _standbys(job: str, now: LedgerFacts, before: LedgerFacts | None, now_ms: int) -> list[StandbyStatusView]:
+    """Returns the standbys that report themselves. One that went away without a word is left out."""
+    last = before.standbys if before is not None else {}
+    found = []
+    for (of, standby), status in sorted(now.standbys.items()):
+        moved = (of, standby) in last and last[of, standby].at_ms != status.at_ms
+        if of == job and (moved or -SKEW_MS <= now_ms - status.at_ms <= STALE_MS):
+            found.append(
+                StandbyStatusView(
+                    host=status.host, process=status.process, state=status.state, why=status.why
+                )
+            )
+    return found
 
 
 def _partitions(

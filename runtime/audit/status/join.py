@@ -358,6 +358,7 @@ def _jobs(
             now.at_ms,
             before.at_ms,
             names,
+            asked.standbys.get(job, 0),
         )
         for (destination, job), names in flows.items()
     }

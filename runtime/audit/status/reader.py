@@ -29,7 +29,16 @@ from runtime.audit.status.join import join
 from runtime.batch import Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import EndsKey, JobKey, JobStatus, SlotKey, SlotReport, SourceEnds
+from runtime.contract.records.job_status import (
+    EndsKey,
+    JobKey,
+    JobStatus,
+    SlotKey,
+    SlotReport,
+    SourceEnds,
+    StandbyKey,
+    StandbyStatus,
+)
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -112,6 +121,7 @@ class StatusLedgerReader:
         self._jobs: dict[str, JobStatus] = {}
         self._reports: dict[tuple[str, int], SlotReport] = {}
         self._ends: dict[tuple[str, str], SourceEnds] = {}
+        self._standbys: dict[tuple[str, str], StandbyStatus] = {}
 
     async def read(self, flows: Sequence[str], within: float) -> LedgerFacts:
         """Reads reports before the ledger: so a job's report is never newer than the committed progress."""
@@ -119,7 +129,9 @@ class StatusLedgerReader:
         if self._ledger is None:
             self._ledger = await ledger_of(self.cluster)
         if self._ledger is None:
-            return LedgerFacts(jobs=dict(self._jobs), reports=dict(self._reports))
+            return LedgerFacts(
+                jobs=dict(self._jobs), reports=dict(self._reports), standbys=dict(self._standbys)
+            )
         ledger = self._ledger.ledger
         await asyncio.gather(*(ledger.refresh(flow, within) for flow in flows))
         return LedgerFacts(
@@ -128,6 +140,7 @@ class StatusLedgerReader:
             jobs=dict(self._jobs),
             reports=dict(self._reports),
             ends=dict(self._ends),
+            standbys=dict(self._standbys),
         )
 
     async def _read_status(self, within: float) -> None:
@@ -152,6 +165,10 @@ class StatusLedgerReader:
                     self._reports[job, slot] = job_status.decode_slot(value)
                 case EndsKey(job, flow) if value is not None:
                     self._ends[job, flow] = job_status.decode_ends(value)
+                case StandbyKey(job, standby) if value is not None:
+                    self._standbys[job, standby] = job_status.decode_standby(value)
+                case StandbyKey(job, standby):
+                    self._standbys.pop((job, standby), None)
                 case _:
                     pass
         except UnreadableValue:

@@ -2,7 +2,8 @@
 
 `["job", job]` → JobStatus, written about once a second in a transaction of the driver's: it is the job's
 heartbeat. `["spec", job]` → the JobSpec that the job runs. `["slot", job, slot]` → SlotReport. `["ends", job,
-flow]` → SourceEnds of a paused flow. The topic is compacted, so one read gives the newest of everything.
+flow]` → SourceEnds of a paused flow. `["standby", job, standby]` → StandbyStatus. The topic is compacted, so
+one read gives the newest of everything.
 """
 
 from typing import Literal, TypeVar
@@ -20,6 +21,7 @@ _T = TypeVar("_T")
 
 JobState = Literal["starting", "running", "stopping", "stopped"]
 SlotState = Literal["idle", "waiting", "submitted", "unscheduled", "running"]
+StandbyState = Literal["watching", "taking_over", "running", "failed"]
 
 
 class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,6 +67,7 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     `heard` is the id of the last command that was carried out. `answers`: the newest finished commands, by
     id, each with the error that it was refused with. `metrics` is the address at which the metrics endpoint
     listens, if it does; `metrics_taken` is the usual port, if another process listens there.
+    `stop_requested`: repl told the job to stop, so no standby starts it again.
     """
 
     job: str
@@ -84,6 +87,7 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: list[SlotView] = []
     flows: list[FlowView] = []
     answers: dict[str, str] = {}
+    stop_requested: bool = False
 
 
 class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,6 +106,22 @@ class SourceEnds(msgspec.Struct, frozen=True, array_like=True):
 
     at_ms: int
     topics: dict[str, dict[int, int]]
+
+
+class StandbyStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Reports the state of a standby: a process on another machine that takes the job over.
+
+    A record with the state `taking_over` is a claim. Its offset orders the claims of several standbys; later
+    records of the same claim repeat it in `claim`. `running`: the job runs on the standby's machine.
+    """
+
+    standby: str
+    state: StandbyState
+    at_ms: int
+    host: str = ""
+    process: int = 0
+    claim: int = -1
+    why: str = ""
 
 
 class JobKey(msgspec.Struct, frozen=True):
@@ -130,7 +150,14 @@ class EndsKey(msgspec.Struct, frozen=True):
     flow: str
 
 
-StatusKey = JobKey | SpecKey | SlotKey | EndsKey
+class StandbyKey(msgspec.Struct, frozen=True):
+    """Identifies the report of a standby."""
+
+    job: str
+    standby: str
+
+
+StatusKey = JobKey | SpecKey | SlotKey | EndsKey | StandbyKey
 
 
 def encode_key(key: StatusKey) -> bytes:
@@ -143,6 +170,8 @@ def encode_key(key: StatusKey) -> bytes:
             return msgspec.json.encode(["slot", job, slot])
         case EndsKey(job, flow):
             return msgspec.json.encode(["ends", job, flow])
+        case StandbyKey(job, standby):
+            return msgspec.json.encode(["standby", job, standby])
 
 
 def decode_key(key: bytes | None) -> StatusKey | None:
@@ -156,10 +185,12 @@ def decode_key(key: bytes | None) -> StatusKey | None:
             return SlotKey(job, slot)
         case ["ends", str(job), str(flow)]:
             return EndsKey(job, flow)
+        case ["standby", str(job), str(standby)]:
+            return StandbyKey(job, standby)
     return None
 
 
-def encode(value: JobStatus | SlotReport | JobSpec | SourceEnds) -> bytes:
+def encode(value: JobStatus | SlotReport | JobSpec | SourceEnds | StandbyStatus) -> bytes:
     """Encodes and compresses a value: a slot with a thousand partitions sends a long report every second."""
     return _VERSION + record_values.compress(msgspec.json.encode(value))
 
@@ -171,6 +202,7 @@ class UnreadableStatus(UnreadableValue):
 _job = msgspec.json.Decoder(JobStatus)
 _slot = msgspec.json.Decoder(SlotReport)
 _ends = msgspec.json.Decoder(SourceEnds)
+_standby = msgspec.json.Decoder(StandbyStatus)
 
 
 def decode_job(value: bytes) -> JobStatus:
@@ -186,6 +218,11 @@ def decode_slot(value: bytes) -> SlotReport:
 def decode_ends(value: bytes) -> SourceEnds:
     """Decodes the ends of a paused flow's source. Raises UnreadableStatus."""
     return _read(_ends, value)
+
+
+def decode_standby(value: bytes) -> StandbyStatus:
+    """Decodes a standby's report. Raises UnreadableStatus."""
+    return _read(_standby, value)
 
 
 def decode_spec(value: bytes) -> JobSpec:

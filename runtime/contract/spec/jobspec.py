@@ -217,13 +217,16 @@ class TimestampsSpec(
     """Configures the topic of consumer timestamps.
 
     None stands for the value of the other internal topics. `max_per_partition` is the number of commits of
-    one group that are kept for each partition.
+    one group that are kept for each partition. A commit whose record was not found is looked up again after
+    `retry_ms`, five minutes where it is None, for `expiry_ms` in all; None has no end.
     """
 
     replication: Several | None = None
     retention_ms: Duration | None = None
     partitions: Several = 1
     max_per_partition: Several = 10
+    retry_ms: Duration | None = None
+    expiry_ms: Duration | None = None
 
 
 class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -46,6 +46,18 @@ class SlotStatusView(msgspec.Struct, frozen=True, kw_only=True):
     buffered_bytes: int | None = None
 
 
+class StandbyStatusView(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a standby of a job that reports itself.
+
+    The state is watching, taking_over, running (the job runs on its machine) or failed (it cannot take over).
+    """
+
+    host: str
+    process: int
+    state: str
+    why: str = ""
+
+
 class JobStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a job. `up` is derived from its heartbeat alone. `generation` is the newest of its flows."""
 
@@ -68,6 +80,8 @@ class JobStatusView(msgspec.Struct, frozen=True, kw_only=True):
     metrics_taken: int = 0
     flows: list[str] = []
     slots: list[SlotStatusView] = []
+    standbys_declared: int = 0
+    standbys: list[StandbyStatusView] = []
 
     @property
     def slots_running(self) -> int:

@@ -30,7 +30,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.queries.groups import Committed, committed_by, list_groups
-from runtime.ledger.consumer_times import ConsumerTimeTable
+from runtime.ledger.consumer_times import ConsumerTimeTable, LookupRetries
 from runtime.ledger.scan import READ_FAILURES
 from runtime.metrics.snapshot import GroupSnapshot
 
@@ -210,7 +210,13 @@ class GroupSync:
         shared, kept = self._shared, self._job.internal.timestamps
         topic = internal_topics.timestamps(self._job.internal)
         await ensure(shared.clusters, self._flow.destination, [topic], self._job)
-        return ConsumerTimeTable(self._flow.name, source, shared.destination, kept.max_per_partition)
+        return ConsumerTimeTable(
+            self._flow.name,
+            source,
+            shared.destination,
+            kept.max_per_partition,
+            LookupRetries(kept.retry_ms, kept.expiry_ms),
+        )
 
     async def _store_times(self, sides: GroupOffsetSides) -> None:
         """Reads a bounded number of consumer timestamps in one pass and stores them."""

@@ -1,15 +1,22 @@
-"""This module encodes DescribeAcls v1 to v3, with Kafka's numbers for types and operations."""
+"""This module encodes what brokers tell of principals: ACLs, client quotas and SCRAM users.
+
+These are DescribeAcls v1 to v3, with Kafka's numbers for types and operations, DescribeClientQuotas v0 and
+v1, and DescribeUserScramCredentials v0.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, reader_of, writer_of
+from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.request import Api, Buffer
 
 _ANY = 1
+_FLOAT64 = struct.Struct(">d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +74,115 @@ class DescribeAclsRequest:
                 reader.skip_tags()
             reader.skip_tags()
         return DescribeAclsResponse(throttle_ms, error, message, tuple(bindings))
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntry:
+    """A QuotaEntry holds the quotas of one entity, by their keys.
+
+    `entity` maps a type (`user`, `client-id`, `ip`) to a name; None is the default entity of that type.
+    """
+
+    entity: Mapping[str, str | None]
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeClientQuotasResponse:
+    throttle_ms: int
+    error: ErrorCode
+    message: str | None
+    entries: tuple[QuotaEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeClientQuotasRequest:
+    """This request reads the quotas of every entity."""
+
+    API: ClassVar[Api] = Api.DESCRIBE_CLIENT_QUOTAS
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE: ClassVar[int] = 1
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = writer_of(version, self.FLEXIBLE)
+        writer.count(0)
+        writer.boolean(False)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> DescribeClientQuotasResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
+        throttle_ms = reader.int32()
+        error = ErrorCode(reader.int16())
+        message = reader.nullable_string()
+        entries = reader.array(lambda: _entry(reader))
+        return DescribeClientQuotasResponse(throttle_ms, error, message, tuple(entries))
+
+
+def _entry(reader: Reader) -> QuotaEntry:
+    entity: dict[str, str | None] = {}
+    for _ in range(reader.count()):
+        kind = reader.compact_string()
+        entity[kind] = reader.nullable_string()
+        reader.skip_tags()
+    values: dict[str, float] = {}
+    for _ in range(reader.count()):
+        key = reader.compact_string()
+        (values[key],) = _FLOAT64.unpack(reader.take(_FLOAT64.size))
+        reader.skip_tags()
+    reader.skip_tags()
+    return QuotaEntry(entity, values)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredentials:
+    """A ScramCredentials has credentials: mechanism (1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512) → iterations."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    iterations: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeScramResponse:
+    throttle_ms: int
+    error: ErrorCode
+    message: str | None
+    users: tuple[ScramCredentials, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeScramRequest:
+    """This request reads the SCRAM mechanisms of every user. Kafka never returns the secrets.
+
+    It sends an empty list: with null, a broker that refuses the request never answers.
+    """
+
+    API: ClassVar[Api] = Api.DESCRIBE_USER_SCRAM_CREDENTIALS
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE: ClassVar[int] = 0
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.count(0)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> DescribeScramResponse:
+        throttle_ms = reader.int32()
+        error = ErrorCode(reader.int16())
+        message = reader.nullable_string()
+        users = reader.array(lambda: _user(reader))
+        return DescribeScramResponse(throttle_ms, error, message, tuple(users))
+
+
+def _user(reader: Reader) -> ScramCredentials:
+    name, error = reader.compact_string(), ErrorCode(reader.int16())
+    reader.nullable_string()
+    iterations: dict[int, int] = {}
+    for _ in range(reader.count()):
+        mechanism = reader.int8()
+        iterations[mechanism] = reader.int32()
+        reader.skip_tags()
+    reader.skip_tags()
+    return ScramCredentials(name, error, iterations)

@@ -17,6 +17,7 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Buffer
 
 _MANY_KEYS = 4
+_WITH_IDENTITY = 3
 
 
 class CoordinatorKind(IntEnum):
@@ -117,9 +118,15 @@ class InitProducerIdResponse:
     identity: ProducerIdentity
 
 
+NO_IDENTITY = ProducerIdentity(-1, -1)
+
+
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
-    """This request leaves out the id and epoch that version 3 may carry, so the epoch always rises."""
+    """This request raises the epoch of a transactional id, whoever holds it.
+
+    Version 2 cannot carry an identity.
+    """
 
     API: ClassVar[Api] = Api.INIT_PRODUCER_ID
     VERSIONS: ClassVar[tuple[int, int]] = (2, 5)
@@ -127,14 +134,15 @@ class InitProducerIdRequest:
 
     transactional_id: str | None
     transaction_timeout_ms: int
+    identity: ProducerIdentity = NO_IDENTITY
 
     def body(self, version: int) -> list[Buffer]:
         writer = Writer()
         writer.compact_string(self.transactional_id)
         writer.int32(self.transaction_timeout_ms)
-        if version >= 3:
-            writer.int64(-1)
-            writer.int16(-1)
+        if version >= _WITH_IDENTITY:
+            writer.int64(self.identity.producer_id)
+            writer.int16(self.identity.epoch)
         writer.no_tags()
         return [writer.buffer]
 
@@ -142,6 +150,17 @@ class InitProducerIdRequest:
         throttle_ms = reader.int32()
         error = ErrorCode(reader.int16())
         return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))
+
+
+@dataclass(frozen=True, slots=True)
+class RenewProducerIdRequest(InitProducerIdRequest):
+    """This request raises the epoch for the newest holder of the id alone (KIP-360).
+
+    The coordinator refuses an older identity: with INVALID_PRODUCER_EPOCH in version 3, with PRODUCER_FENCED
+    from version 4 on. Brokers from Kafka 2.5 on support it.
+    """
+
+    VERSIONS: ClassVar[tuple[int, int]] = (_WITH_IDENTITY, 5)
 
 
 @dataclass(frozen=True, slots=True)

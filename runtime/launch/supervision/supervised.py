@@ -37,7 +37,7 @@ class SupervisedLauncher:
     environ: dict[str, str] = field(default_factory=lambda: references.without_operator_keys(os.environ))
 
     def launch(self, spec: JobSpec) -> LaunchHandle:
-        self._check(spec)
+        self.check(spec)
         folder = self._folder(spec.job)
         folder.make()
         lock = self._take_lock(folder)
@@ -83,7 +83,7 @@ class SupervisedLauncher:
     def _folder(self, job: str) -> JobFolder:
         return JobFolder(self.home.absolute(), job)
 
-    def _check(self, spec: JobSpec) -> None:
+    def check(self, spec: JobSpec) -> None:
         """Checks everything that can be checked before a process starts. Raises LaunchError."""
         if not hasattr(os, "pidfd_open"):
             raise LaunchError("jobs run on Linux 5.4 or newer", "call repl there")

@@ -183,7 +183,7 @@ class Supervisor:
         """
         folder, spec = self._folder, self._folder.read_spec()
         spark = spark_home(os.environ)
-        submitted = submission(spec, folder, spark)
+        submitted = submission(spec, folder, spark, restarted=self._state.attempt > 1 or self._revived)
         check_secret(spec.launch, spark, os.environ)
         shutil.rmtree(folder.scratch, ignore_errors=True)
         folder.scratch.mkdir(mode=0o700)

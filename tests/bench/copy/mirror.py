@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.lab.kit import jars
-from runtime.lab.kit.kit import find_java
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
+from tests.mirror_maker import ONE_COPY, command
 
 # Those of Kafka's own start script.
-_JVM = (
-    "-Xms256m",
-    "-Xmx2g",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-Djava.awt.headless=true",
-)
-
-_LOGGING = """\
-rootLogger.level=INFO
-rootLogger.appenderRef.out.ref=OUT
-appender.out.type=Console
-appender.out.name=OUT
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
-"""
+_JVM = ("-Xms256m", "-Xmx2g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 
 class MirrorMaker:
@@ -48,18 +31,7 @@ class MirrorMaker:
             "dst.producer.batch.size": "131072",
             "dst.producer.linger.ms": "20",
             "dst.producer.compression.type": run.workload.compression,
-            **dict.fromkeys(
-                [
-                    "replication.factor",
-                    "checkpoints.topic.replication.factor",
-                    "heartbeats.topic.replication.factor",
-                    "offset-syncs.topic.replication.factor",
-                    "config.storage.replication.factor",
-                    "offset.storage.replication.factor",
-                    "status.storage.replication.factor",
-                ],
-                "1",
-            ),
+            **ONE_COPY,
         }
         if self._exactly_once:
             config |= {
@@ -73,13 +45,7 @@ class MirrorMaker:
         return config
 
     def start(self, run: Run) -> Running:
-        file, logging = run.folder / f"{run.tag}.properties", run.folder / "mirror-log4j2.properties"
-        file.write_text("".join(f"{key} = {value}\n" for key, value in self.configuration(run).items()))
-        logging.write_text(_LOGGING)
-        java = find_java()
-        command = [
-            *(java, *_JVM, f"-Dlog4j2.configurationFile={logging}"),
-            *("-cp", jars.classpath(java, jars.MIRROR)),
-            *("org.apache.kafka.connect.mirror.MirrorMaker", str(file)),
-        ]
-        return Running.start(command, run.mirror_topic, run.folder / f"{run.tag}.log")
+        file = run.folder / f"{run.tag}.properties"
+        return Running.start(
+            command(file, self.configuration(run), _JVM), run.mirror_topic, run.folder / f"{run.tag}.log"
+        )

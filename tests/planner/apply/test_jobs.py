@@ -31,6 +31,8 @@ HASTY = JobTimeouts(
     copying_s=120, acknowledged_s=6, stopped_s=2, kill_after_s=1, heartbeat_s=2
 )  # for what is waited for in vain
 
+SHORT_OF_RIGHTS = dataclasses.replace(PATIENT, denied_s=1)
+
 
 class Here:
     """One job with one flow at dc1 of the lab, and whoever launches it."""
@@ -138,6 +140,36 @@ def test_one_that_ends_at_once_shows_the_end_of_its_log(here: Here) -> None:
     assert here.perform(here.launch(), here.context(wait=False)) == DONE
 
 
+def test_one_that_cannot_report_for_want_of_a_right_is_not_waited_for(here: Here) -> None:
+    here.jobs.mute = True
+    denied = "waiting for dc1: __repl.status: TOPIC_AUTHORIZATION_FAILED (29)"
+    here.jobs.log = ("it starts", denied, "the last line")
+    here.timeouts = SHORT_OF_RIGHTS
+
+    began = time.monotonic()
+    verdict = here.perform(here.launch())
+
+    assert time.monotonic() - began < 60
+    assert verdict.result is Result.FAILED
+    assert f"it was launched (a thread), but {denied} — grant the right" in verdict.why
+
+
+def test_a_partition_that_may_not_be_copied_ends_the_wait(here: Here) -> None:
+    here.perform(here.launch())
+    why = "a-0: TOPIC_AUTHORIZATION_FAILED (29)"
+    here.jobs.running[here.name].stopped = [
+        PartitionStatus(here.name, "a", 0, PartitionState.RETRYING, since_ms=0, why=why)
+    ]
+    here.timeouts = SHORT_OF_RIGHTS
+
+    began = time.monotonic()
+    verdict = here.perform(here.tell(slots=3))
+
+    assert time.monotonic() - began < 60
+    assert verdict.result is Result.FAILED
+    assert f"flow.{here.name}: a-0 is not copied: {why} — grant the right; repl doctor" in verdict.why
+
+
 def test_nothing_is_started_without_the_lease(here: Here) -> None:
     for step in (here.launch(), here.tell(), here.stop()):
         verdict = here.perform(step, here.context("the lease is lost"))
@@ -189,6 +221,7 @@ def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here)
         status = watch.job(here.name)
     assert status is not None
     assert (status.state, status.trouble) == ("stopped", "stopped by repl, after its end")
+    assert status.stop_requested  # no standby starts it again
 
 
 def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:

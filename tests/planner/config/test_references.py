@@ -127,6 +127,13 @@ WRONG = {
         f"flows: [{{{F}}}]\njobs: {{dc2: {{launcher: kubernetes}}}}\n",
         "2:24: the launcher kubernetes needs a master — add master: k8s://host:port",
     ),
+    "a standby on Kubernetes": (
+        f"flows: [{{{F}}}]\njobs: {{dc2: {{launcher: kubernetes, master: 'k8s://h:443', standby: 1}}}}\n",
+        (
+            "2:68: the launcher kubernetes takes no standby: Kubernetes starts a lost driver on another node"
+            " — remove standby"
+        ),
+    ),
     "speculation": (
         f"flows: [{{{F}}}]\njobs: {{dc2: {{conf: {{spark.speculation: on}}}}}}\n",
         "2:20: spark.speculation would run a copying task twice — leave it out: every record has one writer",

@@ -51,7 +51,7 @@ def test_everything_once() -> None:
         AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW"),
         AclRule("dc2", "GROUP", "app-", "PREFIXED", "User:app", "*", "READ", "ALLOW"),
     ]
-    timestamps = Timestamps(90 * 86_400_000, None, 4, 20)
+    timestamps = Timestamps(90 * 86_400_000, None, 4, 20, 60_000, 86_400_000)
     assert topology.internal == Internal(3, 30 * 86_400_000, timestamps)
     assert topology.policies.max_deletes == 5
     assert [(one.subject, one.operator, one.value) for one in topology.policies.require] == [

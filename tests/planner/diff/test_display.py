@@ -12,6 +12,9 @@ from planner.diff.values import displayed
 BY_HOUR = {"include": ("a", "b"), "exclude": ("c",), "every": 1_500, "mode": "exact", "sync": True}
 
 
+MANY_OFFSETS = ", ".join(f"a:{one}:{one}" for one in range(20)) + " and 2 more partitions"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
@@ -34,6 +37,7 @@ BY_HOUR = {"include": ("a", "b"), "exclude": ("c",), "every": 1_500, "mode": "ex
         ("start", "earliest", "earliest"),
         ("start", {"timestamp": 7}, "timestamp 7"),
         ("start", {"offsets": {"b": {"0": 1}, "a": {"10": 2, "9": 3}}}, "a:9:3, a:10:2, b:0:1"),
+        ("start", {"offsets": {"a": {str(one): one for one in range(22)}}}, MANY_OFFSETS),
         ("origin_commits", {"group": "g", "every": 5_000}, "g every 5s"),
         ("origin_commits", None, "off"),
         ("groups", BY_HOUR, "a, b without c, synced every 1500ms, exact"),

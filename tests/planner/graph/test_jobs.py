@@ -171,13 +171,15 @@ def test_only_the_declared_settings_that_a_flow_could_touch() -> None:
 
 
 def test_consumer_timestamps_are_kept_as_declared() -> None:
-    kept = Timestamps(replication=2, retention_ms=5, partitions=4, max_per_partition=20)
+    given = {"replication": 2, "retention_ms": 5, "partitions": 4, "max_per_partition": 20}
+    given |= {"retry_ms": 1_000, "expiry_ms": 9_000}
+    kept = Timestamps(**given)
     shop = replace(topology(flow("dc1>dc2", "a")), internal=Internal(3, 7, kept))
 
     assert spec(shop).internal == jobspec.InternalSpec(
         replication=3,
         retention_ms=7,
-        timestamps=jobspec.TimestampsSpec(replication=2, retention_ms=5, partitions=4, max_per_partition=20),
+        timestamps=jobspec.TimestampsSpec(**given),
     )
 
 

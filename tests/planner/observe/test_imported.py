@@ -1,8 +1,10 @@
 """What a live cluster holds → a topology that says the same, and what is left out of it, aloud."""
 
+from dataclasses import replace
+
 import pytest
 
-from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster
+from planner.model.observed import ClientQuota, ConfigSource, ConfigValue, ObservedCluster, ScramUser
 from planner.model.topology import AclRule, Cluster
 from planner.observe.imported import import_request, import_topology
 from planner.render.topology import topology_yaml
@@ -114,3 +116,29 @@ def test_a_value_that_the_broker_keeps_to_itself_is_not_written() -> None:
     from dataclasses import replace
 
     assert "vendor.secret" not in text_of(cluster(replace(topic, config=kept)))
+
+
+def test_client_quotas_and_scram_users_are_listed() -> None:
+    held = replace(
+        cluster(live("orders")),
+        quotas=(
+            ClientQuota((("user", None),), {"request_percentage": 50.0}),
+            ClientQuota((("client-id", "loader"), ("user", "app")), {"producer_byte_rate": 1048576.5}),
+        ),
+        scram_users=(ScramUser("app", ("SCRAM-SHA-256", "SCRAM-SHA-512")),),
+    )
+    quotas, users = said(held)
+    assert quotas == (
+        "dc1 has 2 client quotas: user (default): request_percentage=50;"
+        " client-id loader, user app: producer_byte_rate=1048576.5"
+    )
+    assert users == "dc1 has 1 SCRAM user: app (SCRAM-SHA-256, SCRAM-SHA-512)"
+    hidden = replace(cluster(live("orders")), unreadable={"scram": "too old"})
+    assert said(hidden) == ["the SCRAM users of dc1 are not listed: too old"]
+
+
+def test_long_lists_of_users_are_cut() -> None:
+    users = tuple(ScramUser(f"u{at}", ()) for at in range(60))
+    (summary,) = said(replace(cluster(live("orders")), scram_users=users))
+    assert summary.startswith("dc1 has 60 SCRAM users: u0 ();")
+    assert summary.endswith("; and 10 more")

@@ -15,9 +15,11 @@ from confluent_kafka.admin import (
 
 from planner.kafka import ClusterEndpoint
 from planner.model.observed import (
+    ClientQuota,
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
+    ScramUser,
     TopicConfigsRequest,
     Unreachable,
 )
@@ -92,6 +94,26 @@ def test_scram_logs_in_and_the_acls_are_read(lab_sasl: Lab, fresh: Fresh) -> Non
         )
 
     wait_for(known)
+
+
+def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> None:
+    user = fresh("loader")
+    quota = ClientQuota((("client-id", None), ("user", user)), {"producer_byte_rate": 1048576.0})
+    lab_sasl.tool(
+        "dc1",
+        "kafka.admin.ConfigCommand",
+        *("--command-config", "{client}", "--alter", "--add-config", "producer_byte_rate=1048576"),
+        *("--entity-type", "users", "--entity-name", user, "--entity-type", "clients", "--entity-default"),
+    )
+
+    def known() -> bool:
+        found = cluster(observe(endpoint(lab_sasl, "dc1"), ClusterDetailsRequest(principals=True)))
+        return quota in found.quotas and ScramUser("app", ("SCRAM-SHA-512",)) in found.scram_users
+
+    wait_for(known)
+    refused = cluster(observe(as_user(lab_sasl, "stranger"), ClusterDetailsRequest(principals=True)))
+    assert "not authorized to describe the client quotas of dc1" in refused.unreadable["quotas"]
+    assert "not authorized to describe the SCRAM users of dc1" in refused.unreadable["scram"]
 
 
 @pytest.mark.parametrize(

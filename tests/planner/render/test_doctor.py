@@ -1,11 +1,19 @@
 """repl doctor: what a cluster can do, for a person and for a script."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
-from planner.model.observed import BrokerFeature, BrokerReport, ClusterReport, FeatureReport, RightReport
+from planner.model.observed import (
+    BrokerFeature,
+    BrokerReport,
+    ClusterReport,
+    FeatureReport,
+    RightReport,
+    TopicRightsReport,
+)
 from planner.render.reports.doctor import as_json, screen
 from runtime.lab.lab import Lab
 from tests.commands import repl
@@ -42,6 +50,34 @@ def test_the_screen_says_what_a_flow_can_do() -> None:
         "A flow from dc1: yes",
         "A flow to dc1: no",
     ]
+
+
+def test_each_missing_right_has_a_row() -> None:
+    whole = TopicRightsReport("payments", ("mirror of a flow",), {})
+    lacking = TopicRightsReport("orders", ("mirror of a flow",), {"WRITE": "copy records to it"})
+    untold = TopicRightsReport("returns", ("source of a flow",), None, "the broker does not tell")
+    report = dataclasses.replace(OLD, topic_rights=(lacking, untold, whole))
+    lines = [line.plain for line in screen(report, None)]
+    start = lines.index("Rights on the topics that flows use: all on 1 of 3")
+    assert [line.split() for line in lines[start + 2 : start + 4]] == [
+        ["orders", "mirror", "of", "a", "flow", "WRITE", "copy", "records", "to", "it"],
+        ["returns", "source", "of", "a", "flow", "?", "the", "broker", "does", "not", "tell"],
+    ]
+    told = as_json(report)["topic_rights"]
+    assert told[0] == {
+        "topic": "orders",
+        "uses": ["mirror of a flow"],
+        "missing": {"WRITE": "copy records to it"},
+        "why": None,
+    }
+    assert [one["missing"] for one in told[1:]] == [None, {}]
+
+
+def test_many_topics_without_a_right_are_counted() -> None:
+    one = TopicRightsReport("orders", ("mirror of a flow",), {"WRITE": "copy records to it"})
+    lines = [line.plain for line in screen(dataclasses.replace(OLD, topic_rights=(one,) * 30), None)]
+    assert sum(line.startswith("orders") for line in lines) == 20
+    assert "… and 10 topics more: --json shows all" in lines
 
 
 def test_the_json_is_whole() -> None:

@@ -1,5 +1,6 @@
 """What `repl status` prints, to the letter. REPL_GOLDEN=write writes the files anew: look at the diff."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -13,12 +14,13 @@ from planner.cli.status import document
 from planner.render.status import DetailLevel, FlowHistory, screen
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.join import join
-from runtime.contract.records.job_status import SlotView
+from runtime.contract.records.job_status import SlotView, StandbyStatus
 from runtime.contract.records.status import OpenTransaction
 from runtime.contract.records.status import PartitionState as S
 from runtime.contract.views.status_view import StatusView
 from runtime.slot.health.watch import explain
 from tests.runtime.audit.given import (
+    JOB,
     KEY,
     NOW,
     SILENT,
@@ -180,6 +182,23 @@ def test_a_job_says_where_its_metrics_are_if_the_usual_port_was_taken():
     assert line in [one.plain.strip() for one in screen(told)]
     assert "metrics" not in "".join(one.plain for one in screen(usual))
     assert '"metrics": "127.0.0.1:9405"' in json.dumps(document(told))
+
+
+def test_a_job_with_standbys_says_where_it_runs_and_who_is_ready():
+    watching = StandbyStatus(standby="b", state="watching", at_ms=NOW - 900, host="host-b", process=7)
+    unable = replace(watching, standby="c", state="failed", host="host-c", why="Java is missing")
+    gone = replace(watching, standby="d", at_ms=NOW - 60_000, host="host-d")
+    written = ledger(progress(), job(host="host-a", process=12), report(said(S.CAUGHT_UP)))
+    found = {(JOB, one.standby): one for one in (watching, unable, gone)}
+    request = dataclasses.replace(asked(), standbys={JOB: 2})
+    status = join(request, look(source(), destination(), dataclasses.replace(written, standbys=found)))
+    lines = [one.plain.strip() for one in screen(status)]
+    assert [line for line in lines if line.startswith("job dc2: ")] == [
+        "job dc2: it runs as pid 12 on host-a",
+        "job dc2: standby on host-b (pid 7): watches",
+        "job dc2: standby on host-c (pid 7): cannot take the job over: Java is missing",
+        "job dc2: 1 of 2 standbys ready: run repl standby dc2 on another machine",
+    ]
 
 
 def test_the_document_is_stable():

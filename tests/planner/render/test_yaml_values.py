@@ -132,6 +132,8 @@ internals = st.builds(
         replication=st.none() | st.just(2),
         partitions=st.sampled_from([1, 4]),
         max_per_partition=st.sampled_from([10, 20]),
+        retry_ms=st.none() | intervals,
+        expiry_ms=st.none() | intervals,
     ),
 )
 policies = st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))])

@@ -26,6 +26,12 @@ def test_local(tmp_path: Path):
     assert not found.packaged
 
 
+def test_a_start_after_a_failure_is_told_so(tmp_path: Path):
+    folder = JobFolder(tmp_path, "dc2")
+    found = submission(spec_of(), folder, SPARK, restarted=True)
+    assert found.command[-3:] == ("--spec", str(folder.spec), "--restarted")
+
+
 def test_the_topologys_java_options_come_after_ours(tmp_path: Path):
     spec = spec_of(conf={"spark.driver.extraJavaOptions": "-Xss1m"})
     options = submission(spec, JobFolder(tmp_path, "dc2"), SPARK).properties["spark.driver.extraJavaOptions"]

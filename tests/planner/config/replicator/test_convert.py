@@ -217,6 +217,12 @@ def test_a_second_connector_with_another_login_is_noted() -> None:
     assert "a cluster has one client" in note.reason
 
 
+def test_lookups_of_consumer_timestamps_keep_their_retry_and_expiry() -> None:
+    found = with_keys({"fetch.offset.retry.backoff.ms": 500, "fetch.offset.expiry.ms": "600000"})
+    assert found.topology.internal.timestamps == Timestamps(retry_ms=500, expiry_ms=600_000)
+    assert found.notes == ()
+
+
 def test_consumer_timestamps_of_several_connectors_have_the_largest_numbers() -> None:
     topic = "src.kafka.timestamps.topic"
     found = of(

@@ -159,6 +159,8 @@ public class Golden {
             new FindCoordinatorResponseData.Coordinator().setKey("a").setNodeId(2).setHost("two").setPort(9093).setErrorMessage(""),
             new FindCoordinatorResponseData.Coordinator().setKey("b").setNodeId(-1).setErrorCode((short) 15).setErrorMessage(null))), 4);
         print("InitProducerIdRequest", new InitProducerIdRequestData().setTransactionalId("tx").setTransactionTimeoutMs(15000), 2, 3, 4);
+        print("RenewProducerIdRequest", new InitProducerIdRequestData().setTransactionalId("tx").setTransactionTimeoutMs(15000)
+            .setProducerId(9).setProducerEpoch((short) 2), 3, 4, 5);
         print("InitProducerIdResponse", new InitProducerIdResponseData().setThrottleTimeMs(2).setProducerId(1L << 33).setProducerEpoch((short) 12), 2, 4);
         AddPartitionsToTxnRequestData.AddPartitionsToTxnTopicCollection added = new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopicCollection();
         added.add(new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopic().setName("orders").setPartitions(List.of(0, 3)));
@@ -260,6 +262,19 @@ public class Golden {
             new DescribeAclsResponseData.DescribeAclsResource().setResourceType((byte) 2).setResourceName("orders").setPatternType((byte) 4).setAcls(List.of(
                 new DescribeAclsResponseData.AclDescription().setPrincipal("User:app").setHost("*").setOperation((byte) 3).setPermissionType((byte) 3),
                 new DescribeAclsResponseData.AclDescription().setPrincipal("User:b").setHost("h").setOperation((byte) 4).setPermissionType((byte) 2))))), 1, 2, 3);
+        print("DescribeClientQuotasRequest", new DescribeClientQuotasRequestData().setComponents(List.of()).setStrict(false), 0, 1);
+        print("DescribeClientQuotasResponse", new DescribeClientQuotasResponseData().setThrottleTimeMs(3).setErrorMessage(null).setEntries(List.of(
+            new DescribeClientQuotasResponseData.EntryData().setEntity(List.of(
+                new DescribeClientQuotasResponseData.EntityData().setEntityType("user").setEntityName("app"),
+                new DescribeClientQuotasResponseData.EntityData().setEntityType("client-id").setEntityName(null))).setValues(List.of(
+                new DescribeClientQuotasResponseData.ValueData().setKey("producer_byte_rate").setValue(1048576.5))))), 0, 1);
+        print("DescribeClientQuotasResponse.refused", new DescribeClientQuotasResponseData().setErrorCode((short) 31).setErrorMessage("no").setEntries(null), 0, 1);
+        print("DescribeScramRequest", new DescribeUserScramCredentialsRequestData().setUsers(List.of()), 0);
+        print("DescribeScramResponse", new DescribeUserScramCredentialsResponseData().setThrottleTimeMs(4).setErrorMessage(null).setResults(List.of(
+            new DescribeUserScramCredentialsResponseData.DescribeUserScramCredentialsResult().setUser("app").setErrorMessage(null).setCredentialInfos(List.of(
+                new DescribeUserScramCredentialsResponseData.CredentialInfo().setMechanism((byte) 1).setIterations(4096),
+                new DescribeUserScramCredentialsResponseData.CredentialInfo().setMechanism((byte) 2).setIterations(8192))),
+            new DescribeUserScramCredentialsResponseData.DescribeUserScramCredentialsResult().setUser("gone").setErrorCode((short) 91).setErrorMessage("no"))), 0);
         DescribeLogDirsRequestData.DescribableLogDirTopicCollection dirs = new DescribeLogDirsRequestData.DescribableLogDirTopicCollection();
         dirs.add(new DescribeLogDirsRequestData.DescribableLogDirTopic().setTopic("orders").setPartitions(List.of(0, 1)));
         print("DescribeLogDirsRequest", new DescribeLogDirsRequestData().setTopics(dirs), 1, 2, 3, 4);

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.spec.naming import name_id
-from runtime.kafka.protocol.acls import DescribeAclsRequest
+from runtime.kafka.protocol.acls import DescribeAclsRequest, DescribeClientQuotasRequest, DescribeScramRequest
 from runtime.kafka.protocol.config_entries import BROKER, TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedTopic, FetchFrom, FetchRequest, Isolation
 from runtime.kafka.protocol.groups import (
@@ -46,6 +46,7 @@ from runtime.kafka.protocol.transactions import (
     InitProducerIdRequest,
     ListTransactionsRequest,
     ProducerIdentity,
+    RenewProducerIdRequest,
 )
 from tests.runtime.kafka.protocol.golden import BATCH, GOLDEN, ONE, TWO, written
 
@@ -101,6 +102,7 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("FindCoordinatorRequest", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a", "b"])),
     ("FindCoordinatorRequest.one", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a"])),
     ("InitProducerIdRequest", InitProducerIdRequest("tx", 15_000)),
+    ("RenewProducerIdRequest", RenewProducerIdRequest("tx", 15_000, IDENTITY)),
     ("AddPartitionsRequest", AddPartitionsRequest("tx", IDENTITY, [*ORDERS[::3], ("ledger", 1)])),
     ("EndTransactionRequest", EndTransactionRequest("tx", IDENTITY, commit=True)),
     (
@@ -121,6 +123,8 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("DescribeConfigsRequest.keys", configs_of(TOPIC, ["orders", "päy"], ["retention.ms", "flush.ms"])),
     ("DescribeConfigsRequest.all", configs_of(BROKER, ["1"], None)),
     ("DescribeAclsRequest", DescribeAclsRequest()),
+    ("DescribeClientQuotasRequest", DescribeClientQuotasRequest()),
+    ("DescribeScramRequest", DescribeScramRequest()),
     ("DescribeLogDirsRequest", DescribeLogDirsRequest(ORDERS[:2])),
     ("AlterReassignmentsRequest", AlterReassignmentsRequest({ORDERS[0]: [2, 1], ORDERS[1]: [3]}, 10_000)),
     ("DescribeProducersRequest", DescribeProducersRequest(ORDERS[:2])),

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.acls import AclBinding, DescribeAclsRequest, DescribeAclsResponse
+from runtime.kafka.protocol.acls import (
+    AclBinding,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeScramRequest,
+    DescribeScramResponse,
+    QuotaEntry,
+    ScramCredentials,
+)
 from runtime.kafka.protocol.config_entries import (
     TOPIC,
     Decoder,
@@ -172,6 +182,31 @@ CASES: list[tuple[str, Request[Any], object]] = [
             (
                 AclBinding(2, "orders", 4, "User:app", "*", 3, 3),
                 AclBinding(2, "orders", 4, "User:b", "h", 4, 2),
+            ),
+        ),
+    ),
+    (
+        "DescribeClientQuotasResponse",
+        DescribeClientQuotasRequest(),
+        DescribeClientQuotasResponse(
+            3, OK, None, (QuotaEntry({"user": "app", "client-id": None}, {"producer_byte_rate": 1048576.5}),)
+        ),
+    ),
+    (
+        "DescribeClientQuotasResponse.refused",
+        DescribeClientQuotasRequest(),
+        DescribeClientQuotasResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no", ()),
+    ),
+    (
+        "DescribeScramResponse",
+        DescribeScramRequest(),
+        DescribeScramResponse(
+            4,
+            OK,
+            None,
+            (
+                ScramCredentials("app", OK, {1: 4096, 2: 8192}),
+                ScramCredentials("gone", ErrorCode.RESOURCE_NOT_FOUND),
             ),
         ),
     ),

@@ -1,0 +1,247 @@
+"""Flows begin where the tool that they replace stopped: `repl import --take-over` and `--from-group`.
+
+The positions are read of live clusters and become `start: {offsets: …}`. `start_of` decides; it is pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.config.connect import ConvertedTopology
+from planner.graph.messages import few
+from planner.graph.routes import router_of
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, warning
+from planner.model.topology import Flow, Start, StartAt, StartAtOffsets, Topology
+from planner.workflows.audit.requests import answered, cluster_access
+from runtime.audit.predecessor.progress import (
+    ConnectOffsets,
+    CopiedPartition,
+    GroupCommits,
+    PredecessorProgress,
+    PredecessorRequest,
+    progress_of_all,
+)
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The tool that copied so far, and where it keeps its positions, by the flow that replaces it.
+
+    With `force`, signs that it still runs, and positions beyond the end of a log, are warnings.
+    """
+
+    tool: str
+    positions: Mapping[str, ConnectOffsets | GroupCommits]
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuedTopology:
+    """A topology whose flows begin at the positions of the tool before, and what there is to know of them."""
+
+    topology: Topology
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def continue_mirror_maker(
+    converted: ConvertedTopology, timeout_ms: int, *, force: bool = False
+) -> ContinuedTopology:
+    """Lets the flows of MirrorMaker 2 begin where its source connectors stopped. Failure as below."""
+    positions = {
+        flow: ConnectOffsets(workers.offsets_topic, workers.alias, workers.group)
+        for flow, workers in converted.workers.items()
+    }
+    return continue_flows(converted.topology, Predecessor("MirrorMaker 2", positions, force), timeout_ms)
+
+
+def continue_replicator(
+    converted: ConvertedTopology, groups: Sequence[str], timeout_ms: int, *, force: bool = False
+) -> ContinuedTopology:
+    """Lets the flows of Replicator begin where these groups have committed at the source.
+
+    The group of a single flow may be any. Of several flows, each needs the group of its own connector.
+    """
+    own = {
+        flow.name: flow.origin_commits.group
+        for flow in converted.topology.flows.values()
+        if flow.origin_commits is not None
+    }
+    if len(converted.topology.flows) == 1 and len(groups) == 1:
+        (name,) = converted.topology.flows
+        chosen = {name: groups[0]}
+    else:
+        chosen = {flow: group for flow, group in own.items() if group in groups}
+        if left := [group for group in groups if group not in chosen.values()]:
+            known = ", ".join(f"{group} ({flow})" for flow, group in own.items()) or "none"
+            raise Failure(
+                error(f"no connector of the files commits by group {left[0]}", f"theirs are {known}")
+            )
+        if left := [name for name in converted.topology.flows if name not in chosen]:
+            groups_left = [f"--from-group {own[name]}" for name in left if name in own]
+            way_out = f"give {' '.join(groups_left)} as well, or leave the connector's file out"
+            raise Failure(error(f"flow {left[0]} has no group to begin from", way_out))
+    positions = {flow: GroupCommits(group) for flow, group in chosen.items()}
+    return continue_flows(converted.topology, Predecessor("Replicator", positions, force), timeout_ms)
+
+
+def continue_flows(topology: Topology, before: Predecessor, timeout_ms: int) -> ContinuedTopology:
+    """Reads the positions of each flow and lets it begin there.
+
+    Failure: a cluster can't be read, the tool still runs (refused), or a flow has no position at all.
+    """
+    router = router_of(topology)
+    access = cluster_access(topology.clusters.values())
+    flows = dict(topology.flows)
+    requests = [
+        PredecessorRequest(
+            flow=name,
+            router=router,
+            source=access[flows[name].source_cluster],
+            destination=access[flows[name].destination_cluster],
+            positions=positions,
+            within_s=timeout_ms / 1000,
+        )
+        for name, positions in before.positions.items()
+    ]
+    found: list[Diagnostic] = []
+    for request, progress in zip(requests, answered(progress_of_all(requests)), strict=True):
+        flow = flows[request.flow]
+        start, diagnostics = start_of(flow, progress, before)
+        flows[request.flow] = replace(flow, start=start)
+        found += diagnostics
+    if errors := [one for one in found if one.severity is Severity.ERROR]:
+        raise Failure(errors)
+    return ContinuedTopology(replace(topology, flows=flows), tuple(found))
+
+
+def start_of(
+    flow: Flow, progress: PredecessorProgress, before: Predecessor
+) -> tuple[Start, list[Diagnostic]]:
+    """Returns where the flow begins: each partition at the first record that the tool has not copied.
+
+    A partition without a position begins at earliest, or at its present end where the tool would.
+    """
+    tool, found = before.tool, list(_refusals(flow, progress, before))
+    offsets: dict[str, dict[int, int]] = {}
+    for one in progress.partitions:
+        begin = _begin(one, late=flow.start == StartAt("latest"))
+        if begin is not None:
+            offsets.setdefault(one.topic, {})[one.partition] = begin
+    if not any(one.next_offset is not None for one in progress.partitions):
+        found.append(_no_position(flow, progress, before))
+        return flow.start, found
+    found += _about_records(flow, progress.partitions, tool)
+    found += _about_deleted(flow, progress.partitions, tool)
+    found += _without_position(flow, progress.partitions, tool)
+    return (StartAtOffsets(offsets) if offsets else StartAt("earliest")), found
+
+
+def _begin(one: CopiedPartition, *, late: bool) -> int | None:
+    """Returns the first offset to copy; None begins at earliest."""
+    if one.next_offset is None:
+        return one.log_end if late else None
+    return None if _beyond(one) else max(one.next_offset, one.log_start)
+
+
+def _beyond(one: CopiedPartition) -> bool:
+    return one.next_offset is not None and one.next_offset > one.log_end
+
+
+def _name(one: CopiedPartition) -> str:
+    return f"{one.topic}-{one.partition}"
+
+
+def _about_records(flow: Flow, partitions: Iterable[CopiedPartition], tool: str) -> Iterable[Diagnostic]:
+    """Yields where the mirror's records tell another position than the stored one, or none."""
+    known = [one for one in partitions if one.by_records not in (None, one.stored)]
+    if known:
+        told = [
+            f"{_name(one)} ({'none' if one.stored is None else one.stored} stored, {one.by_records} copied)"
+            for one in known
+        ]
+        yield note(
+            f"flow {flow.name}: the mirrors' last records tell other positions than {tool} has stored:"
+            f" {few(told, _SHOWN)}; the flow begins behind these records",
+        )
+    unknown = [one for one in partitions if one.compared and one.by_records is None]
+    if unknown:
+        yield warning(
+            f"flow {flow.name}: the last records in the mirrors of {_counted(unknown)} were not found at"
+            f" {flow.source_cluster} near the stored positions: another producer wrote them, or {tool}"
+            " changed them",
+            f"the stored positions are taken; if {tool} did not stop cleanly, what it copied after it had"
+            " stored them arrives twice",
+        )
+
+
+def _about_deleted(flow: Flow, partitions: Iterable[CopiedPartition], tool: str) -> Iterable[Diagnostic]:
+    """Yields the offsets that were deleted before they were copied."""
+    deleted = [
+        f"{_name(one)} ({one.next_offset} to {one.log_start - 1})"
+        for one in partitions
+        if one.next_offset is not None and one.next_offset < one.log_start
+    ]
+    if deleted:
+        yield warning(
+            f"flow {flow.name}: offsets were deleted at {flow.source_cluster} before {tool} had copied them:"
+            f" {few(deleted, _SHOWN)}",
+            f"they are not at {flow.destination_cluster}; these partitions begin at the first offset that is"
+            " left",
+        )
+
+
+def _refusals(flow: Flow, progress: PredecessorProgress, before: Predecessor) -> Iterable[Diagnostic]:
+    """Yields what is refused, or with `force` only warned of."""
+    if progress.running:
+        what = f"flow {flow.name}: {before.tool} still runs: {progress.running}"
+        yield _refused(
+            what,
+            f"stop {before.tool} and run this again; --force takes its positions as they are now",
+            "what it copies from now on arrives twice",
+            before.force,
+        )
+    if beyond := [one for one in progress.partitions if _beyond(one)]:
+        ends = [f"{_name(one)} ({one.next_offset}, the log ends at {one.log_end})" for one in beyond]
+        what = (
+            f"flow {flow.name}: the position of {before.tool} is beyond the end of the log at"
+            f" {flow.source_cluster}: {few(ends, _SHOWN)}"
+        )
+        yield _refused(
+            what,
+            "the topic was recreated, or the log was truncated; --force begins there at earliest",
+            "these partitions begin at earliest",
+            before.force,
+        )
+
+
+def _refused(what: str, way_out: str, consequence: str, force: bool) -> Diagnostic:
+    return warning(what, consequence) if force else error(what, way_out, exit=ExitCode.REFUSED)
+
+
+def _no_position(flow: Flow, progress: PredecessorProgress, before: Predecessor) -> Diagnostic:
+    match before.positions[flow.name]:
+        case ConnectOffsets(topic=topic, alias=alias):
+            where = f"{topic} at {flow.destination_cluster} has none of the source cluster {alias}"
+        case GroupCommits(group=group):
+            where = f"group {group} has committed none at {flow.source_cluster}"
+    selected = len({one.topic for one in progress.partitions})
+    return error(
+        f"flow {flow.name}: {before.tool} has no position in its {selected} topics: {where}",
+        "if nothing was copied yet, leave --take-over or --from-group away; else look at the names in the"
+        " file",
+    )
+
+
+def _without_position(flow: Flow, partitions: Iterable[CopiedPartition], tool: str) -> Iterable[Diagnostic]:
+    """Yields the partitions in which the tool has no position."""
+    missing = [one for one in partitions if one.next_offset is None]
+    if missing:
+        late = flow.start == StartAt("latest")
+        begin = "the end that they have now" if late else "earliest"
+        yield note(f"flow {flow.name}: {tool} has no position in {_counted(missing)}: they begin at {begin}")
+
+
+def _counted(partitions: Sequence[CopiedPartition]) -> str:
+    names = few([_name(one) for one in partitions], _SHOWN)
+    return f"{len(partitions)} partition{'s' if len(partitions) != 1 else ''} ({names})"

@@ -1,0 +1,85 @@
+"""`repl standby`: this machine watches a job, and starts it here when the job's machine is lost."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.graph.jobs import destination_spec, standby_spec
+from planner.model.diagnostic import Failure, error
+from planner.model.topology import Job, Topology
+from planner.workflows.clusters import endpoints_of
+from planner.workflows.spark import launcher_home
+from planner.workflows.topology import TopologyRequest, checked
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.standby.standby import Standby, StandbyJob, StandbyRefused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyRequest(TopologyRequest):
+    """A request to stand by for a job of the topology."""
+
+    job: str
+
+
+def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
+    """Stands by until SIGTERM or SIGINT. `say` is called with each line of news.
+
+    Failure: the topology has no such job, it declares no standby for it, or one runs here already.
+    """
+    topology = checked(request.path, request.var_files).topology
+    destination = topology.clusters[_destination(topology, request.job)]
+    endpoints_of([destination])  # names missing secrets before anything is watched
+    asked = StandbyJob(
+        job=request.job,
+        destination=destination.name,
+        cluster=destination_spec(destination, Path.cwd()),
+        home=launcher_home(request.path) / "jobs",
+        spec=lambda running: _spec(request, running),
+        say=say,
+    )
+    try:
+        asyncio.run(_until_stopped(Standby(asked)))
+    except StandbyRefused as refused:
+        raise Failure(error(str(refused))) from None
+
+
+async def _until_stopped(standby: Standby) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await standby.run(stopping)
+
+
+def _destination(topology: Topology, name: str) -> str:
+    """Returns the destination of a job that declares standbys. Raises Failure."""
+    destinations = {flow.destination_cluster for flow in topology.flows.values() if flow.job == name}
+    if not destinations:
+        jobs = ", ".join(sorted({flow.job for flow in topology.flows.values()})) or "none"
+        raise Failure(error(f"no flow of this topology runs in a job {name}", f"its jobs: {jobs}"))
+    job = topology.jobs.get(name, Job(name))
+    if not job.standby:
+        what = f"the job {name} declares no standby"
+        raise Failure(error(what, f"add jobs: {{{name}: {{standby: 1}}}} to the topology", source=job.source))
+    return min(destinations)
+
+
+def _spec(request: StandbyRequest, running: JobSpec) -> JobSpec:
+    """Returns the spec by which the running job would be started here, by the topology as it is now."""
+    try:
+        topology = checked(request.path, request.var_files).topology
+        _destination(topology, request.job)
+        if running.topology != topology.name:
+            raise StandbyRefused(
+                f"the job {running.job} belongs to the topology {running.topology!r}, and this one is "
+                f"{topology.name!r} — name its file: repl standby {running.job} PATH"
+            )
+        return standby_spec(running, topology, Path.cwd())
+    except Failure as failure:
+        raise StandbyRefused("; ".join(str(one) for one in failure.diagnostics)) from failure
+    except KeyError as missing:
+        raise StandbyRefused(
+            f"the running job reaches the cluster {missing}, which this topology does not declare — bring the"
+            " topology of this machine up to date"
+        ) from missing

@@ -1,0 +1,201 @@
+"""Finds the source record that is the last one in a mirror partition, by the content of records.
+
+A stored position lags behind what was copied: Connect stores positions once a minute, and a worker that was
+killed has copied more than it stored. The records themselves show how far the copy goes. The last records of
+the mirror are compared with the source's around the stored position, so that no record arrives twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from runtime.audit.ledger import AuditFailure, as_audit_failure
+from runtime.audit.read.records_fetch import FetchedRecord, fetch_records
+from runtime.batch import BatchFailure
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.protocol.offsets import TopicPartition
+
+_TAIL = 5  # records of the mirror that are compared
+_BEFORE = 500  # source offsets in front of the position
+_AT_ONCE = 5_000
+_MOST = 200_000  # source records of one partition
+_MOST_OF_ALL = 2_000_000
+_PARTITIONS_AT_ONCE = 16
+
+
+@dataclass(slots=True)
+class TailSearch:
+    """Searches the source, read in order, for the last record of a mirror, whose last records are `tail`.
+
+    A place where as many records are the same as the tail has counts first: the stored position, then the
+    first one behind it, then the last one before it. Compaction removes different records at both sides, so
+    the last record alone counts too, at the stored position or where it is unique.
+    """
+
+    tail: Sequence[FetchedRecord]
+    next_offset: int
+    found: int | None = None  # the offset behind the record; nothing more needs to be read
+    _window: deque[FetchedRecord] = field(default_factory=lambda: deque(maxlen=_TAIL))
+    _before: int | None = None
+    _alike: list[int] = field(default_factory=list)
+    _alike_at_position: bool = False
+    _passed: bool = False
+
+    def read(self, records: Iterable[FetchedRecord]) -> None:
+        """Takes in the next source records, until the place is certain."""
+        for record in records:
+            if record.offset >= self.next_offset and not self._passed:
+                self.pass_position()
+            if self.found is not None:
+                return
+            self._window.append(record)
+            if not _same(record, self.tail[-1]):
+                continue
+            self._alike.append(record.offset + 1)
+            if _all_same(self._window, self.tail):
+                if self._passed:
+                    self.found = record.offset + 1
+                    return
+                self._before = record.offset + 1
+
+    def pass_position(self) -> None:
+        """Decides about the stored position, once all records before it were read."""
+        self._passed = True
+        behind = self._window[-1].offset + 1 if self._window else None
+        self._alike_at_position = behind is not None and behind in self._alike
+        if behind is not None and self._before == behind:
+            self.found = self.next_offset
+
+    def result(self) -> int | None:
+        """Returns the next source offset to copy, None where the mirror's last record was not found."""
+        if not self._passed:
+            self.pass_position()
+        if self.found is not None:
+            return self.found
+        if self._before is not None:
+            return self._before
+        if self._alike_at_position:
+            return self.next_offset
+        return self._alike[0] if len(self._alike) == 1 else None
+
+
+def _all_same(window: Sequence[FetchedRecord], tail: Sequence[FetchedRecord]) -> bool:
+    pairs = zip(reversed(window), reversed(tail), strict=False)
+    return all(_same(record, copy) for record, copy in pairs)
+
+
+def _same(record: FetchedRecord, copy: FetchedRecord) -> bool:
+    """Returns whether a record was copied. A copy may have more headers than its original."""
+    return (
+        copy.timestamp == record.timestamp
+        and copy.key == record.key
+        and copy.value == record.value
+        and all(header in copy.headers for header in record.headers)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """A position of the tool, the source offsets that exist, and the offsets of the mirror partition."""
+
+    next_offset: int
+    log_start: int
+    log_end: int
+    mirror: TopicPartition
+    mirror_start: int
+    mirror_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCluster:
+    """An open cluster, with the name that failures give it."""
+
+    name: str
+    cluster: KafkaCluster
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Converts the failures of reading records into an AuditFailure."""
+        with as_audit_failure(self.name):
+            try:
+                yield
+            except BatchFailure as failure:
+                raise AuditFailure(self.name, str(failure), "write start: {offsets: …} by hand") from failure
+
+
+async def copied_through(
+    source: NamedCluster, destination: NamedCluster, positions: Mapping[TopicPartition, StoredPosition]
+) -> dict[TopicPartition, int | None]:
+    """Returns the next source offset to copy of each partition by what the mirror holds.
+
+    None where that was not found: another producer wrote the mirror, or the records were changed. Partitions
+    whose mirror is empty are left out. Raises AuditFailure.
+    """
+    budget = _Budget(_MOST_OF_ALL)
+    turns = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
+    found: dict[TopicPartition, int | None] = {}
+
+    async def one(at: TopicPartition, position: StoredPosition) -> None:
+        async with turns:
+            with destination.reading():
+                tail = await _tail(destination.cluster, position)
+            if tail:
+                with source.reading():
+                    found[at] = await _search(source.cluster, at, position, tail, budget)
+
+    await asyncio.gather(*(one(at, position) for at, position in positions.items()))
+    return found
+
+
+@dataclass(slots=True)
+class _Budget:
+    """The source records that may still be read in one run."""
+
+    left: int
+
+
+async def _tail(destination: KafkaCluster, position: StoredPosition) -> list[FetchedRecord]:
+    """Returns the last committed records of the mirror partition, further back where offsets hold none."""
+    distance, behind = 2 * _TAIL, position.mirror_end
+    while True:
+        start = max(position.mirror_start, position.mirror_end - distance)
+        tail = await _last_records(destination, position.mirror, start, behind)
+        if tail or start == position.mirror_start:
+            return tail
+        distance, behind = 10 * distance, start
+
+
+async def _last_records(
+    cluster: KafkaCluster, at: TopicPartition, start: int, end: int
+) -> list[FetchedRecord]:
+    """Returns the last committed records between two offsets."""
+    tail: list[FetchedRecord] = []
+    while start < end and (records := await fetch_records(cluster, at, start, end, _AT_ONCE)):
+        tail = [*tail, *records][-_TAIL:]
+        start = records[-1].offset + 1
+    return tail
+
+
+async def _search(
+    source: KafkaCluster,
+    at: TopicPartition,
+    position: StoredPosition,
+    tail: Sequence[FetchedRecord],
+    budget: _Budget,
+) -> int | None:
+    search = TailSearch(tail, position.next_offset)
+    start = max(position.log_start, min(position.next_offset, position.log_end) - _BEFORE)
+    left = _MOST
+    while start < position.log_end and search.found is None and left > 0 and budget.left > 0:
+        records = await fetch_records(source, at, start, position.log_end, _AT_ONCE)
+        if not records:
+            break
+        search.read(records)
+        start = records[-1].offset + 1
+        left -= len(records)
+        budget.left -= len(records)
+    return search.result()

@@ -1,0 +1,272 @@
+"""Joins what both clusters tell of the tool that a flow replaces: its positions, and signs that it runs.
+
+The tool is looked at twice. It runs if its group has a member, if a position moved between the two looks, or
+if records arrived in a mirror topic. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure, open_cluster
+from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, copied_through
+from runtime.audit.predecessor.connect_offsets import ConnectOffsetsTopic, UnreadableOffset
+from runtime.batch import BatchFailure
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.spec.route import RouteDecision, Router
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.groups import NO_MEMBERS, committed_by, list_groups
+from runtime.kafka.queries.partitions import list_offsets, offsets_of
+
+Positions = Mapping[TopicPartition, int]
+_FLOWS_AT_ONCE = 8
+_Read = Callable[[], Awaitable[Positions]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOffsets:
+    """Positions in an offsets topic of Connect at the destination.
+
+    `alias` is the source's name in it; `group` is the group of the Connect workers.
+    """
+
+    topic: str
+    alias: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommits:
+    """Positions that a consumer group has committed at the source."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class PredecessorRequest:
+    """A request for the positions of the tool that a flow replaces.
+
+    `watch_s` is the time between the two looks.
+    """
+
+    flow: str
+    router: Router
+    source: ClusterAccess
+    destination: ClusterAccess
+    positions: ConnectOffsets | GroupCommits
+    watch_s: float = 2.0
+    within_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedPartition:
+    """One source partition of the flow.
+
+    `stored` is the next offset that the tool would copy, None where it has no position. `log_start` and
+    `log_end` are the source's. With `compared`, the last records of the mirror were looked for at the source,
+    and `by_records` is the offset behind them, None where they were not found.
+    """
+
+    topic: str
+    partition: int
+    stored: int | None
+    log_start: int
+    log_end: int
+    compared: bool = False
+    by_records: int | None = None
+
+    @property
+    def next_offset(self) -> int | None:
+        """Returns the next offset to copy: as the records tell, else as it is stored."""
+        return self.by_records if self.by_records is not None else self.stored
+
+
+@dataclass(frozen=True, slots=True)
+class PredecessorProgress:
+    """The partitions of the flow, in order. `running` tells the sign that the tool runs, if there is one."""
+
+    partitions: tuple[CopiedPartition, ...]
+    running: str = ""
+
+
+async def progress_of_all(asked: Sequence[PredecessorRequest]) -> list[PredecessorProgress]:
+    """Answers the requests in order, a few at a time. Raises AuditFailure."""
+    turns = asyncio.Semaphore(_FLOWS_AT_ONCE)
+
+    async def one(request: PredecessorRequest) -> PredecessorProgress:
+        async with turns:
+            return await predecessor_progress(request)
+
+    return await asyncio.gather(*map(one, asked))
+
+
+async def predecessor_progress(asked: PredecessorRequest) -> PredecessorProgress:
+    """Reads the positions of every partition that the flow selects. Raises AuditFailure."""
+    async with (
+        open_cluster(asked.source, asked.within_s) as source,
+        open_cluster(asked.destination, asked.within_s) as destination,
+    ):
+        with as_audit_failure(asked.source.name):
+            partitions = await _selected(asked, source)
+        running = await _members(asked, source, destination)
+        read = await _reader(asked, source, destination)
+        mirrors = {at: TopicPartition(_mirror(asked, at.topic), at.partition) for at in partitions}
+        first = await _look(asked, read, destination, mirrors.values())
+        await asyncio.sleep(asked.watch_s)
+        last = await _look(asked, read, destination, mirrors.values())
+        with as_audit_failure(asked.source.name):
+            starts = await offsets_of(source, dict.fromkeys(partitions, EARLIEST), within=asked.within_s)
+            ends = await offsets_of(source, dict.fromkeys(partitions, LATEST), within=asked.within_s)
+        stored = {
+            at: StoredPosition(
+                last.positions.get(at, starts[at]), starts[at], ends[at], mirror, *last.logs[mirror]
+            )
+            for at, mirror in mirrors.items()
+            if mirror in last.logs and last.positions.get(at, starts[at]) < ends[at]
+        }
+        by_records = await copied_through(
+            NamedCluster(asked.source.name, source),
+            NamedCluster(asked.destination.name, destination),
+            stored,
+        )
+    return PredecessorProgress(
+        tuple(
+            CopiedPartition(
+                *at,
+                last.positions.get(at),
+                starts[at],
+                ends[at],
+                at in by_records,
+                by_records.get(at),
+            )
+            for at in partitions
+        ),
+        running or _moved(first, last, asked),
+    )
+
+
+async def _selected(asked: PredecessorRequest, source: KafkaCluster) -> list[TopicPartition]:
+    """Returns every partition of the topics that the flow copies. Raises WireError."""
+    topics = await source.all_topics()
+    return [
+        TopicPartition(name, partition)
+        for name, topic in sorted(topics.items())
+        if asked.router.verdict(asked.flow, name) is RouteDecision.TAKEN
+        for partition in sorted(topic.partitions)
+    ]
+
+
+def _mirror(asked: PredecessorRequest, topic: str) -> str:
+    name = asked.router.destination_topic(asked.flow, topic)
+    assert name is not None, "the flow takes the topic"
+    return name
+
+
+async def _members(asked: PredecessorRequest, source: KafkaCluster, destination: KafkaCluster) -> str:
+    """Returns a text where the tool's group has a member, else an empty one. Raises AuditFailure.
+
+    Brokers before Kafka 2.6 do not tell the state of a group.
+    """
+    group = asked.positions.group
+    at_source = isinstance(asked.positions, GroupCommits)
+    access, cluster = (asked.source, source) if at_source else (asked.destination, destination)
+    with as_audit_failure(access.name):
+        listed = await list_groups(cluster, asked.within_s)
+    found = listed.groups.get(group)
+    if found is None and listed.missing:
+        node, why = next(iter(listed.missing.items()))
+        raise AuditFailure(
+            access.name,
+            f"broker {node} does not tell whether group {group} has members: {why}",
+            "run this again when every broker answers",
+        )
+    if found is None or found.state in NO_MEMBERS:
+        return ""
+    return f"group {group} at {access.name} has members (its state is {found.state})"
+
+
+async def _reader(asked: PredecessorRequest, source: KafkaCluster, destination: KafkaCluster) -> _Read:
+    """Returns how the positions are read, now and again. Raises AuditFailure."""
+    match asked.positions:
+        case GroupCommits(group=group):
+            return lambda: _committed(asked, source, group)
+        case ConnectOffsets(topic=topic, alias=alias):
+            with as_audit_failure(asked.destination.name):
+                try:
+                    opened = await ConnectOffsetsTopic.open(destination, topic, alias)
+                except BrokerError as error:
+                    if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise
+                    raise AuditFailure(
+                        asked.destination.name,
+                        f"there is no topic {topic}, where MirrorMaker 2 keeps its positions",
+                        "if its workers keep them in another topic, name it in the file by"
+                        " offset.storage.topic",
+                    ) from error
+            return lambda: _stored(asked, opened)
+
+
+async def _stored(asked: PredecessorRequest, opened: ConnectOffsetsTopic) -> Positions:
+    with as_audit_failure(asked.destination.name):
+        try:
+            return await opened.read()
+        except (UnreadableOffset, UnreadableRecord, BatchFailure) as failure:
+            raise AuditFailure(
+                asked.destination.name, str(failure), "write start: {offsets: …} by hand"
+            ) from failure
+
+
+async def _committed(asked: PredecessorRequest, source: KafkaCluster, group: str) -> Positions:
+    with as_audit_failure(asked.source.name):
+        read = await committed_by(source, [group], asked.within_s)
+    if group in read.failed:
+        why = f"the offsets of group {group} can't be read: {read.failed[group]}"
+        raise AuditFailure(asked.source.name, why, "its principal needs DESCRIBE on the group")
+    return {at: one.offset for at, one in read.offsets.get(group, {}).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The tool's positions at one time, and the log's start and end of each mirror partition that exists."""
+
+    positions: Positions
+    logs: Mapping[TopicPartition, tuple[int, int]]
+
+
+async def _look(
+    asked: PredecessorRequest, read: _Read, destination: KafkaCluster, mirrors: Iterable[TopicPartition]
+) -> _Look:
+    positions = await read()
+    wanted = list(mirrors)
+    with as_audit_failure(asked.destination.name):
+        known = await destination.topics({at.topic for at in wanted}, fresh=True)
+        there = [at for at in wanted if at.topic in known and at.partition in known[at.topic].partitions]
+        ends = await list_offsets(destination, dict.fromkeys(there, LATEST), within=asked.within_s)
+        starts = await list_offsets(destination, dict.fromkeys(there, EARLIEST), within=asked.within_s)
+    logs = {
+        at: (start.offset, end.offset)
+        for at in there
+        if isinstance(start := starts.get(at), ListedOffset) and isinstance(end := ends.get(at), ListedOffset)
+    }
+    return _Look(positions, logs)
+
+
+def _moved(first: _Look, last: _Look, asked: PredecessorRequest) -> str:
+    """Returns what moved between the two looks."""
+    for at, position in last.positions.items():
+        before = first.positions.get(at)
+        if before != position:
+            return f"its position in {at.topic}-{at.partition} moved from {before} to {position} meanwhile"
+    for at, (_, end) in last.logs.items():
+        _, end_before = first.logs.get(at, (0, 0))
+        if end_before != end:
+            return (
+                f"{end - end_before} records arrived in {at.topic}-{at.partition} at {asked.destination.name}"
+                " meanwhile"
+            )
+    return ""

@@ -1,0 +1,43 @@
+"""A real MirrorMaker 2 in dedicated mode, as `connect-mirror-maker.sh` starts it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runtime.lab.kit import jars
+from runtime.lab.kit.kit import find_java
+
+_LOGGING = """\
+rootLogger.level=INFO
+rootLogger.appenderRef.out.ref=OUT
+appender.out.type=Console
+appender.out.name=OUT
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
+"""
+# Its own topics, for clusters of one broker.
+ONE_COPY = dict.fromkeys(
+    [
+        "replication.factor",
+        "checkpoints.topic.replication.factor",
+        "heartbeats.topic.replication.factor",
+        "offset-syncs.topic.replication.factor",
+        "config.storage.replication.factor",
+        "offset.storage.replication.factor",
+        "status.storage.replication.factor",
+    ],
+    "1",
+)
+SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def command(file: Path, configuration: Mapping[str, str], jvm: Sequence[str] = SMALL) -> list[str]:
+    """The command that runs it. `file` is written."""
+    logging = file.with_name("mirror-log4j2.properties")
+    file.write_text("".join(f"{key} = {value}\n" for key, value in configuration.items()))
+    logging.write_text(_LOGGING)
+    java = find_java()
+    return [
+        *(java, *jvm, "-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={logging}"),
+        *("-cp", jars.classpath(java, jars.MIRROR)),
+        *("org.apache.kafka.connect.mirror.MirrorMaker", str(file)),
+    ]

@@ -1,0 +1,95 @@
+"""A driver that its supervisor started again: it gives way to another one, and to a stop by repl."""
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.spec import jobspec, naming
+from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec, LaunchSpec
+from runtime.driver.restart import SpecFile, exit_after_restart
+from runtime.ledger.records import InternalRecord
+from runtime.slot import log
+from tests.fakes.internal_topics import InternalTopics
+
+HERE = socket.gethostname()
+GONE = 1 << 22  # no process has this number
+
+
+def heartbeat(number: int, **more: Any) -> InternalRecord:
+    given: dict[str, Any] = {"driver": "other", "state": "running", "host": "other", "process": 7, **more}
+    status = JobStatus(job="dc2", topology="shop", at_ms=number, started_ms=0, **given)
+    return InternalRecord(job_status.encode_key(JobKey("dc2")), job_status.encode(status))
+
+
+def ended(*records: InternalRecord, later: InternalRecord | None = None) -> JobExit | None:
+    topics = InternalTopics({naming.STATUS: records})
+
+    async def asked() -> JobExit | None:
+        deciding = asyncio.create_task(exit_after_restart(topics, "dc2"))  # type: ignore[arg-type]
+        await asyncio.sleep(0.1)
+        if later is not None:
+            topics.grow(naming.STATUS, later)
+        return await deciding
+
+    return asyncio.run(asked())
+
+
+@pytest.mark.parametrize(
+    ("last", "later", "how"),
+    [
+        (heartbeat(1), heartbeat(2), JobExit.FENCED),
+        (heartbeat(1), None, None),  # the other one is dead, too
+        (heartbeat(1, host=HERE, process=os.getpid()), heartbeat(2), JobExit.FENCED),
+        (heartbeat(1, host=HERE, process=GONE), heartbeat(2), None),  # the driver that this one replaces
+        (heartbeat(1, state="stopped"), None, None),
+        (heartbeat(1, state="stopped", stop_requested=True), None, JobExit.STOPPED),
+    ],
+    ids=["runs elsewhere", "silent", "runs here", "the one before", "shut down", "stopped by repl"],
+)
+def test_a_restart_gives_way(last: InternalRecord, later: InternalRecord | None, how: JobExit | None) -> None:
+    assert ended(last, later=later) == how
+
+
+def test_a_job_that_never_reported_starts() -> None:
+    assert ended() is None
+
+
+def spec_of(launch: LaunchSpec, *clusters: str, bootstrap: str = "a:9092", slots: int = 1) -> JobSpec:
+    return JobSpec(
+        job="dc2",
+        topology="shop",
+        destination="dc2",
+        clusters={name: ClusterSpec(bootstrap=bootstrap) for name in clusters},
+        flows=[],
+        slots=slots,
+        launch=launch,
+    )
+
+
+def test_the_file_takes_the_new_flows_and_keeps_what_the_job_was_started_with(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    started = spec_of(LaunchSpec(), "dc1", "dc2", "dc3")
+    launch = LaunchSpec(options={"python": "/tmp/evil"})
+    edited = spec_of(launch, "dc1", "dc2", bootstrap="evil:9092", slots=3)
+    SpecFile(file).keep(edited, started)
+    assert jobspec.decode(file.read_bytes()) == spec_of(LaunchSpec(), "dc1", "dc2", slots=3)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = spec_of(LaunchSpec(), "dc2")
+    with caplog.at_level(logging.INFO):
+        SpecFile(tmp_path / "absent" / "spec.json").keep(spec, spec)
+    (line,) = caplog.records
+    assert "stays as it is" in str(log.fields_of(line)["message"])
