@@ -24,7 +24,6 @@ from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.spark_process import JvmCalls
 from runtime.driver.task import RESULT, SlotResult, SlotStartRequest, encode, run_sql_task, run_task
 from runtime.slot.log import FORMAT_KEY, log_driver_message
-from runtime.sql.pipeline import standing_query
 
 _EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2
 
@@ -130,6 +129,8 @@ class SparkSlotRunner:
 
     def _run_sql(self, group: str, text: bytes, transform: TransformSpec) -> SlotResult:
         """Runs a slot as one task of a standing query: feeding worker, the transform, collecting worker."""
+        from runtime.sql.pipeline import standing_query  # most jobs do not need Spark SQL
+
         self._context.setJobGroup(group, group, interruptOnCancel=True)
         token = secrets.token_hex(16)
         found = standing_query(

@@ -58,7 +58,7 @@ def test_every_mistake_of_every_flow_is_reported_at_once(tmp_path: Path) -> None
     flows = {"good": GOOD} | {name: text for name, (text, _) in CASES.items()}
     with pytest.raises(Failure) as refused:
         validate(written(tmp_path, flows))
-    found = {one.address.removeprefix("flow."): one.summary for one in refused.value.diagnostics}
+    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
     assert found.keys() == CASES.keys()
     assert {name for name, (_, why) in CASES.items() if why not in found[name]} == set()
 
