@@ -138,6 +138,7 @@ class Evaluator:
             raise self._failure
         self._connection, _ = accepted.result()
         self._connection.setblocking(False)
+        shutil.rmtree(self._folder, ignore_errors=True)  # it is not needed any more: a kill leaves nothing
         return self._connection
 
     async def evaluate(self, rows: Sequence[SourceRow]) -> Answers:
