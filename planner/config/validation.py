@@ -9,6 +9,7 @@ from planner.config.language import scalars
 from planner.config.language.build import TopologyParts, built, rename_of, requirement
 from planner.config.language.reader import INVALID, NamedReference, ParsedRecord
 from planner.config.language.scalars import WORDS
+from planner.config.transforms import check_transform
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import RESOURCES, AclRule, SecretRef, looks_secret
 from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
@@ -158,6 +159,8 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
         and (why := rename.problem(rename_of(renamed)))
     ):
         yield error(why, "a rename must have a way back", source=flow.place("rename"))
+    if isinstance(transform := flow.get("transform"), ParsedRecord):
+        yield from check_transform(transform)
     for key in ("topics", "groups"):
         selected = flow.get(key)
         for pattern in (selected.get("include") or ()) if isinstance(selected, ParsedRecord) else ():

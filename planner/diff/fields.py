@@ -41,6 +41,7 @@ class FieldType(Enum):
     RENAME = auto()  # template text, {"match": regex, "to": text} or {"table": names}
     START = auto()  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
     ORIGIN_COMMITS = auto()  # {"group": name, "every": ms}
+    TRANSFORM = auto()  # {"value": format, "where": text, "set": by field, "drop": fields, …}
     GROUPS = auto()  # what a new flow does with consumer groups
     TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
     ENDPOINT = auto()  # {"host": name, "port": number}; port 0 is chosen by the job
@@ -63,7 +64,12 @@ NOT_SET = "not set"
 OFF = "off"
 # Fields of flows and jobs that plan files of older releases do not have, with the value that they stand for
 # there. A field with this value is left out.
-ADDED: Mapping[str, str | None] = {"protect": OFF, "replication": None, "protect.principal": None}
+ADDED: Mapping[str, str | None] = {
+    "protect": OFF,
+    "replication": None,
+    "transform": None,
+    "protect.principal": None,
+}
 
 
 def _field(
@@ -99,6 +105,8 @@ def _flow_fields() -> Iterator[Field]:
 def _type(key: RecordKeyShape) -> FieldType:
     if isinstance(key.shape, OffOrShape):
         return FieldType.ORIGIN_COMMITS
+    if key.unset:
+        return FieldType.TRANSFORM
     kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(type(key.shape))
     return kind or FieldType.PLAIN
 
@@ -110,7 +118,7 @@ def _keys(
     for key in record.keys:
         inner = attribute + key.field
         match key.shape:
-            case RecordShape() as section:
+            case RecordShape() as section if not key.unset:
                 yield from _keys(section, f"{name}{key.name}.", f"{inner}." if key.field else attribute)
             case OffOrShape(shape=section) if not key.field:
                 (only,) = section.keys  # `follow: {every: 5s}` is the field `follow`

@@ -157,7 +157,8 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
 
 
 def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
-    """Returns the fields that take effect only after a restart: the launch, and how clusters are reached.
+    """Returns the fields that take effect only after a restart: the launch, how clusters are reached, and
+    the transforms, because a slot evaluates one transform from its start to its end.
 
     A cluster that no flow names any more is not compared.
     """
@@ -165,6 +166,10 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
     return (
         *changed_fields(launch_values(before), launch_values(after)),
         *changed_fields(reached_values(before, names), reached_values(after)),
+        *(
+            FieldChange((f"transform of flow.{name}",), "as it runs", "as declared")
+            for name in jobspec.regrouped(before, after)
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from planner.model.plan import SENSITIVE, Path, Value
 from planner.model.topology import looks_secret
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
 
 PARTITIONS: Path = ("partitions",)
 REPLICATION: Path = ("replication",)
@@ -266,9 +267,26 @@ def _plain(value: Any) -> Value:
             return _start(value)
         case jobspec.OriginCommitsSpec(group=group, every_ms=every_ms):
             return {"group": group, "every": every_ms}
+        case TransformSpec():
+            return _transform(value)
         case _:
             plain: Value = value
             return plain
+
+
+def _transform(transform: TransformSpec) -> Value:
+    """Returns the parts of a transform that are not the defaults."""
+    found: dict[str, Value] = {}
+    for name, form in (("value", transform.value), ("key", transform.key)):
+        if form != FormatSpec():
+            found[name] = f"{form.format}: {form.schema}" if form.schema else form.format
+    if transform.set:
+        found["set"] = dict(sorted(transform.set.items()))
+    if transform.drop:
+        found["drop"] = tuple(transform.drop)
+    if transform.where is not None:
+        found["where"] = transform.where
+    return found
 
 
 def _rename(rule: jobspec.RenameRule) -> Value:

@@ -145,8 +145,12 @@ def displayed(path: Path, value: object) -> object:
 
 
 def displayed_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns the fields of a flow or a job as they are shown."""
-    return {name: displayed((name,), value) for name, value in values.items()}
+    """Returns the fields of a flow or a job as they are shown; `transform` only where a flow has one."""
+    return {
+        name: displayed((name,), value)
+        for name, value in values.items()
+        if value is not None or type_of((name,)) is not FieldType.TRANSFORM
+    }
 
 
 def duration(ms: int) -> str:
@@ -226,6 +230,21 @@ def _origin_commits(value: Parts) -> str:
             return _as_json(value)
 
 
+def _transform(value: Parts) -> tuple[str, ...]:
+    """`sets value.email: sha2(value.email, 256)`, `drops value.card`, `filters by: value.country <> 'DE'`"""
+    found: list[str] = []
+    match value.get("set"):
+        case Mapping() as changed:
+            found += (f"sets {path}: {one}" for path, one in sorted(changed.items()))
+    match value.get("drop"):
+        case [*paths]:
+            found.append(f"drops {', '.join(map(str, paths))}")
+    if (where := value.get("where")) is not None:
+        found.append(f"filters by: {where}")
+    found += (f"reads the {name} as {value[name]}" for name in ("value", "key") if name in value)
+    return tuple(found)
+
+
 def _groups(value: Parts) -> str:
     """`.* without x, synced every 5s, exact`"""
     match value:
@@ -273,6 +292,7 @@ _PARTS: Mapping[FieldType, Callable[[Parts], str | tuple[str, ...]]] = {
     FieldType.RENAME: _rename,
     FieldType.START: _start,
     FieldType.ORIGIN_COMMITS: _origin_commits,
+    FieldType.TRANSFORM: _transform,
     FieldType.GROUPS: _groups,
     FieldType.TOPIC_NAMES: _topic_names,
     FieldType.ENDPOINT: _endpoint,

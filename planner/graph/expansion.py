@@ -16,6 +16,7 @@ from planner.graph.lints import topics as topic_lints
 from planner.graph.lints.flows import jobs, states
 from planner.graph.lints.loops import TopicMerges, merges_of
 from planner.graph.lints.security import security
+from planner.graph.lints.transforms import transforms
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
 from planner.graph.routes import group_selector
@@ -198,6 +199,7 @@ def _without_clusters(
     certain = {*graph.live.nodes, *graph.declared.nodes}
     yield from states(graph.topology)
     yield from jobs(graph.topology)
+    yield from transforms(graph.topology)
     yield from security(graph.topology)
     yield from flow_lints.reserved_names(graph)
     yield from flow_lints.flows_without_topics(graph)

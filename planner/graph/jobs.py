@@ -49,6 +49,7 @@ from runtime.contract.spec.jobspec import (
     Setting,
 )
 from runtime.contract.spec.route import Route, RouteDecision, Router
+from runtime.contract.spec.transform import TransformSpec
 
 
 def flows_of(
@@ -302,6 +303,11 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> F
         restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
         groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
     )
+
+
+def transform_of(flow: Flow) -> TransformSpec | None:
+    """Returns the transform of a flow as its job runs it."""
+    return _spec_of(TransformSpec, flow.transform) if flow.transform is not None else None
 
 
 S = TypeVar("S", bound=msgspec.Struct)

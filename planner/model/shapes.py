@@ -146,6 +146,7 @@ class RecordKeyShape:
     converter: str = ""
     each: bool = False
     inherited: bool = False
+    unset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,7 @@ class Key:
     converter: the name of the hand-written functions that read and write the value.
     each: the YAML takes a list, and every item of it makes one object.
     required: the YAML must have the key although the field has a default.
+    unset: without the key there is no record, not one of defaults.
     """
 
     doc: str
@@ -265,6 +267,7 @@ class Key:
     converter: str = ""
     each: bool = False
     required: bool = False
+    unset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +333,8 @@ def _inline(name: str, kind: Any, include: Key, default: Any) -> Iterator[Record
 
 def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
     shape = note.shape or _shape(kind)
+    if note.unset and isinstance(shape, OffOrShape):
+        shape = shape.shape
     is_record = isinstance(shape, RecordShape | OffOrShape)
     required = note.required or (
         default in (dataclasses.MISSING, NOT_KEPT) and note.default is ABSENT and not note.default_doc
@@ -349,6 +354,7 @@ def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
         converter=note.converter,
         each=note.each,
         inherited=note.inherited,
+        unset=note.unset,
     )
 
 

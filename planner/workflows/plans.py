@@ -25,6 +25,7 @@ from planner.workflows.clusters import endpoints_of
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import observe
 from planner.workflows.topology import TopologyRequest, checked
+from planner.workflows.transforms import check_transforms
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 
 # Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
@@ -150,6 +151,7 @@ def see(
 ) -> PlanningInput:
     """Observes the clusters of a topology and expands it over what they hold."""
     observed = observe(topology, timeout_ms, given_up, progress)
+    check_transforms(topology, observed, progress)
     desired = expand(topology, observed, Path.cwd())
     return PlanningInput(topology, observed, desired, timeout_ms, given_up, progress)
 

@@ -66,8 +66,15 @@ def checked(
 
 
 def validate(request: TopologyRequest) -> LoadedTopology:
-    """Checks a topology without any cluster. Failure holds every error at once."""
-    return checked(request.path, request.var_files)
+    """Checks a topology without any cluster. Failure holds every error at once.
+
+    Spark's analyzer checks transforms last.
+    """
+    from planner.workflows.transforms import check_transforms
+
+    loaded = checked(request.path, request.var_files)
+    check_transforms(loaded.topology)
+    return loaded
 
 
 def flow_of(topology: Topology, name: str) -> Flow:

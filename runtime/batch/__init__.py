@@ -3,7 +3,7 @@
 See docs/internals/batch.md.
 """
 
-from runtime.batch.failure import BatchFailure, CorruptBatch, PartitionLocation, TooLarge
+from runtime.batch.failure import BadRecord, BatchFailure, CorruptBatch, PartitionLocation, TooLarge
 from runtime.batch.layout import Batch, Codec, LegacySet, RecordSet
 from runtime.batch.prepare import needs_rewrite, prepare
 from runtime.batch.rewrite import Record, records
@@ -20,6 +20,7 @@ from runtime.batch.walk import AbortedTransactions, WalkedBatches, marker_type, 
 
 __all__ = [
     "AbortedTransactions",
+    "BadRecord",
     "Batch",
     "BatchFailure",
     "Codec",

@@ -37,3 +37,7 @@ class TooLarge(BatchFailure):
         super().__init__(where, offset, why)
         self.size = size
         self.limit = limit
+
+
+class BadRecord(BatchFailure):
+    """A record does not match the format of the flow's transform, or an expression of it fails on it."""

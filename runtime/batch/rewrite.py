@@ -103,7 +103,7 @@ def rewrite(
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, first.base_offset, f"unreadable records: {error}") from None
     if kept:
-        yield from _fitting(kept, codec, group[-1].next_offset, spec, reason)
+        yield from fitting(kept, codec, group[-1].next_offset, spec, reason)
 
 
 def records_of(member: RecordSet, limit: int) -> list[Raw]:
@@ -201,10 +201,10 @@ def _unpacked(batch: Batch, limit: int) -> bytes | memoryview:
     return unpack(Codec(packed), batch.body, limit) if packed else batch.body
 
 
-def _fitting(
+def fitting(
     kept: Sequence[Raw], codec: Codec, position: int, spec: RewriteSpec, reason: RewriteReason
 ) -> Iterator[OutgoingBatch]:
-    """Packs the records as one batch, or as several parts if it exceeds the limit.
+    """Packs records as one batch, or as several parts if it exceeds the limit.
 
     A part that is still too large is cut again.
     """
@@ -219,7 +219,7 @@ def _fitting(
         for at in range(0, len(kept), step):
             part = kept[at : at + step]
             after = position if at + step >= len(kept) else part[-1][0] + 1
-            yield from _fitting(part, codec, after, spec, reason | RewriteReason.TOO_LARGE)
+            yield from fitting(part, codec, after, spec, reason | RewriteReason.TOO_LARGE)
         return
     batch = _batch(kept[0][0], len(kept), codec, body, base, latest)
     yield OutgoingBatch(batch, _segments(kept), position, reason)

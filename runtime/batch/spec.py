@@ -49,6 +49,7 @@ class RewriteReason(Flag):
     TOO_LARGE = auto()  # for the destination's limit
     FORMAT = auto()  # v0 or v1
     MERGE = auto()  # small, with small neighbours
+    TRANSFORM = auto()  # the flow's transform filters or changes records
 
 
 class OffsetDeltaRun(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import secrets
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
+from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.spark_process import JvmCalls
-from runtime.driver.task import SlotResult, SlotStartRequest, encode, run_task
+from runtime.driver.task import RESULT, SlotResult, SlotStartRequest, encode, run_sql_task, run_task
 from runtime.slot.log import FORMAT_KEY, log_driver_message
 
 _EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2
@@ -120,7 +122,21 @@ class SparkSlotRunner:
 
         The call runs in a thread of its own.
         """
+        transform = ticket.spec.transform
+        if transform is not None:
+            return in_thread(group, lambda: self._run_sql(group, encode(ticket), transform))
         return in_thread(group, lambda: self._run(group, encode(ticket)))
+
+    def _run_sql(self, group: str, text: bytes, transform: TransformSpec) -> SlotResult:
+        """Runs a slot as one task of a standing query: feeding worker, the transform, collecting worker."""
+        from runtime.sql.pipeline import standing_query  # most jobs do not need Spark SQL
+
+        self._context.setJobGroup(group, group, interruptOnCancel=True)
+        token = secrets.token_hex(16)
+        found = standing_query(
+            self._context, transform, token, functools.partial(run_sql_task, text, token), f"{RESULT} BINARY"
+        )
+        return msgspec.json.decode(bytes(found), type=SlotResult)
 
     def _run(self, group: str, text: bytes) -> SlotResult:
         context = self._context

@@ -26,6 +26,7 @@ from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.restart import SpecFile, exit_after_restart
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
+from runtime.driver.slots.layout import slot_layout
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
 from runtime.driver.slots.supervisor import DriverContext
@@ -240,14 +241,16 @@ class JobRunner:
         """
         assert self._application is not None
         spec, application = self.spec, self._application
-        slots = spec.slots or await self._cores(application)
-        membership = Membership(range(slots))
+        layout = slot_layout(spec.flows, spec.slots or await self._cores(application))
+        slots = len(layout.by_slot)
+        membership = Membership(range(slots), layout.slots_of)
         context = DriverContext(
             job=spec.job,
             driver=self.driver,
             destination=spec.destination,
             settings=spec.copy,
             reached=self._trusted,
+            layout=layout,
             cluster=destination.cluster,
             application=application,
             membership=membership,
@@ -337,6 +340,8 @@ class JobRunner:
             )
         if unexpected := jobspec.not_started_with(self._trusted, spec):
             raise RefusedCommand(_refusal(unexpected))
+        if other := jobspec.regrouped(self._started_with, spec):
+            raise RefusedCommand(_refusal_of_transforms(other))
         self.spec = spec
         await self._flows.apply_spec(spec)
         self._duties.retain_only(self._flows.by_name)
@@ -383,6 +388,14 @@ class JobRunner:
                 if last is not None and last.driver == self.driver:
                     return JobExit.FAILED
         return JobExit.FENCED
+
+
+def _refusal_of_transforms(flows: Sequence[str]) -> str:
+    named = ", ".join(flows[:_NAMES_SHOWN])
+    return (
+        f"an edit was refused: no slot of this job evaluates the transforms of {named}."
+        " repl plan and repl apply start the job anew for that"
+    )
 
 
 def _refusal(unexpected: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 import uvloop
@@ -27,6 +27,12 @@ from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 from runtime.slot import log
 from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
+from runtime.sql.transformer import Transformer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RESULT = "result"  # the column of a slot's end, in the output of run_sql_task
 
 _POLL_S = 0.1  # for a version that came into force: the driver waits for its acknowledgement
 _REPORT_S = 1.0
@@ -80,6 +86,54 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             ended = runner.run(_copy(decode(text)))
     yield msgspec.json.encode(ended)
+
+
+def run_sql_task(text: bytes, token: str, answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs a slot that evaluates a transform, as the collecting worker of the query's task (mapInArrow).
+
+    It yields its encoded end, as `run_task` does. `answers` are what Spark answers to the slot's rows.
+    """
+    import pyarrow as pa
+
+    die_with_parent(forked_by_one_thread=True)
+    log.start(os.environ)
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() > 0:
+        ended = SlotResult("retried", "Spark started the task again by itself")
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            ended = runner.run(_copy_with_sql(decode(text), token, answers))
+    yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(ended)], pa.binary())], [RESULT])
+
+
+async def _copy_with_sql(
+    ticket: SlotStartRequest, token: str, answers: Iterable[pa.RecordBatch]
+) -> SlotResult:
+    """Runs the slot of a ticket with its channel and the evaluator of its transform.
+
+    The slot ends when the query ends, and the query when the slot ends.
+    """
+    from runtime.sql.evaluator import Evaluator
+
+    transform = ticket.spec.transform
+    assert transform is not None, "run_task copies without a transform"
+    evaluator = Evaluator(token, transform, answers)
+    slot = Slot(ticket.spec, ticket.first, transformer=Transformer(transform, evaluator))
+    try:
+        return await run_with_channel(slot, _Companions(_ControlChannel(ticket, slot), evaluator))
+    finally:
+        await evaluator.close()
+
+
+class _Companions:
+    """The channel of a slot, and the evaluator beside it: where one of them fails, the slot fails."""
+
+    def __init__(self, channel: SlotChannel, evaluator: SlotChannel) -> None:
+        self._channel = channel
+        self._evaluator = evaluator
+
+    async def run(self) -> None:
+        await asyncio.gather(self._channel.run(), self._evaluator.run())
 
 
 async def _copy(ticket: SlotStartRequest) -> SlotResult:

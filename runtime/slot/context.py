@@ -12,6 +12,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot.budget import ByteBudget
 from runtime.slot.failpoints import Failpoint
+from runtime.sql.transformer import Transformer
 
 _LATE = 0.8  # The fraction of the transaction timeout after which a lane aborts by itself.
 
@@ -23,7 +24,7 @@ class SlotContext:
     """The clients, budgets and settings of a slot, as its flows use them.
 
     `producers` is the producer directory of the destination. `spawn` starts a task whose failure ends the
-    slot.
+    slot. `transformer` applies the transform of the slot's flow; a slot without one copies flows without one.
     """
 
     job: str
@@ -36,6 +37,7 @@ class SlotContext:
     budget: ByteBudget
     failpoint: Failpoint
     spawn: Spawn
+    transformer: Transformer | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-from runtime.batch import TooLarge
+from runtime.batch import BadRecord, BatchFailure, TooLarge
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats
@@ -275,8 +275,7 @@ class FlowCopy:
             case FetchFailed():
                 self._on_fetch_failed(event)
             case RecordRejected(copy, failure):
-                state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
-                self._supervisor.stop(copy, state, str(failure))
+                self._supervisor.stop(copy, _state_of(failure), str(failure))
             case Halted(copy):
                 self._reader.remove(copy)
             case Resumed(copy):
@@ -400,3 +399,14 @@ class FlowCopy:
         task = self._context.spawn(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _state_of(failure: BatchFailure) -> State:
+    """Returns the state of a partition that stops at a record."""
+    match failure:
+        case TooLarge():
+            return State.RECORD_TOO_LARGE
+        case BadRecord():
+            return State.RECORD_INVALID
+        case _:
+            return State.RECORD_CORRUPT

@@ -223,7 +223,13 @@ class FlowRun:
         )
 
     async def _begin(self, wanted: AssignedFlow) -> FlowCopy:
-        """Opens the flow's source and begins the flow."""
+        """Opens the flow's source and begins the flow.
+
+        Raises WireError, also where the slot evaluates another transform.
+        """
+        transformer = self._context.transformer
+        if wanted.spec.transform != (transformer.transform if transformer is not None else None):
+            raise WireError("this slot does not evaluate its transform; the job must be restarted")
         if self._source is None:
             self._source = await self._sources.take(wanted.spec.source)
         source = self._source

@@ -26,6 +26,7 @@ from runtime.slot.errors import SlotMustEnd
 from runtime.slot.event_loop import callback_failures, wait_at_most
 from runtime.slot.flow_run import FlowRun, SourceClusters
 from runtime.slot.partition import now_ms
+from runtime.sql.transformer import Transformer
 
 _OPEN_PAUSE_S = 1.0
 
@@ -71,8 +72,15 @@ class Slot:
     was submitted again may initialise its transactional ids again (R3).
     """
 
-    def __init__(self, spec: SlotSpec, first: Assignment, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        spec: SlotSpec,
+        first: Assignment,
+        environ: Mapping[str, str] | None = None,
+        transformer: Transformer | None = None,
+    ) -> None:
         self._spec = spec
+        self._transformer = transformer
         self._environ = os.environ if environ is None else environ
         self._assignment = first
         self._runs: dict[str, FlowRun] = {}
@@ -195,6 +203,7 @@ class Slot:
                     budget=self._budget,
                     failpoint=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
+                    transformer=self._transformer,
                 )
             except WrongCluster:
                 raise

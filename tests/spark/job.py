@@ -22,6 +22,7 @@ from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Command
 from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
 from runtime.contract.records.ledger import Generation, PartitionKey
+from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
@@ -29,6 +30,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, JVM, MAIN
 from runtime.ledger.ledger import Ledger
+from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.scan import InternalTopicScan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
@@ -234,6 +236,19 @@ def generations(spec: JobSpec) -> dict[str, Generation]:
         for flow in spec.flows:
             await ledger.refresh(flow.name)
         return ledger.generations()
+
+    return _at_destination(spec, read)
+
+
+def offset_maps(spec: JobSpec, flow: str) -> dict[PartitionKey, OffsetMap]:
+    """The offset map of each partition of a flow."""
+
+    async def read(cluster: KafkaCluster) -> dict[PartitionKey, OffsetMap]:
+        ledger = await Ledger.open(cluster)
+        maps = OffsetMapReader(cluster, ledger)
+        await ledger.refresh(flow)
+        await maps.refresh(flow)
+        return maps.all(flow)
 
     return _at_destination(spec, read)
 

@@ -102,7 +102,7 @@ def _fill(fields: ParsedRecord, key: RecordKeyShape) -> None:
     shape = key.shape.shape if isinstance(key.shape, shapes.OffOrShape) else key.shape
     if key.default is not shapes.ABSENT:
         fields.values[key.name] = default_value(key)
-    elif isinstance(shape, shapes.RecordShape) and not key.required:
+    elif isinstance(shape, shapes.RecordShape) and not (key.required or key.unset):
         fields.values[key.name] = completed(ParsedRecord(shape, fields.source))
 
 

@@ -51,6 +51,7 @@ from planner.model.topology.root import (
     Timestamps,
     Topology,
 )
+from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat, Transform
 from runtime.contract.client.redaction import SECRET_WORDS, looks_secret
 from runtime.contract.spec.acls import AclRule
 
@@ -69,10 +70,12 @@ __all__ = [
     "Defaults",
     "Flow",
     "FlowState",
+    "Format",
     "GroupMode",
     "Groups",
     "Internal",
     "Job",
+    "OnBadRecord",
     "OnDataLoss",
     "OnRemove",
     "OnSourceDelete",
@@ -80,6 +83,7 @@ __all__ = [
     "Policies",
     "Protect",
     "Provenance",
+    "RecordFormat",
     "Requirement",
     "SecretRef",
     "Selection",
@@ -91,6 +95,7 @@ __all__ = [
     "Timestamps",
     "Topic",
     "Topology",
+    "Transform",
     "looks_secret",
     "secret_variable",
 ]

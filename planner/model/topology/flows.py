@@ -28,6 +28,7 @@ from planner.model.shapes import (
     record_of,
 )
 from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, REPLICATION
+from planner.model.topology.transforms import Transform
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename
 
 REGEXES = ListShape(RegexShape(), lone=True)
@@ -462,6 +463,14 @@ class Flow:
             inherited=True,
         ),
     ] = OnDataLoss.STOP
+    transform: Annotated[
+        Transform | None,
+        Key(
+            "Which records travel, and what of their values, in Spark SQL.",
+            example="{value: {format: text}, where: \"value LIKE 'eu-%'\"}",
+            unset=True,
+        ),
+    ] = None
     job: Annotated[
         str,
         Key(

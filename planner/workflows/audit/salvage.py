@@ -20,7 +20,8 @@ from planner.workflows.interaction import (
     ReplayReady,
     silent,
 )
-from planner.workflows.spark import job_spec, on_spark
+from planner.workflows.one_off import on_spark
+from planner.workflows.spark import job_spec
 from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of
 from runtime.audit.salvage.salvage import SalvageRequest
 from runtime.audit.salvage.salvage import salvage as read_salvage
@@ -82,6 +83,16 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
     """
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
+    if flow.transform is not None:
+        raise Failure(
+            error(
+                f"flow.{flow.name} has a transform, and a replay copies records as they are: what the"
+                " transform filters, sets or drops would reach the destination",
+                "repl salvage lists the records; copy those that may travel yourself",
+                source=flow.source,
+                exit=ExitCode.REFUSED,
+            )
+        )
     if flow.state not in ENDED:
         raise _still_copies(flow.name, flow.state.value)
     asked = _request(topology, flow, request, interaction.progress)

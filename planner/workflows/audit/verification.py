@@ -15,7 +15,8 @@ from planner.graph.routes import opposite_of
 from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.topology import ENDED
 from planner.workflows.interaction import Noticed, ProgressHandler, silent
-from planner.workflows.spark import job_spec, launcher_home, on_spark
+from planner.workflows.one_off import on_spark
+from planner.workflows.spark import job_spec, launcher_home
 from planner.workflows.topology import TopologyRequest, flow_of
 from runtime.audit.verify.request import VerifyRequest, decode_outcome, encode_request
 from runtime.contract.spec.jobspec import JobSpec
@@ -54,6 +55,15 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
 
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
+    if flow.transform is not None:
+        raise Failure(
+            error(
+                f"flow.{flow.name} has a transform, and verify does not recompute it yet: every record that"
+                " it filters or changes would be a difference",
+                "read both sides with repl read, or verify a flow without a transform",
+                source=flow.source,
+            )
+        )
     job = job_spec(topology, flow, request.timeout_ms, progress)
     opposite = opposite_of(flow, topology)
     compared = VerifyRequest(

@@ -27,6 +27,7 @@ class PartitionState(StrEnum):
     RECORD_TOO_LARGE = "record_too_large"
     RECORD_REFUSED = "record_refused"
     RECORD_CORRUPT = "record_corrupt"
+    RECORD_INVALID = "record_invalid"
     DATA_LOSS = "data_loss"
     RECREATED = "recreated"
     DIVERGED = "diverged"
@@ -55,6 +56,7 @@ _NEEDS_SOMEONE = frozenset(
         PartitionState.RECORD_TOO_LARGE,
         PartitionState.RECORD_REFUSED,
         PartitionState.RECORD_CORRUPT,
+        PartitionState.RECORD_INVALID,
         PartitionState.DATA_LOSS,
         PartitionState.RECREATED,
         PartitionState.DIVERGED,

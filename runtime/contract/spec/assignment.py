@@ -5,6 +5,7 @@ import msgspec
 from runtime.contract.records import record_values
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec
+from runtime.contract.spec.transform import TransformSpec
 
 
 class AssignedPartition(msgspec.Struct, frozen=True):
@@ -55,7 +56,8 @@ class SlotSpec(msgspec.Struct, frozen=True):
     """Identifies a slot and names the clusters that it may reach; it is fixed for the slot's lifetime.
 
     `cluster` says how its destination is reached, `sources` how each source is, by name. They are those of
-    the spec that the job was started with; secrets are still references in it.
+    the spec that the job was started with; secrets are still references in it. `transform` is the one that
+    the slot evaluates: it copies only flows with exactly this transform, or, where it is None, with none.
     """
 
     job: str
@@ -64,6 +66,7 @@ class SlotSpec(msgspec.Struct, frozen=True):
     cluster: ClusterSpec
     copy: CopySettings = CopySettings()
     sources: dict[str, ClusterSpec] = {}
+    transform: TransformSpec | None = None
 
 
 def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) -> list[str]:

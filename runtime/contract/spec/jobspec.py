@@ -20,6 +20,7 @@ from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.rename import Match, Rename, Table, Template, pattern_problem
 from runtime.contract.spec.selection import NamePatterns
+from runtime.contract.spec.transform import TransformSpec
 
 VERSION = 1
 LARGEST = 2**63 - 1
@@ -194,6 +195,7 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     origin_commits: OriginCommitsSpec | None = None
     on_source_delete: Literal["keep", "delete"] = "keep"
     on_data_loss: Literal["stop", "skip"] = "stop"
+    transform: TransformSpec | None = None
 
 
 class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -409,6 +411,21 @@ def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[st
             if before.client.get(key) != cluster.client.get(key)
         ]
     return found
+
+
+def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
+    """Returns the flows that need a restart, because no slot of the running job can copy them.
+
+    A slot evaluates one transform, or none, from its start to its end.
+    """
+    transforms = {flow.name: flow.transform for flow in before.flows}
+    without = any(transform is None for transform in transforms.values())
+    return [
+        flow.name
+        for flow in after.flows
+        if transforms.get(flow.name) != flow.transform
+        or (flow.name not in transforms and flow.transform is None and not without)
+    ]
 
 
 def rename_rule(rename: Rename) -> RenameRule:

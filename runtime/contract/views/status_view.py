@@ -254,6 +254,11 @@ STATES: dict[str, Advice] = {
         "a batch at the source does not match its checksum, or can't be read",
         f"check the source's disk: another replica may have the record whole; or {_PAST_IT}",
     ),
+    S.RECORD_INVALID: Advice(
+        "a record does not match the format of the flow's transform, or an expression of it fails on it"
+        " (`why` names the offset)",
+        f"correct the flow's transform, then repl apply; or {_PAST_IT}",
+    ),
     S.DATA_LOSS: Advice(
         "the source deleted records before they were copied (retention is shorter than the lag was)", _GO_ON
     ),

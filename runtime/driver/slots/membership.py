@@ -7,7 +7,7 @@ partitions and slots stay unchanged. Partitions are balanced by measured bytes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -130,11 +130,14 @@ class _SlotEntry:
 class Membership:
     """A Membership owns the assignment of each slot and the record of which slot may still write each
     partition.
+
+    `slots_of` returns the slots that may copy a flow; without it, every slot may.
     """
 
-    def __init__(self, slots: Sequence[int]) -> None:
+    def __init__(self, slots: Sequence[int], slots_of: Callable[[str], Sequence[int]] | None = None) -> None:
         self._slots = {slot: _SlotEntry(Assignment(0)) for slot in slots}
         self._usable = list(slots)
+        self._slots_of = slots_of or (lambda _: slots)
         self._flows: dict[str, AssignedFlow] = {}
         self._rates: dict[str, int | None] = {}
         self._partitions: dict[PartitionKey, AssignedPartition] = {}
@@ -169,7 +172,7 @@ class Membership:
     def set_usable(self, slots: Sequence[int]) -> bool:
         """Sets the slots that can run and returns whether they changed.
 
-        Partitions of other slots move to them. If no slot can run, all slots stay in use.
+        Partitions of other slots move to them. If no slot of a flow can run, all of them stay in use.
         """
         usable = list(slots) or list(self._slots)
         if usable == self._usable:
@@ -242,14 +245,24 @@ class Membership:
             self._held.pop(key, None)
 
     def _assign_homes(self, move: bool) -> None:
-        """Balances the partitions over the usable slots.
+        """Balances the partitions over the usable slots of their flows.
 
         A partition without a measurement gets the mean weight.
         """
         known = [self._weights[key] for key in self._partitions if key in self._weights]
         usual = sum(known) / len(known) if known else MIN_WEIGHT
-        weights = {key: self._weights.get(key, usual) for key in self._partitions}
-        self._homes = balance(weights, self._usable, self._homes, move=move)
+        by_slots: dict[tuple[int, ...], dict[PartitionKey, float]] = {}
+        for key in self._partitions:
+            by_slots.setdefault(self._usable_for(key.flow), {})[key] = self._weights.get(key, usual)
+        homes: dict[PartitionKey, int] = {}
+        for slots, weights in by_slots.items():
+            homes |= balance(weights, slots, self._homes, move=move)
+        self._homes = homes
+
+    def _usable_for(self, flow: str) -> tuple[int, ...]:
+        """Returns the usable slots of a flow."""
+        own = self._slots_of(flow)
+        return tuple(slot for slot in own if slot in self._usable) or tuple(own)
 
     def _wanted(self, slot: int) -> list[AssignedPartition]:
         """Returns the partitions that the slot must copy: those with their home there that no other slot

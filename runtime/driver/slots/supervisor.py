@@ -19,6 +19,7 @@ from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import end_of, pause, post
+from runtime.driver.slots.layout import SlotLayout
 from runtime.driver.slots.membership import Membership
 from runtime.driver.spark_process import JvmSilent
 from runtime.driver.task import SlotResult, SlotStartRequest
@@ -46,6 +47,7 @@ class DriverContext:
     destination: str
     settings: CopySettings
     reached: Mapping[str, ClusterSpec]
+    layout: SlotLayout
     cluster: KafkaCluster
     application: SparkSlotRunner
     membership: Membership
@@ -229,6 +231,7 @@ class SlotSupervisor:
             cluster=context.reached[context.destination],
             copy=context.settings,
             sources={name: one for name, one in context.reached.items() if name != context.destination},
+            transform=context.layout.transform(self.slot),
         )
 
     def _log(self, event: str, **fields: Field) -> None:

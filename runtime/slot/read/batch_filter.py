@@ -46,7 +46,10 @@ class FilteredBatches(NamedTuple):
 def rewrite_spec(
     assigned: AssignedPartition, flow: FlowSpec, source_id: str, destination_id: str
 ) -> RewriteSpec:
-    """Returns how this partition's batches are rewritten where they must be; each fetch sets `start`."""
+    """Returns how this partition's batches are rewritten where they must be; each fetch sets `start`.
+
+    Small batches of a flow with a transform are joined after the transform.
+    """
     headers = flow.provenance == "headers"
     return RewriteSpec(
         where=PartitionLocation(assigned.topic, assigned.partition),
@@ -54,7 +57,7 @@ def rewrite_spec(
         provenance=ClusterPartition(source_id, assigned.topic, assigned.partition) if headers else None,
         home=ClusterTopic(destination_id, assigned.destination_topic) if headers else None,
         native_only=flow.native_only and headers,
-        merge=MERGE,
+        merge=MERGE if flow.transform is None else None,
     )
 
 

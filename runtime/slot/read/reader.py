@@ -21,7 +21,9 @@ from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
 from runtime.slot.partition import PartitionCopy, QueuedBatch, SessionAnswers, SourceLog, now_ms
-from runtime.slot.read.batch_filter import FlowFilter
+from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter
+from runtime.slot.read.transforming import transformed
+from runtime.sql.transformer import Transformer
 
 _HELD_BACK_WAIT_MS = 10
 # Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
@@ -76,6 +78,7 @@ class BrokerIntake:
         batch_filter: FlowFilter,
         emit: EmitFetchEvent,
         purpose: str,
+        transformer: Transformer | None = None,
     ) -> None:
         self.node = node
         self.copies: dict[tuple[bytes, int], PartitionCopy] = {}
@@ -85,6 +88,7 @@ class BrokerIntake:
         self._bucket = bucket
         self._filter = batch_filter
         self._emit = emit
+        self._transformer = transformer
         limits = FetchLimits(settings.fetch_wait_ms, 1, settings.fetch_bytes)
         self._session = FetchSession(cluster, node, limits, purpose=purpose)
         self._answers = SessionAnswers()
@@ -228,6 +232,9 @@ class BrokerIntake:
                 if copy is not None
             ]
             await self._filter.resolve_producers(one for _, _, one in walks)
+            if self._transformer is not None:
+                await self._queue_transformed(self._transformer, walks, held)
+                return
             for copy, answer, one in walks:
                 self._handle_partition(copy, answer, one, held)
         finally:
@@ -244,8 +251,45 @@ class BrokerIntake:
         self, copy: PartitionCopy, answer: FetchedPartition, walked: WalkedBatches, held: ResponseMemory
     ) -> None:
         """Handles the response for one partition: its error, its truncation or its batches."""
+        if self._accept(copy, answer):
+            if walked.sets or walked.failure:
+                self._queue_batches(copy, answer, self._filtered(copy, answer, walked), held)
+            copy.settle()
+
+    async def _queue_transformed(
+        self,
+        transformer: Transformer,
+        walks: Sequence[tuple[PartitionCopy, FetchedPartition, WalkedBatches]],
+        held: ResponseMemory,
+    ) -> None:
+        """Handles the response of a flow with a transform. Raises EvaluationEnded.
+
+        Partitions that were rewound meanwhile ignore the response. Heartbeats are not the flow's records, so
+        they are not transformed.
+        """
+        accepted = [
+            (copy, answer, self._filtered(copy, answer, walked))
+            for copy, answer, walked in walks
+            if self._accept(copy, answer)
+        ]
+        done = await asyncio.gather(
+            *(
+                transformed(transformer, filtered, self._rewrites[copy])
+                if copy.key.topic != naming.HEARTBEATS
+                else _same(filtered)
+                for copy, _, filtered in accepted
+            )
+        )
+        for (copy, answer, _), filtered in zip(accepted, done, strict=True):
+            if self._current_partition(answer) is copy:
+                if filtered.cursor != copy.cursor or filtered.failure is not None:
+                    self._queue_batches(copy, answer, filtered, held)
+                copy.settle()
+
+    def _accept(self, copy: PartitionCopy, answer: FetchedPartition) -> bool:
+        """Takes the source's offsets from the response for one partition; False where it has no batches."""
         if self._current_partition(answer) is not copy:
-            return
+            return False
         if answer.error:
             copy.leave_session()
             if answer.leader is not None:
@@ -254,29 +298,26 @@ class BrokerIntake:
             if answer.error is ErrorCode.UNKNOWN_LEADER_EPOCH and not is_from_kafka(answer.topic_id):
                 decision = ErrorDecision(ErrorAction.INSPECT, refresh=True)
             self._emit(FetchFailed(copy, decision, f"{answer.error.name} ({int(answer.error)})"))
-            return
+            return False
         if answer.diverging is not None:
             copy.leave_session()
             inspect = ErrorDecision(ErrorAction.INSPECT, refresh=True)
             self._emit(FetchFailed(copy, inspect, "the source's log was truncated"))
-            return
-        moment = now_ms()
+            return False
         source = SourceLog(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
-        copy.answered(source, self._answers, moment)
-        if walked.sets or walked.failure:
-            self._queue_batches(copy, answer, walked, held, moment)
-        copy.settle()
+        copy.answered(source, self._answers, now_ms())
+        return True
+
+    def _filtered(
+        self, copy: PartitionCopy, answer: FetchedPartition, walked: WalkedBatches
+    ) -> FilteredBatches:
+        """Returns which batches of the response are copied."""
+        return self._filter.filter(copy, walked, self._rewrites[copy], answer.aborted, now_ms())
 
     def _queue_batches(
-        self,
-        copy: PartitionCopy,
-        answer: FetchedPartition,
-        walked: WalkedBatches,
-        held: ResponseMemory,
-        moment: int,
+        self, copy: PartitionCopy, answer: FetchedPartition, filtered: FilteredBatches, held: ResponseMemory
     ) -> None:
-        """Filters and queues the batches of one partition, and moves its cursor behind them."""
-        filtered = self._filter.filter(copy, walked, self._rewrites[copy], answer.aborted, moment)
+        """Queues the batches of one partition, and moves its cursor behind them."""
         size = len(answer.records)
         if _copied_out(size, held.size):
             held = ResponseMemory(self._budget, size)
@@ -289,6 +330,10 @@ class BrokerIntake:
         if filtered.failure is not None:
             self._emit(RecordRejected(copy, filtered.failure))
         self._emit(Fetched(copy))
+
+
+async def _same(filtered: FilteredBatches) -> FilteredBatches:
+    return filtered
 
 
 def _copied_out(size: int, total: int) -> bool:
@@ -380,6 +425,7 @@ class SourceReader:
                 self._filter,
                 self._emit,
                 f"fetch {self._spec.name}",
+                context.transformer,
             )
             self._by_leader[node] = intake
             self._start(self._run_intake(intake))

@@ -32,6 +32,7 @@ from runtime.contract.spec.jobspec import (
     TemplateRule,
     TimestampsSpec,
 )
+from runtime.contract.spec.transform import TransformSpec
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,8 @@ flow_specs = st.builds(
     origin_commits=st.none() | st.builds(OriginCommitsSpec, group=st.just("g"), every_ms=intervals),
     on_source_delete=st.sampled_from(["keep", "delete"]),
     on_data_loss=st.sampled_from(["stop", "skip"]),
+    transform=st.none()
+    | st.builds(TransformSpec, where=st.just("true"), drop=st.sampled_from([[], ["value.a"]])),
 )
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -220,6 +223,7 @@ OTHER_FLOW = FlowSpec(
     origin_commits=OriginCommitsSpec(group="g"),
     on_source_delete="delete",
     on_data_loss="skip",
+    transform=TransformSpec(where="true"),
 )
 OTHER_JOB = job(
     clusters={"dc2": ClusterSpec(bootstrap="b", id="x", client={"client.id": "c"})},

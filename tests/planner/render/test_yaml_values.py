@@ -20,6 +20,7 @@ from planner.model.topology import (
     ConfigSync,
     Flow,
     FlowState,
+    Format,
     GroupMode,
     Groups,
     Internal,
@@ -30,6 +31,7 @@ from planner.model.topology import (
     Policies,
     Protect,
     Provenance,
+    RecordFormat,
     Requirement,
     SecretRef,
     Selection,
@@ -38,6 +40,7 @@ from planner.model.topology import (
     StartAtTimestamp,
     Timestamps,
     Topology,
+    Transform,
 )
 from planner.render.topology import topology_yaml
 from planner.render.yaml import CONVERTERS as WRITERS
@@ -68,6 +71,17 @@ groups = st.builds(
     every_ms=intervals,
     mode=st.sampled_from(GroupMode),
 )
+formats = st.just(Format()) | st.builds(
+    Format, format=st.just(RecordFormat.JSON), schema=st.just("id BIGINT, a STRING, b STRING")
+)
+transforms = st.builds(
+    Transform,
+    value=st.builds(Format, format=st.just(RecordFormat.JSON), schema=st.just("id BIGINT, a STRING")),
+    key=formats,
+    where=st.just("value.id > 1"),
+    set=st.sampled_from([{}, {"value.a": "upper(value.a)"}]),
+    drop=st.sampled_from([(), ("value.b",)]),
+)
 flows = st.builds(
     Flow,
     name=st.sampled_from(["f", "g-1"]),
@@ -93,6 +107,7 @@ flows = st.builds(
     origin_commits=st.none() | st.builds(OriginCommits, group=st.sampled_from(["", "g"]), every_ms=intervals),
     on_source_delete=st.sampled_from(OnSourceDelete),
     on_data_loss=st.sampled_from(OnDataLoss),
+    transform=st.none() | transforms,
     job=st.sampled_from(["", "other"]),
 )
 jobs = st.builds(

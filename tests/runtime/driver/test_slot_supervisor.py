@@ -14,6 +14,7 @@ from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import in_thread, reason
 from runtime.driver.slots.channel import at
+from runtime.driver.slots.layout import slot_layout
 from runtime.driver.slots.membership import Membership
 from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.task import SlotResult, SlotStartRequest
@@ -93,6 +94,7 @@ def test_however_a_task_ends_the_slot_is_submitted_again(
             driver="driver",
             destination="dc2",
             settings=CopySettings(),
+            layout=slot_layout([], 1),
             reached={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
             cluster=Destination(),
             application=spark,

@@ -1,0 +1,99 @@
+"""Checks the transform of a flow as far as its text goes; Spark checks the expressions later."""
+
+from collections.abc import Iterable
+
+from planner.config.language.reader import ParsedRecord
+from planner.model.diagnostic import Diagnostic, SourceLocation, error
+from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat
+from runtime.contract.spec.transform import VALUE, overlapping
+
+_CODE = "transform"
+_FIELD = f"{VALUE}."
+
+
+def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
+    """Yields an error for everything in a transform that no job can do."""
+    forms = {name: _format(transform.get(name)) for name in ("value", "key")}
+    for name, form in forms.items():
+        yield from _format_problems(name, form, _place(transform, name, "schema"))
+    if transform.get("on_bad_record") is OnBadRecord.QUARANTINE:
+        yield _error(
+            "on_bad_record: quarantine is not supported yet",
+            "write stop: the partition stops at a bad record, and its state names the offset",
+            transform.place("on_bad_record"),
+        )
+    changed = transform.get("set") or {}
+    dropped = transform.get("drop") or ()
+    if transform.get("where") is None and not changed and not dropped:
+        yield _error("a transform that changes nothing", "add where, set or drop", transform.source)
+    for key, paths in (("set", changed), ("drop", dropped)):
+        for path in paths:
+            if problem := _path_problem(key, path, forms["value"].format):
+                yield _error(*problem, transform.place(key))
+    for outer, inner in overlapping([*changed, *dropped]):
+        what = (
+            f"{inner} is named twice"
+            if outer == inner
+            else f"{inner} lies inside {outer}, which is named too"
+        )
+        yield _error(f"set and drop: {what}", "name each field once", transform.place("drop"))
+
+
+def _format(written: object) -> Format:
+    if not isinstance(written, ParsedRecord):
+        return Format()
+    return Format(written.get("format") or RecordFormat.BINARY, written.get("schema"))
+
+
+def _format_problems(name: str, form: Format, place: SourceLocation) -> Iterable[Diagnostic]:
+    if form.format is RecordFormat.AVRO:
+        yield _error(
+            f"{name}: format avro is not supported yet",
+            "json, text and binary are; copy other formats without a transform",
+            place,
+        )
+    elif form.format is RecordFormat.JSON and not form.schema:
+        yield _error(
+            f"{name}: format json needs a schema",
+            'add the fields that expressions read: schema: "id BIGINT, email STRING"',
+            place,
+        )
+    elif form.format is not RecordFormat.JSON and form.schema:
+        yield _error(
+            f"{name}: format {form.format.value} has no schema", "leave it out, or write format: json", place
+        )
+
+
+def _path_problem(key: str, path: str, form: RecordFormat) -> tuple[str, str] | None:
+    """Returns what is wrong with a path of `set` or `drop`, and the way out."""
+    if path == "key" or path.startswith("key."):
+        return (
+            f"{key}: {path} would change the key, and with it the partition that the record belongs to",
+            "change fields of the value; keys travel as they are",
+        )
+    if form is RecordFormat.JSON:
+        if path.startswith(_FIELD) and all(path.split(".")):
+            return None
+        return f"{key}: {path} is no field of the value", "write value. and the name of a field: value.email"
+    if key == "set" and path == VALUE:
+        return None
+    way_out = (
+        "write set: {value: …} for the whole value, or value: {format: json, schema: …} for fields of it"
+    )
+    return f"{key}: {path} can't be changed: a value of format {form.value} has no fields", way_out
+
+
+def _place(transform: ParsedRecord, *keys: str) -> SourceLocation:
+    """Returns the place of the innermost of these keys that is written."""
+    found, at = transform, transform.source
+    for key in keys:
+        at = found.place(key)
+        inner = found.get(key)
+        if not isinstance(inner, ParsedRecord):
+            break
+        found = inner
+    return at
+
+
+def _error(what: str, way_out: str, source: SourceLocation) -> Diagnostic:
+    return error(what, way_out, source=source, code=_CODE)

@@ -1,0 +1,72 @@
+"""Lints of transforms, from the topology alone: where raw values are read, and what a failback would do."""
+
+import re
+from collections.abc import Iterator
+
+from planner.model.address import flow_address, job_address
+from planner.model.diagnostic import Diagnostic, ExitCode, error, warning
+from planner.model.topology import Flow, Topology
+
+_LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
+
+
+def transforms(topology: Topology) -> Iterator[Diagnostic]:
+    """Yields the lints of all flows with a transform, and of the jobs that run them."""
+    for flow in sorted(topology.flows.values(), key=lambda one: one.name):
+        original = topology.flows.get(flow.reverse_of) if flow.reverse_of is not None else None
+        if original is not None and changed_fields_of(original):
+            yield _lossy_failback(flow, original)
+        if flow.job == flow.destination_cluster and changed_fields_of(flow):
+            yield _job_at_destination(flow)
+    yield from _too_few_slots(topology)
+
+
+def changed_fields_of(flow: Flow) -> tuple[str, ...]:
+    """Returns the fields that the destination does not have as the source has them."""
+    transform = flow.transform
+    return (*sorted(transform.set), *transform.drop) if transform is not None else ()
+
+
+def _lossy_failback(flow: Flow, original: Flow) -> Diagnostic:
+    fields = ", ".join(changed_fields_of(original))
+    return error(
+        f"flow.{flow.name} reverses {original.name}, which sets or drops {fields}:"
+        f" {original.source_cluster} would get records without the values that it had",
+        f"remove flow.{flow.name} and go on at {original.destination_cluster}, or write at"
+        f" {original.source_cluster} again from its own data",
+        address=str(flow_address(flow.name)),
+        source=flow.source,
+        code="failback-lossy",
+        exit=ExitCode.REFUSED,
+    )
+
+
+def _job_at_destination(flow: Flow) -> Diagnostic:
+    fields = ", ".join(changed_fields_of(flow))
+    return warning(
+        f"job {flow.job} has the name of {flow.destination_cluster}: where it runs, it reads {fields} as they"
+        f" are at {flow.source_cluster}, so raw values cross the border",
+        f"run the job at {flow.source_cluster}, and give it a name of its own that says so: job: NAME",
+        address=str(flow_address(flow.name)),
+        source=flow.source,
+        code="raw-values-cross",
+    )
+
+
+def _too_few_slots(topology: Topology) -> Iterator[Diagnostic]:
+    """Warns of a job that has fewer slots than its transforms need: one for each, one for all other flows."""
+    for job in sorted(topology.jobs.values(), key=lambda one: one.name):
+        flows = [flow for flow in topology.flows.values() if flow.job == job.name]
+        with_transform = sum(flow.transform is not None for flow in flows)
+        needed = with_transform + (with_transform < len(flows))
+        local = _LOCAL.fullmatch(job.master)
+        cores = int(local[1]) if local else None
+        if with_transform and cores is not None and cores < needed:
+            yield warning(
+                f"job {job.name} needs {needed} slots, one for each flow with a transform and one for all"
+                f" other flows, and {job.master} has {cores}: a flow waits for a core",
+                f"write master: local[{needed}]",
+                address=str(job_address(job.name)),
+                source=job.source,
+                code="transform-slots",
+            )

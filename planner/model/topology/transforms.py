@@ -1,0 +1,90 @@
+"""The transform of a flow: which records travel, and what of their values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from planner.model.shapes import Key, ListShape, MapShape, RecordName, TextShape
+
+
+class RecordFormat(StrEnum):
+    JSON = "json"
+    AVRO = "avro"
+    TEXT = "text"
+    BINARY = "binary"
+
+
+class OnBadRecord(StrEnum):
+    STOP = "stop"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How the bytes of a key or a value are read."""
+
+    record: ClassVar = RecordName("transform-format", "a format")
+
+    format: Annotated[
+        RecordFormat,
+        Key("`text` is UTF-8. `avro` is not supported yet.", example="json"),
+    ] = RecordFormat.BINARY
+    schema: Annotated[
+        str | None,
+        Key(
+            "The fields of JSON that expressions read, in Spark's DDL. Other fields travel unchanged.",
+            TextShape("a schema in Spark's DDL"),
+            example='"id BIGINT, email STRING, card STRING"',
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """What a flow does to a record on its way, in Spark SQL.
+
+    Expressions read the columns `key`, `value`, `headers`, `topic`, `partition`, `offset`, `timestamp` and
+    `timestamp_type` of the source's record.
+    """
+
+    record: ClassVar = RecordName("transform", "a transform")
+
+    value: Annotated[
+        Format, Key("How values are read.", example='{format: json, schema: "id BIGINT, email STRING"}')
+    ] = Format()
+    key: Annotated[Format, Key("How keys are read.", example="{format: text}")] = Format()
+    where: Annotated[
+        str | None,
+        Key(
+            "A record travels where this is true. A tombstone (null value) always travels.",
+            TextShape("a condition in Spark SQL"),
+            example="\"value.country <> 'DE' AND headers['test'] IS NULL\"",
+        ),
+    ] = None
+    set: Annotated[
+        Mapping[str, str],
+        Key(
+            "New values of fields, each an expression over the source's record.",
+            MapShape(
+                TextShape("a field such as value.email"), TextShape("an expression in Spark SQL"), "field"
+            ),
+            example='{value.email: "sha2(value.email, 256)"}',
+        ),
+    ] = field(default_factory=dict)
+    drop: Annotated[
+        tuple[str, ...],
+        Key(
+            "Fields that are removed.",
+            ListShape(TextShape("a field such as value.card"), lone=True),
+            example="[value.card]",
+        ),
+    ] = ()
+    on_bad_record: Annotated[
+        OnBadRecord,
+        Key(
+            "What happens at a record that does not match its format, or on which an expression fails: `stop`"
+            " stops its partition and names the offset. `quarantine` is not supported yet.",
+            example="stop",
+        ),
+    ] = OnBadRecord.STOP

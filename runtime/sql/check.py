@@ -1,0 +1,163 @@
+"""Checks a transform with Spark's own analyzer, before any job runs it.
+
+Beside what Spark refuses by itself, this refuses what can't be exact: the same record must give the same
+result each time it is evaluated, and a record's result depends on that record alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import QueryContextType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegralType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+)
+
+from runtime.contract.spec.transform import VALUE, TransformSpec, fields_of
+from runtime.sql.query import CORRUPT, answers, decoded, schema_of
+from runtime.sql.request import TransformProblem
+from runtime.sql.rows import DDL
+from runtime.sql.rows import KEY as KEY_BYTES
+from runtime.sql.rows import VALUE as VALUE_BYTES
+
+_TREES = "org.apache.spark.sql.catalyst.trees.TreePattern"
+# What a transform may not contain, by the names of Spark's tree patterns.
+_REFUSED = {
+    "CURRENT_LIKE": "depends on the time or the session: two evaluations of a record could differ",
+    "PLAN_EXPRESSION": "is a subquery: a record is evaluated by itself",
+    "PYTHON_UDF": "calls a Python function",
+}
+_POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
+_RANDOM = "is not deterministic: two evaluations of a record could differ"
+
+
+class _Refused(Exception):
+    """What the transform says can't be exact."""
+
+
+def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iterator[TransformProblem]:
+    """Yields everything that is wrong with the transform of a flow."""
+    for part, form in (("value", transform.value), ("key", transform.key)):
+        if form.format == "json":
+            try:
+                schema_of(form)
+            except PySparkException as error:
+                yield _problem(flow, f"{part}.schema", error)
+                return
+    rows = session.createDataFrame([], DDL)
+    known = decoded(rows, transform)
+    visible = known.drop("__tombstone", "__bad", VALUE_BYTES, KEY_BYTES)
+    columns = session.createDataFrame([], visible.schema)  # so that no hidden column is found
+    schema = schema_of(transform.value) if transform.value.format == "json" else None
+    found = False
+    for part, text, target in _parts(transform):
+        try:
+            _check(columns, text, target, transform, schema)
+        except (PySparkException, _Refused) as error:
+            found = True
+            yield _problem(flow, part, error)
+    for path in transform.drop:
+        try:
+            _type_at(schema, path)
+        except _Refused as error:
+            found = True
+            yield TransformProblem(flow, "drop", str(error))
+    if not found:
+        try:
+            answers(rows, transform).schema  # noqa: B018 - it analyzes the whole query
+        except PySparkException as error:
+            yield _problem(flow, "transform", error)
+
+
+def _parts(transform: TransformSpec) -> Iterator[tuple[str, str, str | None]]:
+    """Yields each expression with its place, and the path that it sets."""
+    if transform.where is not None:
+        yield "where", transform.where, None
+    for path in sorted(transform.set):
+        yield f"set {path}", transform.set[path], path
+
+
+def _check(
+    columns: DataFrame, text: str, target: str | None, transform: TransformSpec, schema: StructType | None
+) -> None:
+    """Raises PySparkException or _Refused for an expression that no transform may have."""
+    condition = text if target is None else f"({text}) IS NULL"
+    # As a filter, Spark refuses aggregates, window functions and generators by itself.
+    analyzed = columns.where(F.expr(condition))._jdf.queryExecution().analyzed()
+    patterns = getattr(columns.sparkSession._jvm, _TREES)
+    for name, why in _REFUSED.items():
+        if analyzed.containsPattern(getattr(patterns, name)()):
+            raise _Refused(f"{text} {why}")
+    if not analyzed.deterministic():
+        raise _Refused(f"{text} {_RANDOM}")
+    if target is not None:
+        made = columns.select(F.expr(text)).schema[0].dataType
+        wanted = _target_type(transform, schema, target)
+        if not _fits(made, wanted):
+            raise _Refused(
+                f"{target} is {wanted.simpleString().upper()}, and {text} is {made.simpleString().upper()}:"
+                f" cast it"
+            )
+
+
+def _target_type(transform: TransformSpec, schema: StructType | None, target: str) -> DataType:
+    if target == VALUE:
+        return StringType() if transform.value.format == "text" else BinaryType()
+    return _type_at(schema, target)
+
+
+def _type_at(schema: StructType | None, path: str) -> DataType:
+    """Returns the type of the field at a path. Raises _Refused where the schema has no such field."""
+    found: Any = schema
+    walked = VALUE
+    for name in fields_of(path):
+        if not isinstance(found, StructType):
+            raise _Refused(f"{walked} is no struct in the schema, so {path} can't be changed")
+        if name not in found.names or name.startswith("__"):
+            names = ", ".join(one for one in found.names if not one.startswith("__"))
+            raise _Refused(f"the schema has no field {path}: {walked} has {names}")
+        found = found[name].dataType
+        walked = f"{walked}.{name}"
+    typed: DataType = found
+    return typed
+
+
+def _fits(made: DataType, wanted: DataType) -> bool:
+    """Returns whether a value of one type may stand in a field of the other."""
+    if made == wanted or isinstance(made, NullType):
+        return True
+    if isinstance(wanted, IntegralType):
+        return isinstance(made, IntegralType)
+    return isinstance(wanted, NumericType) and isinstance(made, NumericType)
+
+
+def _problem(flow: str, part: str, error: Exception) -> TransformProblem:
+    """Returns a problem with the place that Spark names, counted from 1."""
+    if not isinstance(error, PySparkException):
+        return TransformProblem(flow, part, str(error))
+    text = str(error)
+    text = text.replace(f", `{CORRUPT}`", "")
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    line, column = _place(error, text)
+    return TransformProblem(flow, part, first[:500], line, column)
+
+
+def _place(error: PySparkException, text: str) -> tuple[int, int]:
+    """Returns the line and the column in the expression; 0 where Spark names none."""
+    if named := _POSITION.search(text):
+        return int(named[1]), int(named[2]) + 1
+    for context in error.getQueryContext() or []:
+        if context.contextType() is QueryContextType.SQL and context.startIndex() >= 0:
+            return 1, context.startIndex() + 1
+    return 0, 0

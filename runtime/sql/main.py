@@ -1,0 +1,43 @@
+"""Runs the Spark application that checks transforms, with `--request FILE --out FILE`.
+
+It exits with 0 whatever it found: the outcome is in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+# Python puts a script's own folder first in the path; its modules must not be importable as top-level names.
+_HERE = Path(__file__).resolve().parent
+sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _HERE]
+try:
+    import runtime.sql  # noqa: F401 - installed
+except ModuleNotFoundError:
+    sys.path.insert(0, str(_HERE.parents[1]))
+
+from pyspark import SparkConf, SparkContext  # noqa: E402
+
+from runtime.sql.check import problems  # noqa: E402
+from runtime.sql.pipeline import session_of  # noqa: E402
+from runtime.sql.query import SETTINGS  # noqa: E402
+from runtime.sql.request import CheckOutcome, decode_request, encode  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Checks the transforms of flows.")
+    parser.add_argument("--request", required=True, type=Path)
+    parser.add_argument("--out", required=True, type=Path)
+    arguments = parser.parse_args()
+    asked = decode_request(arguments.request.read_bytes())
+    SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
+    context = SparkContext.getOrCreate(SparkConf().setAppName("repl: check of transforms"))
+    context.setLogLevel("ERROR")
+    session = session_of(context, SETTINGS)
+    found = [one for flow, spec in asked.transforms.items() for one in problems(session, flow, spec)]
+    arguments.out.write_bytes(encode(CheckOutcome(found)))
+
+
+if __name__ == "__main__":
+    main()

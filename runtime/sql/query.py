@@ -1,0 +1,94 @@
+"""Builds the query of a transform over the rows that a slot sends: one answer for each row, in their order.
+
+An answer is JSON: `b` is true for a record that does not match its format, `k` is whether it travels, and
+`s0`, `s1`, … are the new values of the paths of `set`, sorted. It is null where an expression failed.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.sql.rows import KEY, VALUE
+
+ANSWER = "answer"
+CORRUPT = "__corrupt"
+_JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowSingleQuotes": "false",
+}
+_METADATA = ("headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
+_OBJECT = r"^\s*\{"  # Spark also reads an array of one object as that object
+
+# What Spark's session needs for exact answers. Without the common subexpressions, an expression that occurs
+# twice is not evaluated ahead of `try_to_binary`, so that its failure concerns its own row alone.
+SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "false",
+}
+
+
+def decoded(rows: DataFrame, transform: TransformSpec) -> DataFrame:
+    """Returns the columns that expressions read, beside what the answer needs of the raw bytes."""
+    bad = _bad(VALUE, "value", transform.value) | _bad(KEY, "key", transform.key)
+    return rows.select(
+        F.col(VALUE).isNull().alias("__tombstone"),
+        _decoded(VALUE, transform.value).alias("value"),
+        _decoded(KEY, transform.key).alias("key"),
+        *_METADATA,
+        VALUE,
+        KEY,
+    ).withColumn("__bad", bad)
+
+
+def answers(rows: DataFrame, transform: TransformSpec) -> DataFrame:
+    """Returns the answer to each row."""
+    known = decoded(rows, transform)
+    travels = F.expr(f"({transform.where})") if transform.where is not None else F.lit(True)
+    kept = (
+        F.when(F.col("__bad"), False)
+        .when(F.col("__tombstone"), True)
+        .otherwise(F.coalesce(travels, F.lit(False)))
+    )
+    changed = [
+        F.when(~F.col("__bad") & ~F.col("__tombstone"), F.expr(f"({transform.set[path]})")).alias(
+            f"s{number}"
+        )
+        for number, path in enumerate(sorted(transform.set))
+    ]
+    answer = F.struct(F.col("__bad").alias("b"), kept.alias("k"), *changed)
+    text = F.to_json(answer, {"ignoreNullFields": "false"})
+    return known.select(F.try_to_binary(text, F.lit("utf-8")).alias(ANSWER))
+
+
+def _decoded(raw: str, form: FormatSpec) -> Column:
+    match form.format:
+        case "json":
+            return F.from_json(F.col(raw).cast(StringType()), schema_of(form), _JSON_OPTIONS)
+        case "text":
+            return F.col(raw).cast(StringType())
+        case _:
+            return F.col(raw).cast(BinaryType())
+
+
+def schema_of(form: FormatSpec) -> StructType:
+    """Returns the schema of a JSON format, with the field that takes what does not match it."""
+    declared = StructType.fromDDL(form.schema or "")
+    return StructType([*cast(StructType, declared).fields, StructField(CORRUPT, StringType())])
+
+
+def _bad(raw: str, name: str, form: FormatSpec) -> Column:
+    """Returns whether the bytes do not match the format."""
+    if form.format != "json":
+        return F.lit(False)
+    read = F.col(name)
+    wrong = read.isNull() | read[CORRUPT].isNotNull() | ~F.col(raw).cast(StringType()).rlike(_OBJECT)
+    return F.col(raw).isNotNull() & wrong

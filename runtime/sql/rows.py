@@ -1,0 +1,49 @@
+"""Defines the rows that a slot sends to Spark, and the columns that expressions may read. It is pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from runtime.contract.spec.transform import TransformSpec
+
+# Raw bytes of the record; expressions read `value` and `key`, which are decoded from them.
+VALUE, KEY = "__value", "__key"
+COLUMNS = (
+    (VALUE, "BINARY"),
+    (KEY, "BINARY"),
+    ("headers", "MAP<STRING, STRING>"),
+    ("topic", "STRING"),
+    ("partition", "INT"),
+    ("offset", "BIGINT"),
+    ("timestamp", "TIMESTAMP"),
+    ("timestamp_type", "INT"),
+)
+DDL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
+ROWS = 512  # in each Arrow batch: Spark passes a batch on once it has so many rows
+APPENDED = 1  # the timestamp type of a record with the broker's time
+
+
+class SourceRow(NamedTuple):
+    """A record of the source as expressions read it. The fields are those of COLUMNS, in their order."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: list[tuple[str, str | None]]
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None  # microseconds since 1970
+    timestamp_type: int
+
+
+def read_columns(transform: TransformSpec) -> frozenset[str]:
+    """Returns the columns that the expressions may read; the others need not be sent.
+
+    It goes by the names that occur in their texts, so it may name a column that is not read.
+    """
+    words = {word.lower() for text in transform.expressions for word in re.findall(r"\w+", text)}
+    found = {name for name, _ in COLUMNS if name in words}
+    if "key" in words or transform.key.format == "json":
+        found.add(KEY)
+    return frozenset({*found, VALUE})

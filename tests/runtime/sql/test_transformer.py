@@ -1,0 +1,151 @@
+"""Whatever the batches and the filter: the right records travel, and the offset map is exact (R6)."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from runtime.batch import BadRecord, Codec, OutgoingBatch, Record, RewriteSpec, TooLarge, prepare, records
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.sql.rows import SourceRow
+from runtime.sql.transformer import Transformed, Transformer
+from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets
+from tests.runtime.batch.test_properties import logs
+
+MASKED = "masked" * 20
+JSON = FormatSpec(format="json", schema="id BIGINT, email STRING, card STRING")
+FILTER = TransformSpec(where="true")
+MASK = TransformSpec(value=JSON, set={"value.email": "'x'"}, drop=["value.card"])
+
+
+class Answers(NamedTuple):
+    """Stands for Spark: what it answers to each offset; others travel."""
+
+    filtered: frozenset[int] = frozenset()
+    bad: frozenset[int] = frozenset()
+    failing: frozenset[int] = frozenset()
+
+    async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
+        await asyncio.sleep(0)
+        return [self._answer(row.offset) for row in rows]
+
+    def _answer(self, offset: int) -> bytes | None:
+        if offset in self.failing:
+            return None
+        answer = {"b": offset in self.bad, "k": offset not in self.filtered, "s0": MASKED}
+        return json.dumps(answer).encode()
+
+
+def transformed(
+    parts: Sequence[bytes], answers: Answers, transform: TransformSpec = FILTER, limit: int = 1 << 20
+) -> Transformed:
+    spec = RewriteSpec(HERE, limit)
+    prepared = prepare(sets(*parts), spec, START)
+    assert prepared.failure is None
+    return asyncio.run(Transformer(transform, answers).apply(prepared.outgoing, spec))
+
+
+def mapped(outgoing: Sequence[OutgoingBatch]) -> list[tuple[int, Record]]:
+    """The source offset that the map gives each record that goes out, and the record."""
+    found: list[tuple[int, Record]] = []
+    for out in outgoing:
+        offsets = [source + at for _, source, count in out.segments for at in range(count)]
+        assert [delta for delta, _, _ in out.segments] == [
+            sum(one.records for one in out.segments[:at]) for at in range(len(out.segments))
+        ]
+        inside = records(out.batch, HERE)
+        assert len(inside) == len(offsets) == out.batch.records == out.batch.last_offset_delta + 1
+        found += zip(offsets, inside, strict=True)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(logs(), st.data())
+def test_any_filter_over_any_batches_leaves_an_exact_map(
+    log: tuple[list[Record], list[bytes]], data: st.DataObject
+) -> None:
+    written, parts = log
+    filtered = data.draw(st.sets(st.sampled_from([one.offset for one in written])))
+    found = transformed(parts, Answers(filtered=frozenset(filtered)))
+    travel = [one for one in written if one.value is None or one.offset not in filtered]
+    arrived = mapped([out for out, _ in found.outgoing])
+    assert [(offset, one._replace(offset=offset)) for offset, one in arrived] == [
+        (one.offset, one) for one in travel
+    ]
+    assert found.filtered == len(written) - len(travel)
+    assert found.failure is None
+    positions = [out.position for out, _ in found.outgoing]
+    assert positions == sorted(positions)
+    for out, _ in found.outgoing:
+        last = out.segments[-1]
+        assert out.position >= last.source + last.records
+        assert not any(last.source + last.records <= one.offset < out.position for one in travel)
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs(), st.data())
+def test_what_lies_before_a_bad_record_travels_and_nothing_behind_it(
+    log: tuple[list[Record], list[bytes]], data: st.DataObject
+) -> None:
+    written, parts = log
+    with_value = [one for one in written if one.value is not None]
+    assume(with_value)
+    stop = data.draw(st.sampled_from(with_value))
+    found = transformed(parts, Answers(bad=frozenset({stop.offset})))
+    assert isinstance(found.failure, BadRecord)
+    assert found.failure.offset == stop.offset
+    arrived = mapped([out for out, _ in found.outgoing])
+    assert [offset for offset, _ in arrived] == [one.offset for one in written if one.offset < stop.offset]
+    assert all(out.position <= stop.offset for out, _ in found.outgoing)
+
+
+def test_a_fully_filtered_batch_leaves_nothing_to_send() -> None:
+    found = transformed([batch_bytes([record(0), record(1)])], Answers(filtered=frozenset({0, 1})))
+    assert (found.outgoing, found.filtered, found.failure) == ([], 2, None)
+
+
+def test_a_tombstone_travels_whatever_the_filter_says() -> None:
+    parts = [batch_bytes([record(0, None), record(1)])]
+    found = transformed(parts, Answers(filtered=frozenset({0, 1}), failing=frozenset({0})))
+    assert [(offset, one.value) for offset, one in mapped([out for out, _ in found.outgoing])] == [(0, None)]
+
+
+def test_values_are_edited_and_all_else_stays() -> None:
+    value = b'{"id": 1.50, "email":"a@b", "card":"4111", "more":[1, 2]}'
+    parts = [batch_bytes([record(0, value, headers=[("h", b"1")])], Codec.LZ4)]
+    ((_, one),) = mapped([out for out, _ in transformed(parts, Answers(), MASK).outgoing])
+    assert one.value == b'{"id": 1.50, "email":"%s", "more":[1, 2]}' % MASKED.encode()
+    assert (one.key, one.headers, one.timestamp) == (b"k", (("h", b"1"),), START)
+
+
+def test_a_whole_text_value_is_set() -> None:
+    spec = TransformSpec(value=FormatSpec(format="text"), set={"value": "upper(value)"})
+    found = transformed([batch_bytes([record(0)])], Answers(), spec)
+    assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == [MASKED.encode()]
+
+
+def test_an_expression_that_fails_names_the_offset() -> None:
+    found = transformed([batch_bytes([record(4), record(5)])], Answers(failing=frozenset({5})))
+    assert str(found.failure) == "orders-3 at offset 5: an expression of the transform fails on it"
+    assert [out.position for out, _ in found.outgoing] == [5]
+
+
+def test_a_value_that_is_no_object_is_bad() -> None:
+    found = transformed([batch_bytes([record(4, b"[1]")])], Answers(), MASK)
+    assert str(found.failure) == "orders-3 at offset 4: its value can't be edited: no JSON object"
+
+
+def test_small_batches_are_joined_behind_the_filter() -> None:
+    parts = [batch_bytes([record(at), record(at + 1)]) for at in range(0, 200, 2)]
+    found = transformed(parts, Answers(filtered=frozenset(range(1, 200, 2))))
+    assert [(out.batch.records, out.position, index) for out, index in found.outgoing] == [(100, 200, 99)]
+
+
+def test_a_record_that_grows_beyond_the_limit_stops_before_it() -> None:
+    parts = [batch_bytes([record(0, b"{}"), record(1, b'{"email":"' + b"y" * 3_900 + b'"}')])]
+    found = transformed(parts, Answers(), TransformSpec(value=JSON, set={"value.card": "'x'"}), 4_000)
+    assert isinstance(found.failure, TooLarge)
+    assert [offset for offset, _ in mapped([out for out, _ in found.outgoing])] == [0]

@@ -1,0 +1,67 @@
+"""Spark's analyzer refuses what a transform may not say, before a plan shows it."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.model.diagnostic import Failure
+from planner.workflows.topology import TopologyRequest, validate
+
+pytestmark = pytest.mark.spark
+TOPOLOGY = """\
+apiVersion: repl/v1
+name: test
+clusters:
+  eu: {bootstrap: "127.0.0.1:1"}
+  us: {bootstrap: "127.0.0.1:2"}
+jobs:
+  at-eu: {}
+flows:
+"""
+FLOW = """\
+  - name: %s
+    from: eu
+    to: us
+    topics: {include: [t-%s]}
+    job: at-eu
+    transform:
+      value: {format: json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"}
+      %s
+"""
+CASES = {  # by the name of a flow: what its transform says, and what is wrong with it
+    "unknown-column": ("where: value.emial = 'x'", "(line 1, column 1): [FIELD_NOT_FOUND]"),
+    "syntax": ("where: 'value.email ='", "(line 1, column 14): [PARSE_SYNTAX_ERROR]"),
+    "unbalanced": ("where: 'true) OR (true'", "[PARSE_SYNTAX_ERROR]"),
+    "no-condition": ("where: value.id", 'of type "BIGINT" is not a boolean'),
+    "aggregate": ("where: count(*) > 1", "contains invalid expressions: count(1)"),
+    "window": ("where: sum(value.id) over () > 1", "[WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE]"),
+    "subquery": ("where: exists (select 1)", "is a subquery"),
+    "explode": ("set: {value.email: \"explode(array('a'))\"}", "[UNSUPPORTED_GENERATOR"),
+    "random": ("where: rand() > 0.5", "is not deterministic"),
+    "clock": ("where: timestamp > now()", "depends on the time or the session"),
+    "hidden": ("where: __tombstone", "__tombstone"),
+    "set-unknown": ("set: {value.emial: \"'x'\"}", "the schema has no field value.emial"),
+    "set-type": ("set: {value.email: '1'}", "value.email is STRING, and 1 is INT: cast it"),
+    "drop-unknown": ("drop: [value.a.c]", "the schema has no field value.a.c: value.a has b"),
+}
+GOOD = """where: value.id > 1 AND headers['h'] IS NULL
+      set: {value.email: "sha2(value.email, 256)", value.a.b: 'NULL'}"""
+
+
+def written(folder: Path, flows: dict[str, str]) -> TopologyRequest:
+    file = folder / "t.yaml"
+    file.write_text(TOPOLOGY + "".join(FLOW % (name, name, text) for name, text in flows.items()))
+    return TopologyRequest(file)
+
+
+def test_every_mistake_of_every_flow_is_reported_at_once(tmp_path: Path) -> None:
+    flows = {"good": GOOD} | {name: text for name, (text, _) in CASES.items()}
+    with pytest.raises(Failure) as refused:
+        validate(written(tmp_path, flows))
+    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
+    assert found.keys() == CASES.keys()
+    assert {name for name, (_, why) in CASES.items() if why not in found[name]} == set()
+
+
+def test_a_transform_that_spark_takes_is_valid(tmp_path: Path) -> None:
+    assert validate(written(tmp_path, {"good": GOOD})).topology.flows["good"].transform is not None
