@@ -23,6 +23,7 @@ from runtime.contract.spec.jobspec import (
     SelectionSpec,
     TemplateRule,
 )
+from runtime.contract.spec.transform import TransformSpec
 from tests.security.plans import honest, with_step
 
 LAUNCH = "launch:job.other"
@@ -61,6 +62,7 @@ FLOW: dict[str, Any] = {
     "configs": ConfigsSpec(sync="off"),
     "groups": GroupsSpec(sync=False),
     "replication": 9,
+    "transform": TransformSpec(where="false"),
     "acls_sync": True,
     "protect": "acl",
     "rpo_ms": 1,
