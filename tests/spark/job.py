@@ -215,6 +215,8 @@ def statuses(spec: JobSpec) -> tuple[dict[str, JobStatus], dict[tuple[str, int],
     jobs: dict[str, JobStatus] = {}
     slots: dict[tuple[str, int], SlotReport] = {}
     for record_key, value in _newest(spec, naming.STATUS).items():
+        if not value:  # the tombstone of another test's standby or job
+            continue
         match job_status.decode_key(record_key):
             case JobKey(job):
                 jobs[job] = job_status.decode_job(value)
