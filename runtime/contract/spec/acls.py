@@ -1,4 +1,4 @@
-"""Rules of Kafka's authorizer on topics: what each applies to, and who may write a mirror topic by them.
+"""ACL rules on topics: which topics a rule applies to, and which principals may write a mirror topic.
 
 Plan and job use the same code.
 """
@@ -96,8 +96,8 @@ def rules_of_open_topic(cluster: str, topic: str, job: str, *, closed: bool) -> 
         yield replace(whole, principal=EVERYONE, operation=operation)
 
 
-def denial_origin(flow: str) -> str:
-    """Returns the origin of a denial, or of a mirrored rule, in the registry."""
+def flow_origin(flow: str) -> str:
+    """Returns the origin, in the registry, of what a flow makes: mirror topics, mirrored rules, denials."""
     return f"flow.{flow}"
 
 

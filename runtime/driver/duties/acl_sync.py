@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.spec import naming
 from runtime.contract.spec.acl_mirroring import AclMirror
-from runtime.contract.spec.acls import PROTECTION, AclRule, denial_origin
+from runtime.contract.spec.acls import PROTECTION, AclRule, flow_origin
 from runtime.contract.spec.jobspec import FlowSpec, RouteSpec
 from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.topics.acl_admin import OwnedAcl, make, owned_acl, remove
+from runtime.driver.topics.acl_admin import make, remove
+from runtime.driver.topics.registry import OwnedAcl, has_registry, owned_acl
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
@@ -71,7 +72,7 @@ def acl_changes(
     gone = {
         one.rule
         for one in destination.owned
-        if one.origin == denial_origin(flow.name)
+        if one.origin == flow_origin(flow.name)
         and one.rule in destination.live
         and one.rule not in follows
         and _is_mirrored(one.rule, flow, route, topics, every)
@@ -86,7 +87,7 @@ def _not_mirrored(
     """Returns the rules at the source that are not mirrored: those that a flow downstream of the destination
     or of another topology made, and those that protect mirrors.
     """
-    by_name = {f"flow.{route.name}": route for route in routes}
+    by_name = {flow_origin(route.name): route for route in routes}
     downstream = {flow.destination}
     while more := {one.destination for one in by_name.values() if one.source in downstream} - downstream:
         downstream |= more
@@ -166,7 +167,7 @@ class AclSync:
         cluster = await shared.clusters.cluster(spec.destination)
         admin = await shared.clusters.acls(spec.destination)
         await shared.leadership.ensure()
-        origins = dict.fromkeys(sorted(changes.create), denial_origin(spec.name))
+        origins = dict.fromkeys(sorted(changes.create), flow_origin(spec.name))
         refused = await make(admin, cluster, self._topology, origins) if origins else {}
         refused |= await remove(admin, cluster, changes.delete) if changes.delete else {}
         log_event(
@@ -186,7 +187,7 @@ class AclSync:
         if live is None:
             return None
         cluster = await clusters.cluster(name)
-        if (await cluster.topics([naming.REGISTRY]))[naming.REGISTRY].error is not ErrorCode.NONE:
+        if not await has_registry(cluster):
             return ClusterRules(live) if name == self._flow.spec.source else None
         return ClusterRules(live, await self._owned(name, cluster))
 

@@ -1,7 +1,7 @@
 """This module reads, makes and removes ACL rules on topics with confluent-kafka. Its blocking calls run in
 threads.
 
-What the job makes is entered into the registry, in the planner's own format.
+What the job makes is entered into the registry.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-import msgspec
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
@@ -25,18 +23,15 @@ from confluent_kafka.admin import (
 )
 
 from runtime.contract.client.redaction import redacted
-from runtime.contract.records import record_values
-from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import AclRule
 from runtime.driver.slots.channel import post
+from runtime.driver.topics import registry
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 
 _TIMEOUT_S = 20.0
-_VERSION = 1  # of the entries of the registry
-_ACL = "acl."
 _EVERY_TOPIC_RULE: tuple[Any, ...] = (
     ResourceType.TOPIC,
     None,
@@ -153,84 +148,10 @@ async def remove(admin: AclAdmin, cluster: KafkaCluster, rules: Collection[AclRu
 
 
 def _entry(rule: AclRule, topology: str, origin: str, *, announced: bool) -> bytes:
-    return acl_entry(rule, topology, origin, int(time.time() * 1000), announced=announced)
+    return registry.acl_entry(rule, topology, origin, int(time.time() * 1000), announced=announced)
 
 
 async def _post(cluster: KafkaCluster, entries: Mapping[AclRule, bytes | None]) -> None:
-    records = [InternalRecord(acl_key(rule), entries[rule]) for rule in sorted(entries)]
+    records = [InternalRecord(registry.acl_key(rule), entries[rule]) for rule in sorted(entries)]
     if records:
         await post(cluster, naming.REGISTRY, records)
-
-
-def acl_key(rule: AclRule) -> bytes:
-    """Returns the registry's key of an ACL rule."""
-    return f"{_ACL}{rule.cluster}.{rule.name}".encode()
-
-
-def acl_entry(rule: AclRule, topology: str, origin: str, at_ms: int, *, announced: bool) -> bytes:
-    """Encodes the entry of a rule that a job makes: `announced` before it is made, so that it has an owner
-    at any moment.
-    """
-    spec = {key: value for key, value in asdict(rule).items() if key != "cluster"}
-    if announced:
-        spec["announced"] = "true"
-    return msgspec.json.encode(
-        {
-            "v": _VERSION,
-            "topology": topology,
-            "spec": spec,
-            "protect": False,
-            "on_remove": "keep",
-            "origin": origin,
-            "created": True,
-            "plan": "",
-            "at": at_ms,
-        }
-    )
-
-
-class _AclSpec(msgspec.Struct, frozen=True):
-    resource_type: str
-    resource: str
-    pattern: Literal["LITERAL", "PREFIXED"]
-    principal: str
-    host: str
-    operation: str
-    permission: Literal["ALLOW", "DENY"]
-
-
-class _AclEntry(msgspec.Struct, frozen=True):
-    v: Literal[1]
-    topology: str
-    spec: _AclSpec
-    origin: str
-    created: bool
-
-
-class OwnedAcl(NamedTuple):
-    """A rule of the registry, with its topology and its origin (`flow.NAME` for one that a flow made)."""
-
-    rule: AclRule
-    topology: str
-    origin: str
-
-
-_acl = msgspec.json.Decoder(_AclEntry)
-
-
-def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
-    """Returns the rule of an entry that its topology created; None for other entries.
-
-    An entry that can't be read, or whose key is not that of its rule, is none: any writer of the topic can
-    write one.
-    """
-    if not key.startswith(_ACL.encode()):
-        return None
-    try:
-        entry = record_values.decode(_acl, value)
-    except UnreadableValue:
-        return None
-    rule = AclRule(cluster, **msgspec.structs.asdict(entry.spec))
-    if not entry.created or acl_key(rule) != key:
-        return None
-    return OwnedAcl(rule, entry.topology, entry.origin)

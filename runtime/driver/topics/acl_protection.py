@@ -11,14 +11,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.spec import naming
 from runtime.contract.spec.acls import (
     EVERYONE,
     WITHOUT_RULES,
     AclRule,
     TopicRules,
     denial,
-    denial_origin,
+    flow_origin,
     protection_origin,
     rules_of_open_topic,
 )
@@ -26,7 +25,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.topics.acl_admin import make
-from runtime.kafka.codes import ErrorCode
+from runtime.driver.topics.registry import has_registry
 from runtime.kafka.errors import WireError
 
 
@@ -50,7 +49,7 @@ def protecting_rules(
         if opened is not None:
             unprotected[topic] = f"everyone may write it by {opened.name}, which the next repl apply replaces"
         for principal in index.foreign_writers(topic, known.principal):
-            wanted[denial(flow.destination, topic, principal)] = denial_origin(flow.name)
+            wanted[denial(flow.destination, topic, principal)] = flow_origin(flow.name)
         if known.open_without_rules and not index.of(topic):
             origin = protection_origin([flow.name], instead=WITHOUT_RULES)
             found = rules_of_open_topic(flow.destination, topic, known.principal, closed=False)
@@ -91,10 +90,10 @@ class MirrorProtection:
     async def _protect(self, known: ProtectionSpec, topics: Collection[str]) -> dict[str, str]:
         destination = self._flow.destination
         cluster = await self._clusters.cluster(destination)
-        registry = (await cluster.topics([naming.REGISTRY]))[naming.REGISTRY]
+        registered = await has_registry(cluster)
         admin = await self._clusters.acls(destination)
         rules = await admin.rules()
-        if rules is None or registry.error is not ErrorCode.NONE:
+        if rules is None or not registered:
             return {}
         found = protecting_rules(self._flow, known, rules, topics)
         refused: dict[AclRule, str] = {}

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.mirror import MirrorRule, TopicSettings, supported
-from runtime.contract.spec.naming import is_from_kafka
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
@@ -26,51 +22,10 @@ from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.acl_protection import MirrorProtection
 from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicAdmin, TopicToCreate
+from runtime.driver.topics.registry import mirror_entry, mirror_key
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.ledger.records import InternalRecord
-
-_VERSION = 1
-
-
-def mirror_key(cluster: str, topic: str) -> bytes:
-    """Returns the registry's key of a mirror topic."""
-    return f"topic.{cluster}.{topic}".encode()
-
-
-def mirror_entry(
-    *,
-    topology: str,
-    flow: str,
-    source: tuple[str, str],
-    topic_id: bytes,
-    partitions: int,
-    replication: int | None = None,
-    config: Mapping[str, str],
-    at_ms: int,
-) -> bytes:
-    """Encodes the entry of a mirror topic. `source` is the cluster's name and the topic's."""
-    spec = {f"config.{key}": value for key, value in sorted(config.items())}
-    spec["partitions"] = str(partitions)
-    if replication is not None:
-        spec["replication"] = str(replication)
-    if is_from_kafka(topic_id):
-        spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
-    spec["source.cluster"], spec["source.topic"] = source
-    return msgspec.json.encode(
-        {
-            "v": _VERSION,
-            "topology": topology,
-            "spec": spec,
-            "protect": False,
-            "on_remove": "keep",
-            "origin": f"flow.{flow}",
-            "created": True,
-            "plan": "",
-            "at": at_ms,
-        }
-    )
-
 
 _REREAD_S = 60.0  # settings of mirrors, which only this product should change
 _LEADERS_TIMEOUT_S = 20.0
