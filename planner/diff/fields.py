@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from planner.model.observed import BEFORE, CONFIG
-from planner.model.plan import Path
+from planner.model.plan import Path, Value
 from planner.model.shapes import (
     DurationShape,
     ListShape,
@@ -70,6 +70,11 @@ ADDED: Mapping[str, str | None] = {
     "transform": None,
     "protect.principal": None,
 }
+
+
+def with_added(values: Mapping[str, Value], shown: Mapping[str, object]) -> dict[str, Value]:
+    """Returns the values of a spec, with those fields of ADDED that it leaves out and that a plan shows."""
+    return {**{key: usual for key, usual in ADDED.items() if key in shown}, **values}
 
 
 def _field(

@@ -6,7 +6,7 @@ from pathlib import PurePath
 import msgspec
 
 from planner.diff.compare import same
-from planner.diff.fields import ADDED
+from planner.diff.fields import with_added
 from planner.diff.record import JOB, LAUNCH, STATE, recorded_flow
 from planner.diff.typed_values import flow_values, job_values, launcher_values
 from planner.diff.values import displayed
@@ -68,7 +68,7 @@ def _topics(flow: PlannedFlow | None) -> int:
 def _job_field_problems(spec: JobSpec, change: Change) -> Iterator[str]:
     """Compares the spec with `after`, and with the `fields` that people read."""
     after, before = change.after or {}, change.before
-    state = _with_added(job_values(spec), after)
+    state = with_added(job_values(spec), after)
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
     for key, value in state.items():
         if key in after and not is_shown(key, after[key], value):
@@ -79,11 +79,6 @@ def _job_field_problems(spec: JobSpec, change: Change) -> Iterator[str]:
             yield f"its {key} is not what is shown"
         elif key not in fields and _must_be_shown(key, value, before, change):
             yield f"its {key} changes, and that is not shown"
-
-
-def _with_added(values: Mapping[str, Value], after: Mapping[str, object]) -> dict[str, Value]:
-    """Returns the values with those that are left out of a spec and that the plan shows all the same."""
-    return {**{key: usual for key, usual in ADDED.items() if key in after}, **values}
 
 
 def _changes_destination(change: Change) -> bool:
@@ -147,7 +142,7 @@ def _flow_problems(flow: FlowSpec, change: Change | None) -> Iterator[str]:
 def _flow_field_problems(flow: FlowSpec, change: Change) -> Iterator[str]:
     after, before = change.after or {}, change.before
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
-    for key, value in _with_added(flow_values(flow), after).items():
+    for key, value in with_added(flow_values(flow), after).items():
         field = fields.get(key)
         told = [after[key]] if key in after else []
         told += [field.new] if field is not None else []

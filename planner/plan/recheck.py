@@ -6,7 +6,7 @@ were removed, or if an object was protected after the plan was made.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from planner.diff.fields import ADDED
+from planner.diff.fields import with_added
 from planner.diff.record import DestinationJobs, destination_jobs
 from planner.diff.typed_values import flow_values, job_values
 from planner.model.address import Address, Kind
@@ -152,8 +152,7 @@ def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
 
 def _shows(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:
     """Returns whether the shown values are the present state."""
-    left_out = {key: usual for key, usual in ADDED.items() if key in shown}
-    values = {**left_out, **state}
+    values = with_added(state, shown)
     return all(key in shown and is_shown(key, shown[key], value) for key, value in values.items())
 
 
