@@ -26,8 +26,8 @@ _BLANK = re.compile(rb"\s*\Z")
 _NULL = b"null"
 
 
-class NotAnObject(ValueError):
-    """The text is no JSON object that can be edited."""
+class UneditableValue(ValueError):
+    """The value cannot be edited: it is no complete JSON object, or its new content is null."""
 
 
 @dataclass(slots=True)
@@ -52,18 +52,18 @@ class JsonEditor:
             self._at(outer).set[last] = number
 
     def edited(self, text: bytes, values: list[bytes]) -> bytes:
-        """Returns the text with the new values, each as JSON. Raises NotAnObject.
+        """Returns the text with the new values, each as JSON. Raises UneditableValue.
 
         A field that is not in the text is added, unless its new value is null or the object around it is not
         there.
         """
         opened = _OPEN.match(text)
         if opened is None:
-            raise NotAnObject("no JSON object")
+            raise UneditableValue("no JSON object")
         parts: list[bytes] = [text[: opened.end()]]
         end = _edit(text, opened.end(), self._root, values, parts)
         if _BLANK.match(text, end) is None:
-            raise NotAnObject("text behind the JSON object")
+            raise UneditableValue("text behind the JSON object")
         parts.append(text[end:])
         return b"".join(parts)
 
@@ -85,13 +85,13 @@ def _edit(text: bytes, at: int, changed: _Fields, values: list[bytes], parts: li
     while True:
         member = _MEMBER.match(text, at)
         if member is None:
-            raise NotAnObject(f"no member of the JSON object at byte {at}")
+            raise UneditableValue(f"no member of the JSON object at byte {at}")
         name = _name(member[1])
         begin = member.start(2) if member[2] is not None else member.start(3)
         end = member.end() if member[2] is not None else _end(text, begin)
         follows = _NEXT.match(text, end)
         if follows is None:
-            raise NotAnObject(f"no end of the member of the JSON object at byte {at}")
+            raise UneditableValue(f"no end of the member of the JSON object at byte {at}")
         behind = follows.start(1)
         seen.add(name)
         if name in changed.drop:
@@ -129,7 +129,7 @@ def _end(text: bytes, begin: int) -> int:
             depth -= 1
             if depth == 0:
                 return mark.end()
-    raise NotAnObject("a JSON object or array does not end")
+    raise UneditableValue("a JSON object or array does not end")
 
 
 def _name(quoted: bytes) -> bytes:
@@ -138,5 +138,5 @@ def _name(quoted: bytes) -> bytes:
     try:
         name: str = msgspec.json.decode(quoted, type=str)
     except msgspec.DecodeError as error:
-        raise NotAnObject(f"a name of a JSON field can't be read: {error}") from None
+        raise UneditableValue(f"a name of a JSON field can't be read: {error}") from None
     return name.encode()

@@ -32,7 +32,7 @@ from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import TransformSpec
-from runtime.sql.json_fields import JsonEditor, NotAnObject
+from runtime.sql.json_fields import JsonEditor, UneditableValue
 from runtime.sql.rows import APPENDED, ROWS, SourceRow, read_columns
 
 _PROVENANCE = HEADER.encode()
@@ -179,7 +179,7 @@ class Transformer:
                 continue
             try:
                 value = change(record.value, [bytes(getattr(found, name)) for name in self._values])
-            except NotAnObject as error:
+            except UneditableValue as error:
                 return kept, BadRecord(where, record.offset, f"its value can't be edited: {error}")
             kept.append(with_value(record, value))
         return kept, None
@@ -206,7 +206,7 @@ def _changer(transform: TransformSpec) -> Callable[[bytes, list[bytes]], bytes] 
 def _text(value: bytes) -> bytes:
     text = msgspec.json.decode(value, type=str | None)
     if text is None:  # it would become a tombstone
-        raise NotAnObject("its new value is null")
+        raise UneditableValue("its new value is null")
     return text.encode()
 
 

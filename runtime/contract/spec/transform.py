@@ -40,11 +40,6 @@ class TransformSpec(
         return bool(self.set or self.drop)
 
     @property
-    def changed(self) -> list[str]:
-        """The paths of the value that are set or dropped."""
-        return [*sorted(self.set), *self.drop]
-
-    @property
     def expressions(self) -> list[str]:
         """Every expression, in a fixed order: `where`, then those of `set` by path."""
         found = [self.where] if self.where is not None else []
