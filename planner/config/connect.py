@@ -211,6 +211,7 @@ class FlowPropertyKeys:
 # A regex for whole keys, the reason, and whether something that was wanted is not done.
 Reason = tuple[str, str, bool]
 
+NO_WORKER = "there is no Connect worker: a job runs on Spark, jobs: says how"
 REPLICATION = (
     "mirror topics have the replication that is the destination's default; replication of the flow chooses"
     " another"

@@ -7,6 +7,7 @@ from itertools import product
 from planner.config.connect import (
     CLIENT_KEYS,
     CLIENT_REASONS,
+    NO_WORKER,
     REPLICATION,
     ConnectWorkers,
     ConvertedTopology,
@@ -37,7 +38,6 @@ from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS
 
 _OWN_TOPICS = "the product makes its own topics by itself; internal: says how many copies they have"
 _EXACT = "the offset map is exact"
-_WORKER = "there is no Connect worker: a job runs on Spark, jobs: says how"
 _BATCHES = "whole record batches are copied as they are, so there is nothing to tune here"
 _FOLLOW = "follow.every is the one interval for topics, settings and ACLs"
 _WORKER_KEYS = (
@@ -68,7 +68,7 @@ _REASONS: tuple[Reason, ...] = (
     (r"(.*\.)?producer\..*", _BATCHES, False),
     (r"(.*\.)?consumer\..*", "what the job reads by is chosen by itself", False),
     (r"(.*\.)?admin\..*", "--timeout and --lock-timeout are given with the command", False),
-    (_WORKER_KEYS, _WORKER, False),
+    (_WORKER_KEYS, NO_WORKER, False),
     *CLIENT_REASONS,
 )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from planner.config.connect import (
     CLIENT_KEYS,
     CLIENT_REASONS,
+    NO_WORKER,
     REPLICATION,
     ConversionNote,
     ConvertedTopology,
@@ -39,7 +40,6 @@ from planner.model.topology import (
 )
 from runtime.contract.spec.rename import SAME_NAME, Rename, Table, Template
 
-_WORKER = "there is no Connect worker: a job runs on Spark, jobs: says how"
 _LEDGER = "the ledger at the destination is the flow's position, and it is exact"
 _TIMESTAMPS = "internal.timestamps says how the topic of consumer timestamps is made"
 _SCHEMAS = "schemas are not translated: copy the topic _schemas by a flow of its own"
@@ -71,7 +71,7 @@ _REASONS: tuple[Reason, ...] = (
         False,
     ),
     (r"admin\.override\..*", "--timeout and --lock-timeout are given with the command", False),
-    (r"config\.action\.reload|task\..*|cluster\.id|cluster\.threads|plugin\..*", _WORKER, False),
+    (r"config\.action\.reload|task\..*|cluster\.id|cluster\.threads|plugin\..*", NO_WORKER, False),
     *CLIENT_REASONS,
     (
         r"(retries|(connections|metadata|default|retry|socket|security)\..*|client\.dns\.lookup)",
