@@ -6,11 +6,13 @@ Only this package opens a client. It maps the errors of both libraries to texts 
 from planner.kafka.clients import ClusterEndpoint, admin, consumer, producer, topic_id_text
 from planner.kafka.connections import ReassignmentFailure, move_replicas
 from planner.kafka.errors import Transient, explain, is_transient
+from runtime.kafka.confluent import acl_parts
 
 __all__ = [
     "ClusterEndpoint",
     "ReassignmentFailure",
     "Transient",
+    "acl_parts",
     "admin",
     "consumer",
     "explain",

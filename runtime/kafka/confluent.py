@@ -1,6 +1,6 @@
-"""This module makes librdkafka's admin client for the runtime.
+"""This module makes librdkafka's admin client for the runtime, and converts ACL rules for it.
 
-It runs the operator's token command, logs nothing to stderr, and keeps secrets out of errors.
+The client runs the operator's token command, logs nothing to stderr, and keeps secrets out of errors.
 """
 
 from __future__ import annotations
@@ -11,17 +11,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from runtime.contract.client.redaction import without_quoted_value
 from runtime.contract.client.settings import confluent_config, speaks_bearer
 from runtime.contract.client.values import ClientSettingsError, TokenCommand
+from runtime.contract.spec.acls import AclRule
 from runtime.kafka.auth.oauthbearer import fetch_token
 
 # librdkafka writes its log lines to stderr unless a logger takes them.
 _SILENT = logging.getLogger("repl.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
+# librdkafka calls the resource type CLUSTER "BROKER".
+_RESOURCE_TYPES = {"CLUSTER": ResourceType.BROKER}
 
 
 def admin_client(bootstrap: str, resolved: Mapping[str, str], token_command: str | None) -> AdminClient:
@@ -41,6 +50,21 @@ def admin_client(bootstrap: str, resolved: Mapping[str, str], token_command: str
     if command is not None:
         client.poll(0)
     return client
+
+
+def acl_parts(
+    rule: AclRule,
+) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
+    """Returns the parts of a rule in confluent-kafka's types."""
+    return (
+        _RESOURCE_TYPES.get(rule.resource_type) or ResourceType[rule.resource_type],
+        rule.resource,
+        ResourcePatternType[rule.pattern],
+        rule.principal,
+        rule.host,
+        AclOperation[rule.operation],
+        AclPermissionType[rule.permission],
+    )
 
 
 def _token(command: str) -> tuple[str, float]:

@@ -3,44 +3,19 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclBinding, AclBindingFilter
 
 from planner.apply.context import ApplyContext
 from planner.apply.retry import REQUEST_SECONDS, error_is_final, send_with_retries
+from planner.kafka import acl_parts
 from planner.model.step import CreateAcl, DeleteAcl, RequestResult
-from planner.model.topology import AclRule
-
-# librdkafka calls the resource type CLUSTER "BROKER".
-_TYPES = {"CLUSTER": ResourceType.BROKER}
-
-
-def _parts(
-    rule: AclRule,
-) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
-    """Returns the parts of a rule in confluent-kafka's types."""
-    return (
-        _TYPES.get(rule.resource_type) or ResourceType[rule.resource_type],
-        rule.resource,
-        ResourcePatternType[rule.pattern],
-        rule.principal,
-        rule.host,
-        AclOperation[rule.operation],
-        AclPermissionType[rule.permission],
-    )
 
 
 def create(context: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, RequestResult]:
     """Creates the rules."""
 
     def send(some: Sequence[CreateAcl]) -> Mapping[str, "Future[None]"]:
-        wanted = {step.id: AclBinding(*_parts(step.rule)) for step in some}
+        wanted = {step.id: AclBinding(*acl_parts(step.rule)) for step in some}
         futures = context.client.create_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
         return {step_id: futures[binding] for step_id, binding in wanted.items()}
 
@@ -51,7 +26,7 @@ def delete(context: ApplyContext, steps: Sequence[DeleteAcl]) -> dict[str, Reque
     """Deletes exactly these rules."""
 
     def send(some: Sequence[DeleteAcl]) -> Mapping[str, "Future[object]"]:
-        wanted = {step.id: AclBindingFilter(*_parts(step.rule)) for step in some}
+        wanted = {step.id: AclBindingFilter(*acl_parts(step.rule)) for step in some}
         futures = context.client.delete_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
         return {step_id: futures[binding] for step_id, binding in wanted.items()}
 

@@ -28,6 +28,7 @@ from runtime.contract.spec.acls import AclRule
 from runtime.driver.slots.channel import post
 from runtime.driver.topics import registry
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.confluent import acl_parts
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 
@@ -56,12 +57,12 @@ class AclAdmin:
 
     async def create(self, rules: Iterable[AclRule]) -> dict[AclRule, str]:
         """Makes rules. Returns refusals as texts by rule."""
-        wanted = {AclBinding(*_parts(rule)): rule for rule in rules}
+        wanted = {AclBinding(*acl_parts(rule)): rule for rule in rules}
         return await asyncio.to_thread(self._create, wanted)
 
     async def delete(self, rules: Iterable[AclRule]) -> dict[AclRule, str]:
         """Removes rules. Returns refusals as texts by rule."""
-        wanted = {AclBindingFilter(*_parts(rule)): rule for rule in rules}
+        wanted = {AclBindingFilter(*acl_parts(rule)): rule for rule in rules}
         return await asyncio.to_thread(self._delete, wanted)
 
     def _describe(self) -> set[AclRule] | None:
@@ -84,18 +85,6 @@ class AclAdmin:
     def _delete(self, wanted: Mapping[AclBindingFilter, AclRule]) -> dict[AclRule, str]:
         futures = self._client.delete_acls(list(wanted), request_timeout=_TIMEOUT_S)
         return {wanted[one]: why for one, why in _failures(futures).items()}
-
-
-def _parts(rule: AclRule) -> tuple[Any, ...]:
-    return (
-        ResourceType[rule.resource_type],
-        rule.resource,
-        ResourcePatternType[rule.pattern],
-        rule.principal,
-        rule.host,
-        AclOperation[rule.operation],
-        AclPermissionType[rule.permission],
-    )
 
 
 def _rule(cluster: str, one: AclBinding) -> AclRule:
