@@ -123,9 +123,9 @@ NO_IDENTITY = ProducerIdentity(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
-    """This request raises the epoch of a transactional id, whoever holds it.
+    """This request gets a producer id. It raises the epoch of the transactional id.
 
-    Version 2 cannot carry an identity.
+    Earlier producers of the transactional id are fenced by that. Version 2 cannot carry an identity.
     """
 
     API: ClassVar[Api] = Api.INIT_PRODUCER_ID
