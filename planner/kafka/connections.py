@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 from planner.kafka.clients import ClusterEndpoint, token_of
 from planner.kafka.connection_errors import Peer, why_no_answer, why_no_connection, why_no_tls
 from planner.kafka.errors import Closed, NoAnswer, NoConnection, WireFailure, meaning
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import ClientSettingsError, WireSettings
+from runtime.contract.client.secrets import redacted
+from runtime.contract.client.settings import ClientSettingsError, WireSettings, wire_settings
 from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import TimedOut, Unsupported, WireError

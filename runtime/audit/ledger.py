@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from runtime.contract.client import settings as client
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import producers
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.spec import naming

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.records.status import PartitionStatus

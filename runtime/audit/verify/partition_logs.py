@@ -16,8 +16,7 @@ from runtime.audit.read.records_fetch import FetchedRecord
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.layout import NO_PRODUCER
 from runtime.contract.client import settings as client
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import naming
 from runtime.contract.spec.acl_mirroring import AclMirror
 from runtime.contract.spec.acls import PROTECTION, AclRule, flow_origin

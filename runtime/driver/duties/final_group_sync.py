@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups.translate import (
     GroupPartition,
     PendingTranslation,

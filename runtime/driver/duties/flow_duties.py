@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat, job_status
 from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups.translate import GroupPartition, PendingTranslation, group_selector, own_groups
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec import internal_topics, naming

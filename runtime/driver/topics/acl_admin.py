@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from runtime.contract.client.redaction import redacted
+from runtime.contract.client.secrets import redacted
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import AclRule
 from runtime.driver.slots.channel import post

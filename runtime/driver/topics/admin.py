@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from runtime.contract.client.redaction import redacted
+from runtime.contract.client.secrets import redacted
 from runtime.contract.spec.mirror import ConfigUpdate, TopicSettings
 
 T = TypeVar("T")

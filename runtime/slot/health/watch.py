@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from runtime.contract.client.values import SecurityProtocol
+from runtime.contract.client.settings import SecurityProtocol
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import OpenTransaction
 from runtime.contract.spec.naming import is_other_topic

@@ -8,7 +8,7 @@ import pytest
 
 from planner.kafka.connections import BlockingConnection, LoopThread
 from planner.kafka.errors import Closed, NoAnswer
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings
 from runtime.kafka.dial import Dialer
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.fakes.hostile_broker import METADATA, Asked, Fault, HostileBroker

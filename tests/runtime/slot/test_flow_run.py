@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
