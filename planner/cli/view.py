@@ -56,7 +56,7 @@ from planner.workflows.interaction import (
 if TYPE_CHECKING:
     from planner.cli.console import ReadingBar
     from planner.workflows.interaction import Interruption
-    from runtime.contract.records.status import PartitionStatus
+    from runtime.contract.records.job_status import PartitionStatus
     from runtime.contract.views.loss_view import FlowLoss, GroupTopics
 
 _COLOURS = {

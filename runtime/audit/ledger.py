@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from runtime.contract.client import settings as client
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.records import producers
-from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records import provenance
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -188,4 +188,7 @@ async def producers_at(cluster: KafkaCluster) -> dict[int, FlowProducer]:
         return {}
     scan = InternalTopicScan(cluster, naming.PRODUCERS, 0)
     await scan.refresh()
-    return {producers.decode_key(key): producers.decode(value) for key, value in scan.fold.items()}
+    return {
+        provenance.decode_producer_key(key): provenance.decode_producer(value)
+        for key, value in scan.fold.items()
+    }

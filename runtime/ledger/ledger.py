@@ -5,9 +5,11 @@ import time
 from dataclasses import dataclass, replace
 
 from runtime.contract.records.ledger import (
+    NO_ORPHANS,
     Generation,
     GenerationKey,
     OrphanedKey,
+    Orphans,
     PartitionKey,
     Progress,
     ProgressKey,
@@ -21,7 +23,6 @@ from runtime.contract.records.ledger import (
     encode_key,
     partition_of,
 )
-from runtime.contract.records.orphans import NONE, Orphans
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -128,10 +129,10 @@ class Ledger:
         for key, value in self._scan(flow).fold.items():
             match decode_key_of(key, flow):
                 case OrphanedKey(of, low):
-                    known = found.get(of, NONE)
+                    known = found.get(of, NO_ORPHANS)
                     found[of] = replace(known, orphaned=(*known.orphaned, (low, decode_orphaned(value))))
                 case ReplayedKey(of, low):
-                    known = found.get(of, NONE)
+                    known = found.get(of, NO_ORPHANS)
                     found[of] = replace(known, replayed=(*known.replayed, (low, decode_replayed(value))))
         return found
 

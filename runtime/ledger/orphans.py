@@ -22,8 +22,8 @@ from runtime.contract.records.ledger import (
     OrphanedKey,
     PartitionKey,
     Progress,
+    orphan,
 )
-from runtime.contract.records.orphans import orphan
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import is_reserved

@@ -8,9 +8,14 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from runtime.contract.records.job_status import SlotReport
+from runtime.contract.records.job_status import (
+    LATENCY_BOUNDS_MS,
+    FlowStats,
+    PartitionState,
+    PartitionStatus,
+    SlotReport,
+)
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
 
 _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
 

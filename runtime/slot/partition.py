@@ -10,9 +10,9 @@ from typing import NamedTuple, TypedDict
 from msgspec.structs import replace
 
 from runtime.batch import OutgoingBatch
+from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.records.status import OpenTransaction, PartitionStatus
-from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.naming import newest_id
 from runtime.kafka.protocol.metadata import Partition

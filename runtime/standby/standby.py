@@ -13,13 +13,7 @@ from pathlib import Path
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import (
-    JobKey,
-    SpecKey,
-    StandbyKey,
-    StandbyState,
-    StandbyStatus,
-)
+from runtime.contract.records.job_status import JobKey, SpecKey, StandbyKey, StandbyState, StandbyStatus
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec

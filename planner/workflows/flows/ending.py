@@ -13,7 +13,7 @@ from planner.model.diagnostic import Failure, error, warning
 from planner.model.topology import Flow, FlowState, GroupMode, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.interaction import CopyAwaited, Noticed, ProgressHandler, SubscriptionsRead
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
     from runtime.audit.offsets.rehearsal import RehearsalRequest
@@ -237,7 +237,7 @@ def _own_groups(topology: Topology) -> frozenset[str]:
 
 
 def _selects(flow: Flow, own: frozenset[str]) -> Callable[[str], bool]:
-    from runtime.contract.groups.translate import group_selector
+    from runtime.contract.groups import group_selector
     from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
 
     select = flow.groups.select

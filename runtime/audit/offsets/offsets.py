@@ -19,14 +19,9 @@ from runtime.audit.ledger import (
     ledger_of,
     open_cluster,
 )
-from runtime.contract.groups.translate import (
-    GroupPartition,
-    PendingTranslation,
-    TranslatedOffset,
-    UntranslatableOffset,
-)
-from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
-from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.groups import GroupPartition, PendingTranslation, TranslatedOffset, UntranslatableOffset
+from runtime.contract.records.group_records import Checkpoint, CheckpointKey
+from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.route import Router
 from runtime.contract.views.groups_view import BY_MAP, BY_TIME, GroupOffsetsView, GroupOffsetView

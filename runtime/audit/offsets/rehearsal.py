@@ -17,14 +17,14 @@ from runtime.audit.ledger import (
     ledger_of,
     open_cluster,
 )
-from runtime.contract.groups.translate import (
+from runtime.contract.groups import (
     GroupPartition,
     PendingTranslation,
     TranslatedOffset,
     UntranslatableOffset,
     final_position,
 )
-from runtime.contract.records.checkpoint import CheckpointState
+from runtime.contract.records.group_records import CheckpointState
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.views.loss_view import GroupLoss, GroupTopics

@@ -7,9 +7,15 @@ from dataclasses import dataclass, field
 
 from runtime.audit.status.facts import LedgerFacts
 from runtime.audit.status.numbers import summed
-from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport, SourceEnds
+from runtime.contract.records.job_status import (
+    FlowStats,
+    FlowView,
+    JobStatus,
+    PartitionStatus,
+    SlotReport,
+    SourceEnds,
+)
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import FlowStats, PartitionStatus
 from runtime.contract.views.status_view import (
     DOWN,
     UNKNOWN,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from runtime.audit.status.facts import ClusterFacts, TopicFacts
 from runtime.audit.status.jobs import JobFacts, SlotPartitionReport, duration
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.ledger import Generation, Progress
-from runtime.contract.records.status import PartitionState as S
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN
 from runtime.kafka.protocol.offsets import TopicPartition

@@ -22,8 +22,7 @@ from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, Re
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import ClusterTopic
+from runtime.contract.records.provenance import ClusterTopic, FlowProducer
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition

@@ -7,7 +7,7 @@ are only ever added. None is an unknown value.
 import msgspec
 from msgspec.structs import replace
 
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView
 
 _OLDER_MS = 60_000  # a partition is named if its end is older than the flow's newest one by this much

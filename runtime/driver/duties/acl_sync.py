@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import naming
-from runtime.contract.spec.acl_mirroring import AclMirror
-from runtime.contract.spec.acls import PROTECTION, AclRule, flow_origin
+from runtime.contract.spec.acls import PROTECTION, AclMirror, AclRule, flow_origin
 from runtime.contract.spec.jobspec import FlowSpec, RouteSpec
 from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.groups.translate import (
+from runtime.contract.groups import (
     GroupPartition,
     PendingTranslation,
     final_position,
     group_selector,
     own_groups,
 )
-from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter

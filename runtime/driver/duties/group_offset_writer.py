@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.contract.groups.translate import (
+from runtime.contract.groups import (
     CommitDecision,
     GroupOffsetState,
     GroupPartition,
@@ -22,9 +22,9 @@ from runtime.contract.groups.translate import (
     TranslatedOffset,
     decide,
 )
-from runtime.contract.records import checkpoint
-from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
-from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.records import group_records
+from runtime.contract.records.group_records import Checkpoint, CheckpointKey
+from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.duties.group_sync_state import GroupOffsetEntry, GroupSyncState
@@ -255,7 +255,8 @@ class GroupOffsetWriter:
     async def _post(self, said: Mapping[GroupPartition, Checkpoint]) -> None:
         records = [
             InternalRecord(
-                checkpoint.encode_key(CheckpointKey(self._flow.name, *item)), checkpoint.encode(one)
+                group_records.encode_checkpoint_key(CheckpointKey(self._flow.name, *item)),
+                group_records.encode_checkpoint(one),
             )
             for item, one in said.items()
         ]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.groups.translate import GroupPartition, PendingTranslation, group_selector, own_groups
-from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.groups import GroupPartition, PendingTranslation, group_selector, own_groups
+from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of

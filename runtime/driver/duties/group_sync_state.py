@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from runtime.contract.groups.translate import GroupPartition, Position, TranslatedOffset
-from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.groups import GroupPartition, Position, TranslatedOffset
+from runtime.contract.records.group_records import CheckpointState as State
 from runtime.metrics.snapshot import GroupSnapshot
 
 DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})

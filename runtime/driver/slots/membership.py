@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, Assignment
 
 K = TypeVar("K")

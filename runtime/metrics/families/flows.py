@@ -8,7 +8,7 @@ from typing import get_args
 
 from prometheus_client import Metric
 
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import State
 from runtime.metrics.families.family import Merge, MetricFamily, merged
 from runtime.metrics.families.partitions import PartitionSample

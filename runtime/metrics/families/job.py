@@ -11,8 +11,7 @@ from typing import get_args
 
 from prometheus_client import Metric
 
-from runtime.contract.records.job_status import JobState, SlotState
-from runtime.contract.records.status import LATENCY_BOUNDS_MS
+from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, JobState, SlotState
 from runtime.metrics.families.family import Labels, MetricFamily, Sample
 from runtime.metrics.slot_metrics import FlowCounts, MetricsSnapshot
 from runtime.metrics.snapshot import HEARTBEAT_OLD_S, JobSnapshot, heartbeat_age_s

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from prometheus_client import Metric
 
-from runtime.contract.records.job_status import SlotView
+from runtime.contract.records.job_status import PartitionState, SlotView
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import PartitionState
 from runtime.metrics.families.family import Labels, MetricFamily, Sample, merged
 from runtime.metrics.slot_metrics import MetricsSnapshot, ReportedPartition
 from runtime.metrics.snapshot import JobSnapshot

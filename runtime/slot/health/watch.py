@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from runtime.contract.client.settings import SecurityProtocol
+from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import OpenTransaction
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode

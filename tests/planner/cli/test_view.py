@@ -24,7 +24,7 @@ from planner.workflows.interaction import (
     UnsentRecords,
     UnsentRecordsFound,
 )
-from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.views.loss_view import GroupTopics
 from tests.planner.render.scenes import everything
 

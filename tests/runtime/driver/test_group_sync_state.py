@@ -1,7 +1,7 @@
 """What group sync remembers, counts and looks at again."""
 
-from runtime.contract.groups.translate import GroupPartition, PendingTranslation, TranslatedOffset
-from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.groups import GroupPartition, PendingTranslation, TranslatedOffset
+from runtime.contract.records.group_records import CheckpointState as State
 from runtime.driver.duties.group_sync_state import GroupSyncState
 
 ITEM = GroupPartition("g", "orders", 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from runtime.contract.records.status import FlowStats
+from runtime.contract.records.job_status import FlowStats
 from runtime.metrics.endpoint import JobCollector
 from runtime.metrics.slot_metrics import SlotMetrics
 from runtime.metrics.snapshot import GroupSnapshot
