@@ -24,9 +24,9 @@ from runtime.contract.client.settings import ClientSettingsError, WireSettings, 
 from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import TimedOut, Unsupported, WireError
+from runtime.kafka.protocol.administration import AlterReassignmentsRequest, Refusal
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, Refusal
 from runtime.kafka.protocol.request import Request
 
 T = TypeVar("T")

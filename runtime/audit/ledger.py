@@ -25,7 +25,7 @@ from runtime.kafka.errors import AuthenticationFailed, BrokerError, Unsupported,
 from runtime.kafka.timing import in_time
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 OPEN_WITHIN_S = 15.0
 

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 # Neither a job's driver, its slots nor the tasks of `repl verify` and `repl salvage --replay` import these.
-LEFT_OUT = ("lab", "launch", "standby")
+LEFT_OUT = ("lab", "launch", "standby.py")
 
 
 def package(file: Path) -> Path:

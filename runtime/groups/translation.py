@@ -32,11 +32,11 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 Place = tuple[str, str, int]  # Group, topic and partition at the cluster itself.
 

@@ -28,9 +28,8 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets, offsets_of
-from runtime.ledger.records import InternalRecord
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.kafka.queries import list_offsets, offsets_of
+from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced
 
 _WINDOW_BYTES = 64 << 10
 _BACK = 100  # Markers and aborted records may precede an offset.

@@ -27,7 +27,7 @@ from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 _POLL_S = 0.02
 

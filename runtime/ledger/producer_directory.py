@@ -17,8 +17,7 @@ from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.records import InternalRecord, build, plain
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced, build, plain
 from runtime.ledger.transaction_writer import send
 
 _NO_PRODUCER = -1

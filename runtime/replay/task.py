@@ -35,7 +35,7 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries.partitions import offsets_of
+from runtime.kafka.queries import offsets_of
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader

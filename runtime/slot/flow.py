@@ -15,7 +15,7 @@ from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, tr
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import UndecidedProgress
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.budget import TokenBucket
 from runtime.slot.context import SlotContext, lane_settings

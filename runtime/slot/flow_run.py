@@ -21,7 +21,7 @@ from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import WireError
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.context import SlotContext
 from runtime.slot.event_loop import wait_at_most

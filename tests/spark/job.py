@@ -37,7 +37,7 @@ from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, JVM, MAIN
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
 

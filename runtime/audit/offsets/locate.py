@@ -37,7 +37,7 @@ from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 
 Ranges = Sequence[tuple[int, Replayed]]
 

@@ -28,7 +28,7 @@ from runtime.contract.views.groups_view import BY_MAP, BY_TIME, GroupOffsetsView
 from runtime.groups.translation import Checkpoints, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.queries.groups import committed_by, list_groups
+from runtime.kafka.queries import committed_by, list_groups
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 

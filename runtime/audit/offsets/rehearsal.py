@@ -30,7 +30,7 @@ from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.views.loss_view import GroupLoss, GroupTopics
 from runtime.groups.translation import Checkpoints, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.queries.groups import NO_MEMBERS, Committed, committed_by, list_groups
+from runtime.kafka.queries import NO_MEMBERS, Committed, committed_by, list_groups
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 

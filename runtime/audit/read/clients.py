@@ -31,8 +31,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest
-from runtime.kafka.queries.groups import committed_by, list_groups
-from runtime.kafka.queries.partitions import active_producers, list_offsets
+from runtime.kafka.queries import active_producers, committed_by, list_groups, list_offsets
 
 _GROUPS_PER_REQUEST = 100
 

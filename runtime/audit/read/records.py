@@ -25,7 +25,7 @@ from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 
 _RANGE_GROWTH = (
     4  # markers and gaps take offsets too: each attempt reads a range that is larger by this factor

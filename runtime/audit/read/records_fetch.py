@@ -12,7 +12,7 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.queries.partitions import log_start
+from runtime.kafka.queries import log_start
 
 _FETCH_BYTES = 1 << 20
 

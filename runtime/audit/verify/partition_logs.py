@@ -25,7 +25,7 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets, log_start
+from runtime.kafka.queries import list_offsets, log_start
 from runtime.kafka.timing import RetryDeadline
 from runtime.slot.budget import TokenBucket
 

@@ -12,7 +12,7 @@ from runtime.lab.brokers.launch import Kits
 from runtime.lab.cluster import CONTROLLER, SCRAM, BrokerPorts, LabKafkaCluster, Security
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
-from runtime.lab.kit.kit import Kit
+from runtime.lab.kit import Kit
 
 
 def new_id() -> str:

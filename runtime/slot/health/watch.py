@@ -24,7 +24,7 @@ from runtime.kafka.protocol.transactions import (
     ListTransactionsRequest,
     TransactionState,
 )
-from runtime.kafka.queries.partitions import active_producers, coordinated
+from runtime.kafka.queries import active_producers, coordinated
 from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.partition import PartitionCopy
 

@@ -2,7 +2,7 @@
 
 from runtime.contract.groups import GroupPartition, PendingTranslation, TranslatedOffset
 from runtime.contract.records.group_records import CheckpointState as State
-from runtime.driver.duties.group_sync_state import GroupSyncState
+from runtime.driver.duties.group_offset_writer import GroupSyncState
 
 ITEM = GroupPartition("g", "orders", 0)
 OTHER = GroupPartition("h", "orders", 1)

@@ -20,8 +20,7 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, SelectionSpec
 from runtime.metrics.endpoint import JobCollector
-from runtime.metrics.slot_metrics import SlotMetrics
-from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot
+from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot, SlotMetrics
 
 NOW_S = 1_800_000_000.0
 NOW_MS = int(NOW_S * 1000)

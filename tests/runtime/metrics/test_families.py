@@ -8,8 +8,7 @@ import pytest
 from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
 from runtime.metrics.endpoint import FAMILIES
-from runtime.metrics.slot_metrics import SlotMetrics
-from runtime.metrics.snapshot import GroupSnapshot
+from runtime.metrics.snapshot import GroupSnapshot, SlotMetrics
 from tests.runtime.metrics.given import (
     NOW_MS,
     NOW_S,

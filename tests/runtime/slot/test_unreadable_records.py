@@ -31,8 +31,7 @@ from runtime.contract.spec import naming
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.ledger.records import InternalRecord
-from runtime.ledger.scan import TopicReplaced
+from runtime.ledger.records import InternalRecord, TopicReplaced
 from tests.fakes.internal_topics import InternalTopics
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 

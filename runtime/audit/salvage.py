@@ -38,7 +38,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 from runtime.slot.budget import TokenBucket
 
 SHOWN = 10
