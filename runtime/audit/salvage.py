@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from runtime.audit.ledger import LedgerNotFound, NothingCopied, UnreadableLedger, ledger_of, producers_at
-from runtime.audit.read.records_fetch import FetchedRecord
-from runtime.audit.verify.partition_logs import (
+from runtime.audit.partition_logs import (
     CommittedRecordReader,
+    FetchedRecord,
     OpenTransactionTimeout,
     RecordsExpired,
     open_spec,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runtime.audit.verify.partition_logs import open_spec, settings_of
+from runtime.audit.partition_logs import open_spec, settings_of
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.route import is_reserved

@@ -14,7 +14,7 @@ from dataclasses import replace
 import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
-from runtime.audit.verify.partition_logs import open_spec
+from runtime.audit.partition_logs import open_spec
 from runtime.batch import Batch, BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.records.ledger import (
     NO_ORPHANS,

@@ -16,8 +16,8 @@ from planner.workflows.interaction import CopyAwaited, Noticed, ProgressHandler,
 from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
-    from runtime.audit.offsets.rehearsal import RehearsalRequest
-    from runtime.contract.views.loss_view import GroupLoss, GroupTopics
+    from runtime.audit.offsets.offsets import RehearsalRequest
+    from runtime.contract.views.groups_view import GroupLoss, GroupTopics
     from runtime.contract.views.status_view import FlowStatusView, StatusView, TopicStatusView
 
 
@@ -189,7 +189,7 @@ def report_subscriptions(
 
 
 async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
-    from runtime.audit.offsets.rehearsal import subscriptions
+    from runtime.audit.offsets.offsets import subscriptions
 
     found = []
     for request in _requests(topology, flows, within_s):
@@ -198,7 +198,7 @@ async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 
 
 async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
-    from runtime.audit.offsets.rehearsal import rehearse
+    from runtime.audit.offsets.offsets import rehearse
 
     running = [flow for flow in flows if flow.state is not FlowState.FAILED_OVER]
     found = []
@@ -210,7 +210,7 @@ async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 def _requests(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalRequest]":
     from planner.graph.routes import router_of
     from planner.workflows.audit.requests import cluster_access
-    from runtime.audit.offsets.rehearsal import RehearsalRequest
+    from runtime.audit.offsets.offsets import RehearsalRequest
 
     router = router_of(topology)
     own = _own_groups(topology)

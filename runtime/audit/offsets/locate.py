@@ -18,8 +18,8 @@ from runtime.audit.ledger import (
     open_ledger,
     producers_at,
 )
-from runtime.audit.read.records_fetch import FetchedRecord as FoundRecord
-from runtime.audit.read.records_fetch import fetch_places, find_record
+from runtime.audit.partition_logs import FetchedRecord as FoundRecord
+from runtime.audit.partition_logs import fetch_places, find_record
 from runtime.audit.verify.provenance import original_of
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, Replayed

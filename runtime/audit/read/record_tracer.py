@@ -25,7 +25,7 @@ from runtime.audit.ledger import (
     open_cluster,
     producers_at,
 )
-from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
+from runtime.audit.partition_logs import FetchedRecord, fetch_places
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.records.offset_map import MappedOffset, OffsetMap

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, ledger_of, open_cluster, unanswered
+from runtime.audit.partition_logs import FetchedRecord, fetch_records
 from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
-from runtime.audit.read.records_fetch import FetchedRecord, fetch_records
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved

@@ -28,7 +28,7 @@ from runtime.audit.ledger import (
     as_audit_failure,
     ledger_of,
 )
-from runtime.audit.verify.partition_logs import PartitionLogs, logs_of, open_spec
+from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.contract.records.ledger import (
     NO_ORPHANS,

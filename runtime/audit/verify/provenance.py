@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
-from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.compare import RecordContent, RecordDifference, condensed
 from runtime.audit.verify.request import VerificationPiece
 from runtime.contract.records.provenance import (

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.read.record_tracer import MirrorPartitionOrigin, RecordOrigins, RecordTrail
-from runtime.audit.read.records_fetch import FetchedRecord
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.failback import PartitionBounds, failback_start
 from runtime.contract.records.ledger import ORPHANED, PartitionKey, Progress, Segment, orphan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.compare import RecordContent, RecordDifference
 from runtime.audit.verify.plan import PlannedPartition, grouped
 from runtime.audit.verify.provenance import ProvenanceFilter, own_headers

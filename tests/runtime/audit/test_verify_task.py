@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator
