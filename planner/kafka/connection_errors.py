@@ -83,9 +83,9 @@ def no_login(address: Address, where: str, settings: WireSettings, why: str) -> 
     return Closed(f"{where} closed the connection at the first request ({why})")
 
 
-def accepts(address: Address) -> bool:
+def accepts(address: Address, timeout_s: float = _TIMEOUT_S) -> bool:
     """Returns whether the port accepts TCP connections."""
-    with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, _TIMEOUT_S):
+    with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, timeout_s):
         return True
     return False
 

@@ -166,7 +166,7 @@ class ClusterReader:
         listing = session.ask(list_topics)
         self._look_up_missing(listing, {*named, REGISTRY})
         self._progress(self.name, "listing topics", 1, 1)
-        self._brokers = reach_each(session, self._identity.brokers, _BROKER_TIMEOUT_S)
+        self._brokers = reach_each(session, self._identity.brokers, _BROKER_TIMEOUT_S, hurry=True)
         unreadable: dict[str, str] = {}
         defaults = self._defaults(unreadable)
         owned = self._owned(listing, unreadable)

@@ -72,8 +72,8 @@ class Watched:
         return next(one for one in self.processes() if str(MAIN) in words_of(one) and parent_of(one) == jvm)
 
     def status(self) -> tuple[JobStatus | None, SlotReport | None]:
-        jobs, slots = statuses(self.spec)
-        return jobs.get(self.spec.job), slots.get((self.spec.job, 0))
+        status, slots = statuses(self.spec)
+        return status, slots.get(0)
 
     def copying(self, not_by: tuple[str, int] = ("", 0)) -> tuple[str, int] | None:
         """(driver, process of the slot) that has copied something and is another than `not_by`."""
