@@ -39,7 +39,7 @@ class RateParam(click.ParamType[int]):
         try:
             return rate(str(value))
         except NotReadable as wrong:
-            self.fail(f'"{value}" is {wrong.what}: {wrong.hint}', param, ctx)
+            self.fail(f'"{value}" is no rate: {wrong.hint}', param, ctx)
 
 
 class PatternParam(click.ParamType[str]):
