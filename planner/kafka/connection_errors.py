@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from planner.kafka.errors import Closed, NoAnswer, NoConnection, Refused, Unreadable, WireFailure
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.values import Password, SecurityProtocol, WireSettings
+from runtime.contract.client.secrets import redacted
+from runtime.contract.client.settings import Password, SecurityProtocol, WireSettings
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.sasl import mechanism_of
 from runtime.kafka.auth.tls import short_reason

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from planner.kafka.clients import token_of
 from planner.kafka.connection_errors import Peer, accepts, why_no_answer, why_no_connection, why_no_tls
 from planner.kafka.errors import Closed, NoAnswer, NoConnection, WireFailure
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings
 from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import ConnectionFailure, Reached, TimedOut, Unsupported, WireError

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from planner.kafka.clients import ClusterEndpoint
 from planner.kafka.connections import Session
 from planner.kafka.errors import Closed, NoAnswer, NoConnection, WireFailure, meaning
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.secrets import redacted
+from runtime.contract.client.settings import ClientSettingsError, wire_settings
+from runtime.kafka.protocol.administration import AlterReassignmentsRequest, Refusal
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, Refusal
 
 TIMEOUT_S = 10.0
 

@@ -20,9 +20,9 @@ from planner.model.observed import (
     ObservedTopic,
 )
 from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset, FetchManyRequest, ListGroupsRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.replicas import DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Api
 
 PRODUCE, FETCH, METADATA = 0, 1, 3

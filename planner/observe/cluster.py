@@ -42,13 +42,12 @@ from planner.observe.metadata import (
     read_configs,
 )
 from planner.observe.principals import read_quotas, read_scram_users
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.acls import DescribeAclsRequest
+from runtime.kafka.protocol.administration import DescribeAclsRequest
 
 _TYPES = {
     2: "TOPIC",

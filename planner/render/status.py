@@ -12,8 +12,8 @@ from rich.text import Text
 from planner.graph.messages import few
 from planner.render.numbers import count, latency, moment, octets, per_second, plural, span, sparkline
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.records.status import PartitionState
-from runtime.contract.records.status import PartitionState as S
+from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import (
     DOWN,
     STALLED,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from runtime.audit.ledger import ClusterAccess, open_cluster
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 
 
 class TimedOffset(NamedTuple):

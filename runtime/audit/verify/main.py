@@ -41,7 +41,7 @@ from runtime.audit.verify.request import (  # noqa: E402
 )
 from runtime.audit.verify.results import results  # noqa: E402
 from runtime.audit.verify.task import decode_verified, encode_pieces, verify_pieces  # noqa: E402
-from runtime.contract.views.verify_view import VerificationReport  # noqa: E402
+from runtime.contract.views.comparison_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
 _PREFIX = "verify: "  # lines with this prefix are shown to the user of the command

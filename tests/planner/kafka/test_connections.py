@@ -10,7 +10,7 @@ import pytest
 
 from planner.kafka.connections import BlockingConnection, LoopThread, Session
 from planner.kafka.errors import Closed, NoAnswer, Refused, WireFailure
-from runtime.contract.client.values import Password, SecurityProtocol, WireSettings
+from runtime.contract.client.settings import Password, SecurityProtocol, WireSettings
 from runtime.kafka.dial import Dialer
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.fakes.hostile_broker import (

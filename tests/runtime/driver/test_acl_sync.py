@@ -7,7 +7,7 @@ from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, RouteSpec, S
 from runtime.contract.spec.route import CompiledRoute, Route
 from runtime.contract.spec.selection import SelectionRules
 from runtime.driver.duties.acl_sync import AclChanges, ClusterRules, acl_changes
-from runtime.driver.topics.acl_protection import protecting_rules
+from runtime.driver.topics.mirrors import protecting_rules
 from runtime.driver.topics.registry import OwnedAcl
 
 EVERY = SelectionSpec(include=[".*"])

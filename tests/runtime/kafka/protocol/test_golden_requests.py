@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from runtime.contract.spec.naming import name_id
-from runtime.kafka.protocol.acls import DescribeAclsRequest, DescribeClientQuotasRequest, DescribeScramRequest
+from runtime.kafka.protocol.administration import (
+    AlterReassignmentsRequest,
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeLogDirsRequest,
+    DescribeScramRequest,
+)
 from runtime.kafka.protocol.config_entries import BROKER, TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedTopic, FetchFrom, FetchRequest, Isolation
 from runtime.kafka.protocol.groups import (
@@ -34,7 +40,6 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
-from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Api, Request, frame
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,

@@ -1,19 +1,29 @@
-"""This module sends requests for many partitions or to a coordinator, and retries temporary errors."""
+"""This module reads many partitions or groups, each part from the broker that has it.
+
+Requests for many partitions or to a coordinator are retried on temporary errors. The offsets of many groups
+are read and committed in few requests.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported
+from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
+    MANY_GROUPS,
     CommittedOffset,
+    FetchManyRequest,
+    ListedGroup,
+    ListGroupsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    Offsets,
 )
 from runtime.kafka.protocol.offsets import (
     EARLIEST,
@@ -259,3 +269,191 @@ async def offset_fetch(
     if response.error:
         raise BrokerError(response.error, f"the offsets of group {group}")
     return dict(response.offsets)
+
+
+T = TypeVar("T")
+Committed = Mapping[TopicPartition, CommittedOffset]
+
+PURPOSE = "groups"
+NO_MEMBERS = frozenset({"", "Empty", "Dead"})
+_AT_ONCE = 100  # groups in one request
+_LANES = 8  # connections for commits, at the most
+_PER_LANE = 16
+_WITHIN_S = 10.0
+_ATTEMPTS = 4
+_PAUSE_S = 0.1
+_SHARE = "share"  # groups of this kind have no committed offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A Read holds the committed offsets by group, and in `failed` the reasons by group."""
+
+    offsets: dict[str, Committed] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A Listed holds the groups; `missing` has the reason of each broker whose groups are not included."""
+
+    groups: dict[str, ListedGroup] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+
+
+async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Listed:
+    """Lists the groups of every broker. Raises WireError if no broker answers."""
+    found = Listed()
+    nodes = list(cluster.brokers)
+    asked = (cluster.call(node, ListGroupsRequest(), PURPOSE, within) for node in nodes)
+    for node, answer in zip(nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+        if isinstance(answer, ConnectionFailure):
+            found.missing[node] = str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif answer.error:
+            found.missing[node] = answer.error.name
+        else:
+            found.groups.update((one.name, one) for one in answer.groups if one.kind != _SHARE)
+            for one in answer.groups:
+                cluster.know_coordinator(CoordinatorKind.GROUP, one.name, node)
+    if nodes and len(found.missing) == len(nodes):
+        raise BrokerError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(found.missing.values()))
+        )
+    return found
+
+
+async def committed_by(
+    cluster: KafkaCluster, groups: Iterable[str], within: float = _WITHIN_S, read: Read | None = None
+) -> Read:
+    """Returns every committed offset of these groups. Temporary errors are retried.
+
+    `read` is filled as responses arrive, for callers with a deadline; `within` bounds one response of one
+    broker.
+    """
+    read = read if read is not None else Read()
+    left = list(groups)
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(_PAUSE_S * 2**attempt)
+        again: list[str] = []
+        for some in _parts(left):
+            again += await _fetch(cluster, some, read, within)
+        left = again
+        if not left:
+            break
+    return read
+
+
+async def _fetch(cluster: KafkaCluster, groups: Sequence[str], read: Read, within: float) -> list[str]:
+    """Stores the offsets in `read` and returns the groups to retry.
+
+    No broker waits for another's response.
+    """
+    by_node, again = await _placed(cluster, groups, read)
+    asked = (_fetch_at(cluster, node, some, read, within) for node, some in by_node.items())
+    for more in await asyncio.gather(*asked):
+        again += more
+    return again
+
+
+async def _fetch_at(
+    cluster: KafkaCluster, node: int, groups: list[str], read: Read, within: float
+) -> list[str]:
+    try:
+        answers = await _ask_for_groups(cluster, node, groups, within)
+    except ConnectionFailure as error:
+        for group in groups:
+            read.failed[group] = str(error)
+            cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+        return groups
+    again = []
+    for group, found in answers.items():
+        if isinstance(found, ErrorCode):
+            read.failed[group] = found.name
+            if found.retriable:
+                again.append(group)
+                cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+        else:
+            read.failed.pop(group, None)
+            read.offsets[group] = {
+                at: one for at, one in found.items() if isinstance(one, CommittedOffset) and one.offset >= 0
+            }
+    return again
+
+
+async def _ask_for_groups(
+    cluster: KafkaCluster, node: int, groups: list[str], within: float
+) -> Mapping[str, Offsets | ErrorCode]:
+    """Reads all groups in one request, or in one request each where the broker is older than Kafka 3.0."""
+    connection = await cluster.connection(node, PURPOSE, within)
+    if connection.version_of(FetchManyRequest(groups)) >= MANY_GROUPS:
+        return (await connection.call(FetchManyRequest(groups), within)).groups
+    await connection.ready()
+    started = [connection.start(FetchManyRequest([group]), within) for group in groups]
+    found: dict[str, Offsets | ErrorCode] = {}
+    for response in await asyncio.gather(*started):
+        found.update(response.groups)
+    return found
+
+
+async def _placed(
+    cluster: KafkaCluster, groups: Sequence[str], read: Read
+) -> tuple[dict[int, list[str]], list[str]]:
+    by_node: dict[int, list[str]] = {}
+    again: list[str] = []
+    for group, node in (await cluster.coordinators(CoordinatorKind.GROUP, groups)).items():
+        if isinstance(node, BrokerError):
+            read.failed[group] = str(node)
+            if node.code.retriable:
+                again.append(group)
+        else:
+            by_node.setdefault(node, []).append(group)
+    return by_node, again
+
+
+Outcome = Mapping[TopicPartition, ErrorCode] | WireError
+
+
+async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -> dict[str, Outcome]:
+    """Commits without being a member of any of these groups: a broker refuses it while a member is connected.
+
+    A broker handles the requests of one connection one by one, and each commit waits some ms until it is
+    appended together with others. So many groups are committed over several connections.
+    """
+    names = list(offsets)
+    for some in _parts(names):
+        await cluster.coordinators(CoordinatorKind.GROUP, some)
+    lanes = min(_LANES, 1 + len(names) // _PER_LANE)
+    outcomes: dict[str, Outcome] = {}
+
+    async def lane(number: int) -> None:
+        for group in names[number::lanes]:
+            try:
+                outcomes[group] = await _commit(cluster, group, offsets[group], f"{PURPOSE} {number}")
+            except WireError as error:
+                outcomes[group] = error
+
+    await asyncio.gather(*(lane(number) for number in range(lanes)))
+    return outcomes
+
+
+async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose: str) -> Outcome:
+    """Commits without leader epochs, because the source's epochs have no meaning here."""
+    written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        OffsetCommitRequest(group, written),
+        lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
+        within=_WITHIN_S,
+        resend=True,
+        purpose=purpose,
+    )
+    return response.errors
+
+
+def _parts(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]

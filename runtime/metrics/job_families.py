@@ -1,4 +1,4 @@
-"""This module makes the metrics of the job itself, of the clusters that it reaches, and of its slots.
+"""This module makes the metric families of the job itself, of the clusters that it reaches, and of its slots.
 
 Counters of slots keep what ended slots did.
 """
@@ -11,11 +11,15 @@ from typing import get_args
 
 from prometheus_client import Metric
 
-from runtime.contract.records.job_status import JobState, SlotState
-from runtime.contract.records.status import LATENCY_BOUNDS_MS
-from runtime.metrics.families.family import Labels, MetricFamily, Sample
-from runtime.metrics.slot_metrics import FlowCounts, MetricsSnapshot
-from runtime.metrics.snapshot import HEARTBEAT_OLD_S, JobSnapshot, heartbeat_age_s
+from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, JobState, SlotState
+from runtime.metrics.family import Labels, MetricFamily, Sample
+from runtime.metrics.snapshot import (
+    HEARTBEAT_OLD_S,
+    FlowCounts,
+    JobSnapshot,
+    MetricsSnapshot,
+    heartbeat_age_s,
+)
 
 UP = MetricFamily("repl_job_up", "gauge", (), "1 while the job runs and its heartbeat is fresh.")
 INFO = MetricFamily(

@@ -10,29 +10,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from runtime.audit.ledger import LedgerNotFound, NothingCopied, UnreadableLedger, ledger_of, producers_at
-from runtime.audit.read.records_fetch import FetchedRecord
-from runtime.audit.verify.partition_logs import (
+from runtime.audit.partition_logs import (
     CommittedRecordReader,
+    FetchedRecord,
     OpenTransactionTimeout,
     RecordsExpired,
     open_spec,
 )
 from runtime.audit.verify.provenance import ProvenanceFilter
 from runtime.batch import BatchFailure
-from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.records.ledger import (
+    NO_ORPHANS,
+    Orphans,
+    PartitionKey,
+    Progress,
+    UnreadableRecord,
+    uncopied_ranges,
+)
 from runtime.contract.records.offset_map import OffsetMap
-from runtime.contract.records.orphans import NONE, Orphans, uncopied_ranges
 from runtime.contract.records.provenance import ClusterTopic, origins
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router, is_reserved
-from runtime.contract.views.salvage_view import SalvagedPartition, SalvagedRecord, SalvageView
+from runtime.contract.views.comparison_view import SalvagedPartition, SalvagedRecord, SalvageView
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 from runtime.slot.budget import TokenBucket
 
 SHOWN = 10
@@ -199,7 +205,7 @@ class _Partition:
         ledger: _Ledger,
     ) -> None:
         self._progress = ledger.progress.get(key)
-        self._orphans, self._map = ledger.orphans.get(key, NONE), ledger.maps.get(key)
+        self._orphans, self._map = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
         self._asked, self._source, self._key = asked, source, key
         self._filter = filter_
         self._at = TopicPartition(key.topic, key.partition)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, assert_never
 
-from runtime.contract.records.checkpoint import Checkpoint, CheckpointState
+from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.offset_map import (
     EndOfOffsetMap,
     MappedOffset,

@@ -1,23 +1,25 @@
-"""Reads the logs of both sides: their bounds and settings, and committed records at a limited rate."""
+"""Reads the logs of partitions: their bounds and settings, and committed records.
+
+A record comes with its producer id, by which provenance is decided. The rate of reading can be limited.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
-from runtime.audit.read.records_fetch import FetchedRecord
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.layout import NO_PRODUCER
 from runtime.contract.client import settings as client
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -26,9 +28,137 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets, log_start
+from runtime.kafka.queries import list_offsets, log_start
 from runtime.kafka.timing import RetryDeadline
 from runtime.slot.budget import TokenBucket
+
+_LOOKUP_BYTES = 1 << 20
+
+
+class FetchedRecord(NamedTuple):
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+
+
+async def fetch_records(
+    cluster: KafkaCluster, at: TopicPartition, start: int, end: int, limit: int
+) -> list[FetchedRecord]:
+    """Returns at most `limit` records of the offsets `start … end-1`, in order.
+
+    Raises WireError, BatchFailure.
+    """
+    found: list[FetchedRecord] = []
+    position = start
+    while position < end and len(found) < limit:
+        answer = await fetch_once(cluster, at, position, _LOOKUP_BYTES, "read")
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            first = await log_start(cluster, at)
+            if first > position:
+                position = first
+                continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+        where = PartitionLocation(at.topic, at.partition)
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            break  # compaction removed all remaining records
+        aborted = AbortedTransactions(answer.aborted)
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                found += _records(member, where, position, end)
+            position = max(position, member.next_offset)
+            if len(found) >= limit:
+                break
+    return found[:limit]
+
+
+async def fetch_places(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    topic_id: bytes | None,
+    offsets: Iterable[int],
+    read: Callable[[int], None] = lambda _: None,
+) -> dict[int, FetchedRecord]:
+    """Returns the committed records at these offsets; an offset that no longer holds a record is not in the
+    result.
+
+    `topic_id` of None means the topic that has the name now. `read` receives the number of bytes of each
+    fetch. Raises WireError, BatchFailure.
+    """
+    found: dict[int, FetchedRecord] = {}
+    left = sorted(set(offsets))
+    where = PartitionLocation(at.topic, at.partition)
+    while left:
+        answer = await fetch_once(cluster, at, left[0], _LOOKUP_BYTES, "read", topic_id=topic_id)
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            left = [offset for offset in left[1:] if offset >= answer.log_start_offset]
+            continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(where))
+        read(len(answer.records))
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            break  # no record is committed from this offset on
+        aborted, wanted = AbortedTransactions(answer.aborted), set(left)
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                within = _records(member, where, left[0], left[-1] + 1)
+                found.update((one.offset, one) for one in within if one.offset in wanted)
+        behind = max(walked.sets[-1].next_offset, left[0] + 1)
+        left = [offset for offset in left if offset >= behind]
+    return found
+
+
+async def find_record(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    start: int,
+    producer_ids: Container[int],
+    wanted: Callable[[FetchedRecord], bool],
+) -> FetchedRecord | None:
+    """Returns the first wanted committed record from `start` on that one of the producer ids wrote.
+
+    Batches of other ids are skipped undecoded. Raises WireError, BatchFailure.
+    """
+    position, where = start, PartitionLocation(at.topic, at.partition)
+    while True:
+        answer = await fetch_once(cluster, at, position, _LOOKUP_BYTES, "read")
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
+            position = answer.log_start_offset
+            continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(where))
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            return None
+        aborted = AbortedTransactions(answer.aborted)
+        for member in walked.sets:
+            if isinstance(member, Batch) and aborted.keeps(member) and member.producer_id in producer_ids:
+                for one in _records(member, where, position, member.next_offset):
+                    if wanted(one):
+                        return one
+        position = max(position + 1, walked.sets[-1].next_offset)
+
+
+def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[FetchedRecord]:
+    producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
+    return [
+        FetchedRecord(where.partition, *one, producer)
+        for one in records(member, where)
+        if start <= one.offset < end
+    ]
+
 
 _CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
 _CONFIGS_TIMEOUT_S = 30.0
