@@ -13,6 +13,8 @@ from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.acls import (
     AclBinding,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
     DescribeAclsRequest,
     DescribeAclsResponse,
     DescribeClientQuotasRequest,
@@ -196,6 +198,13 @@ CASES: list[tuple[str, Request[Any], object]] = [
         "DescribeClientQuotasResponse.refused",
         DescribeClientQuotasRequest(),
         DescribeClientQuotasResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no", ()),
+    ),
+    (
+        "AlterClientQuotasResponse",
+        AlterClientQuotasRequest(()),
+        AlterClientQuotasResponse(
+            3, {frozenset({("client-id", None)}): Refusal(ErrorCode.INVALID_REQUEST, "no")}
+        ),
     ),
     (
         "DescribeScramResponse",
