@@ -11,6 +11,7 @@ from rich.text import Text
 
 from planner.graph.messages import few
 from planner.render.numbers import count, latency, moment, octets, per_second, plural, span, sparkline
+from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.status import PartitionState
 from runtime.contract.records.status import PartitionState as S
@@ -24,6 +25,7 @@ from runtime.contract.views.status_view import (
     SlotStatusView,
     StatusView,
 )
+from runtime.contract.views.verdict_view import Verdict, verdicts
 
 GOOD, BUSY, WAITS, BAD, QUIET = "green", "cyan", "yellow", "bold red", "dim"
 _STYLES = {
@@ -228,7 +230,12 @@ def screen(
     depth: DetailLevel = DetailLevel.FLOWS,
     trails: Mapping[str, FlowHistory] | None = None,
 ) -> Iterator[Text]:
-    """Yields the lines of the screen, with a blank line between sections."""
+    """Yields the lines of the screen, with a blank line between sections.
+
+    With `trails`, as `--watch` shows it, it leads with what a failover of each cluster would lose.
+    """
+    if trails is not None:
+        yield from _failovers(status)
     yield _headline(status)
     for one in status.clusters:
         if not one.answers:
@@ -246,6 +253,22 @@ def screen(
     elif depth is DetailLevel.PARTITIONS:
         yield Text()
         yield from table(PARTITIONS, list(partition_rows(status)), width)
+
+
+_SAFETY = {
+    Verdict.SAFE: GOOD,
+    Verdict.WITHIN_RPO: GOOD,
+    Verdict.NOT_COPYING: WAITS,
+    Verdict.LOSES: WAITS,
+    Verdict.ENDED: QUIET,
+}
+
+
+def _failovers(status: StatusView) -> Iterator[Text]:
+    for one in verdicts(status):
+        style = _SAFETY.get(one.verdict, BAD)
+        yield Text.assemble((f"Fail over {one.cluster}: ", "bold"), (verdict_text(one, status.at_ms), style))
+    yield Text()
 
 
 def _headline(status: StatusView) -> Text:
