@@ -43,6 +43,11 @@ class Verdict(StrEnum):
     ENDED = "ended"  # its flows were failed over or promoted
 
 
+_RANK = {verdict: rank for rank, verdict in enumerate(Verdict)}
+# Under load these two alternate: their order would change with each reading.
+_RANK[Verdict.SAFE] = _RANK[Verdict.WITHIN_RPO]
+
+
 class FailoverVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Reports what a failover of `cluster` would lose, and why.
 
@@ -68,8 +73,7 @@ def verdicts(status: StatusView) -> list[FailoverVerdict]:
         _verdict(one, [flow for flow in status.flows if flow.source == one], jobs, status.at_ms)
         for one in sources
     ]
-    rank = list(Verdict)
-    return sorted(found, key=lambda one: (rank.index(one.verdict), -(one.records or 0), one.cluster))
+    return sorted(found, key=lambda one: (_RANK[one.verdict], one.cluster))
 
 
 def _verdict(
