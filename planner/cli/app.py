@@ -66,6 +66,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "salvage", "List, export or replay records of the old primary that never reached the destination."
     ),
     "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
+    "ui": CommandEntry("ui", "Serve live pages for a browser: is it safe to fail over, and if not, why."),
     "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
     "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, for trying things and for tests."),
     "schema": CommandEntry("schema", "Print the JSON Schema of the topology, for editors."),

@@ -62,6 +62,13 @@ class GroupDescriptions:
     failed: dict[str, str] = field(default_factory=dict)
 
 
+async def read_groups(reach: ClusterAccess, within_s: float) -> dict[str, str]:
+    """Returns the groups of a cluster with Kafka's state of each. Raises AuditFailure."""
+    async with open_cluster(reach, within_s) as cluster:
+        listed = (await list_groups(cluster, within_s)).groups
+        return {name: one.state for name, one in sorted(listed.items())}
+
+
 async def describe_groups(reach: ClusterAccess, names: Iterable[str], within_s: float) -> GroupDescriptions:
     """Describes the groups with these names, in a thread of its own because librdkafka blocks."""
     return await asyncio.to_thread(_describe, reach, sorted(names), within_s)

@@ -21,7 +21,7 @@ from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import DriverClusters, ensure
-from runtime.driver.duties.acl_sync import AclSync
+from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext
@@ -203,6 +203,7 @@ class FlowDuties:
         self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
         self._acls: dict[str, AclSync] = {}
+        self._rules = ClusterRulesReader(clusters)
         self._readers: dict[str, CommittedOffsetsReader] = {}
 
     def restart(self, flow: DriverFlow) -> None:
@@ -222,7 +223,7 @@ class FlowDuties:
         if flow.spec.state != "active":
             return
         spec = self._spec()
-        acls = AclSync(flow, spec.topology, router_of(spec).routes[flow.name], spec.routes)
+        acls = AclSync(flow, spec.topology, router_of(spec).routes[flow.name], spec.routes, self._rules)
         self._acls[flow.name] = acls
         tasks = [
             self._tasks.spawn(acls.run(), f"ACLs {flow.name}"),

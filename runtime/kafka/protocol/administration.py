@@ -1,7 +1,8 @@
 """This module encodes what only the planner asks brokers: principals, log directories and reassignments.
 
-These are DescribeAcls v1 to v3, with Kafka's numbers for types and operations, DescribeClientQuotas v0 and
-v1, DescribeUserScramCredentials v0, DescribeLogDirs v1 to v4, and AlterPartitionReassignments v0.
+These are DescribeAcls v1 to v3, with Kafka's numbers for types and operations, DescribeClientQuotas and
+AlterClientQuotas v0 and v1, DescribeUserScramCredentials v0, DescribeLogDirs v1 to v4, and
+AlterPartitionReassignments v0.
 """
 
 from __future__ import annotations
@@ -120,12 +121,17 @@ class DescribeClientQuotasRequest:
         return DescribeClientQuotasResponse(throttle_ms, error, message, tuple(entries))
 
 
-def _entry(reader: Reader) -> QuotaEntry:
+def _entity(reader: Reader) -> dict[str, str | None]:
     entity: dict[str, str | None] = {}
     for _ in range(reader.count()):
         kind = reader.compact_string()
         entity[kind] = reader.nullable_string()
         reader.skip_tags()
+    return entity
+
+
+def _entry(reader: Reader) -> QuotaEntry:
+    entity = _entity(reader)
     values: dict[str, float] = {}
     for _ in range(reader.count()):
         key = reader.compact_string()
@@ -133,6 +139,67 @@ def _entry(reader: Reader) -> QuotaEntry:
         reader.skip_tags()
     reader.skip_tags()
     return QuotaEntry(entity, values)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaAlteration:
+    """A QuotaAlteration sets some limits of one entity and removes others; what it does not name stays."""
+
+    entity: Mapping[str, str | None]
+    set: Mapping[str, float]
+    remove: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotasResponse:
+    """The `refused` of this response maps an entity to the reason; the others are altered."""
+
+    throttle_ms: int
+    refused: Mapping[frozenset[tuple[str, str | None]], Refusal]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotasRequest:
+    """This request alters quotas, or only checks that it could. It may be sent again."""
+
+    API: ClassVar[Api] = Api.ALTER_CLIENT_QUOTAS
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE: ClassVar[int] = 1
+
+    alterations: Sequence[QuotaAlteration]
+    validate_only: bool = False
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = writer_of(version, self.FLEXIBLE)
+        writer.count(len(self.alterations))
+        for one in self.alterations:
+            writer.count(len(one.entity))
+            for kind, name in one.entity.items():
+                writer.compact_string(kind)
+                writer.compact_string(name)
+                writer.no_tags()
+            writer.count(len(one.set) + len(one.remove))
+            for key, value in (*one.set.items(), *((key, None) for key in one.remove)):
+                writer.compact_string(key)
+                writer.raw(_FLOAT64.pack(value or 0.0))
+                writer.boolean(value is None)
+                writer.no_tags()
+            writer.no_tags()
+        writer.boolean(self.validate_only)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> AlterClientQuotasResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
+        throttle_ms = reader.int32()
+        refused: dict[frozenset[tuple[str, str | None]], Refusal] = {}
+        for _ in range(reader.count()):
+            error, message = ErrorCode(reader.int16()), reader.nullable_string()
+            entity = frozenset(_entity(reader).items())
+            reader.skip_tags()
+            if error:
+                refused[entity] = Refusal(error, message)
+        return AlterClientQuotasResponse(throttle_ms, refused)
 
 
 @dataclass(frozen=True, slots=True)

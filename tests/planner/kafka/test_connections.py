@@ -192,9 +192,8 @@ def test_one_silent_broker_of_several_is_given_up_before_the_timeout() -> None:
             silent = found.pop(1)
             assert isinstance(silent, NoAnswer)
             assert "others answered" in silent.way_out
-            assert all(isinstance(one, BlockingConnection) for one in found.values())
-            ports = {at: port_of(one) for at, one in found.items() if isinstance(one, BlockingConnection)}
-            assert ports == {0: first.port, 2: last.port}
+            opened = {number: one for number, one in found.items() if isinstance(one, BlockingConnection)}
+            assert {number: port_of(one) for number, one in opened.items()} == {0: first.port, 2: last.port}
 
 
 def test_brokers_that_are_all_silent_get_the_whole_timeout() -> None:

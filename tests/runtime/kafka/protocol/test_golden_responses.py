@@ -13,6 +13,8 @@ from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.administration import (
     AclBinding,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
     AlterReassignmentsRequest,
     AlterReassignmentsResponse,
     DescribeAclsRequest,
@@ -194,6 +196,13 @@ CASES: list[tuple[str, Request[Any], object]] = [
         "DescribeClientQuotasResponse.refused",
         DescribeClientQuotasRequest(),
         DescribeClientQuotasResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no", ()),
+    ),
+    (
+        "AlterClientQuotasResponse",
+        AlterClientQuotasRequest(()),
+        AlterClientQuotasResponse(
+            3, {frozenset({("client-id", None)}): Refusal(ErrorCode.INVALID_REQUEST, "no")}
+        ),
     ),
     (
         "DescribeScramResponse",

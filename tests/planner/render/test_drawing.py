@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.model.plan import PlannedFlow
-from planner.render.plan.html import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, draw, layers_of
+from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, draw, layers_of
 
 
 def flow(source: str, destination: str, number: int = 0) -> PlannedFlow:
