@@ -36,6 +36,7 @@ from runtime.sql.json_fields import JsonEditor, UneditableValue
 from runtime.sql.rows import APPENDED, ROWS, SourceRow, read_columns
 
 _PROVENANCE = HEADER.encode()
+_KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 8 * ROWS, 1 << 20
 
 
@@ -77,6 +78,7 @@ class Transformer:
         fields: list[Any] = [("b", bool), ("k", bool), *((name, msgspec.Raw) for name in names)]
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
         self._values = names
+        self._known_headers: dict[bytes, list[tuple[str, str | None]]] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
         """Returns what of the batches travels. Raises EvaluationEnded where Spark ends the query.
@@ -142,7 +144,7 @@ class Transformer:
             SourceRow(
                 record.value,
                 record.key,
-                _headers(record, where) if with_headers else [],
+                self._headers(record, where) if with_headers else [],
                 topic,
                 partition,
                 record.offset,
@@ -151,6 +153,28 @@ class Transformer:
             )
             for record in records
         ]
+
+    def _headers(self, record: UnpackedRecord, where: PartitionLocation) -> list[tuple[str, str | None]]:
+        """Returns the headers of the source's record: the last value of each name, without the product's own.
+
+        Many records have the same headers, so some are remembered. Raises CorruptBatch.
+        """
+        raw = record.tail[record.headers_at :]
+        if (known := self._known_headers.get(raw)) is not None:
+            return known
+        try:
+            last = {name: value for name, value in headers(record) if name != _PROVENANCE}
+        except (MalformedBytes, IndexError) as error:
+            raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
+        found = [
+            (name.decode(errors="replace"), value.decode(errors="replace") if value is not None else None)
+            for name, value in last.items()
+        ]
+        if len(raw) <= _SHORT_HEADERS:
+            if len(self._known_headers) == _KNOWN_HEADERS:
+                self._known_headers.clear()
+            self._known_headers[raw] = found
+        return found
 
     def _kept(
         self,
@@ -212,21 +236,6 @@ def _text(value: bytes) -> bytes:
 
 def _binary(value: bytes) -> bytes:
     return base64.b64decode(_text(value))
-
-
-def _headers(record: UnpackedRecord, where: PartitionLocation) -> list[tuple[str, str | None]]:
-    """Returns the headers of the source's record: the last value of each name, without the product's own.
-
-    Raises CorruptBatch.
-    """
-    try:
-        found = {name: value for name, value in headers(record) if name != _PROVENANCE}
-    except (MalformedBytes, IndexError) as error:
-        raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
-    return [
-        (name.decode(errors="replace"), value.decode(errors="replace") if value is not None else None)
-        for name, value in found.items()
-    ]
 
 
 def _windows(prepared: Sequence[OutgoingBatch]) -> Iterator[list[OutgoingBatch]]:
