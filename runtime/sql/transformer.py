@@ -46,6 +46,10 @@ class Evaluates(Protocol):
     async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]: ...
 
 
+class InvalidValue(Exception):
+    """The transform can't handle the value of a record."""
+
+
 class Transformed(NamedTuple):
     """The batches that travel, each with the index of the last prepared batch that it stands for.
 
@@ -185,28 +189,41 @@ class Transformer:
     ) -> tuple[list[Raw], BadRecord | None]:
         """Returns the records that travel, up to the first bad one; appends the offsets of the others."""
         kept: list[Raw] = []
-        decode, change = self._decoder.decode, self._change
+        new_value = self.new_value
         for record, answer in zip(records, answers, strict=False):
             if record.value is None:  # a tombstone
                 kept.append(unchanged(record))
                 continue
-            if answer is None:
-                return kept, BadRecord(where, record.offset, "an expression of the transform fails on it")
-            found = decode(answer)
-            if found.b:
-                return kept, BadRecord(where, record.offset, self._mismatch())
-            if not found.k:
-                filtered.append(record.offset)
-                continue
-            if change is None:
-                kept.append(unchanged(record))
-                continue
             try:
-                value = change(record.value, [bytes(getattr(found, name)) for name in self._values])
-            except UneditableValue as error:
-                return kept, BadRecord(where, record.offset, f"its value can't be edited: {error}")
-            kept.append(with_value(record, value))
+                value = new_value(record.value, answer)
+            except InvalidValue as error:
+                return kept, BadRecord(where, record.offset, str(error))
+            if value is None:
+                filtered.append(record.offset)
+            elif value is record.value:
+                kept.append(unchanged(record))
+            else:
+                kept.append(with_value(record, value))
         return kept, None
+
+    def new_value(self, value: bytes, answer: bytes | None) -> bytes | None:
+        """Returns the value with which a record travels; None for a record that does not.
+
+        Raises InvalidValue where the record can't be handled.
+        """
+        if answer is None:
+            raise InvalidValue("an expression of the transform fails on it")
+        found = self._decoder.decode(answer)
+        if found.b:
+            raise InvalidValue(self._mismatch())
+        if not found.k:
+            return None
+        if self._change is None:
+            return value
+        try:
+            return self._change(value, [bytes(getattr(found, name)) for name in self._values])
+        except UneditableValue as error:
+            raise InvalidValue(f"its value can't be edited: {error}") from None
 
     def _mismatch(self) -> str:
         forms = {"value": self.transform.value, "key": self.transform.key}

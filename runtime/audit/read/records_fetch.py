@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
-from runtime.batch.layout import NO_PRODUCER
+from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
@@ -25,6 +25,7 @@ class FetchedRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     producer_id: int
+    appended: bool = False  # the timestamp is the broker's
 
 
 async def fetch_records(
@@ -54,7 +55,7 @@ async def fetch_records(
         aborted = AbortedTransactions(answer.aborted)
         for member in walked.sets:
             if not isinstance(member, Batch) or aborted.keeps(member):
-                found += _records(member, where, position, end)
+                found += fetched(member, where, position, end)
             position = max(position, member.next_offset)
             if len(found) >= limit:
                 break
@@ -93,7 +94,7 @@ async def fetch_places(
         aborted, wanted = AbortedTransactions(answer.aborted), set(left)
         for member in walked.sets:
             if not isinstance(member, Batch) or aborted.keeps(member):
-                within = _records(member, where, left[0], left[-1] + 1)
+                within = fetched(member, where, left[0], left[-1] + 1)
                 found.update((one.offset, one) for one in within if one.offset in wanted)
         behind = max(walked.sets[-1].next_offset, left[0] + 1)
         left = [offset for offset in left if offset >= behind]
@@ -127,16 +128,19 @@ async def find_record(
         aborted = AbortedTransactions(answer.aborted)
         for member in walked.sets:
             if isinstance(member, Batch) and aborted.keeps(member) and member.producer_id in producer_ids:
-                for one in _records(member, where, position, member.next_offset):
+                for one in fetched(member, where, position, member.next_offset):
                     if wanted(one):
                         return one
         position = max(position + 1, walked.sets[-1].next_offset)
 
 
-def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[FetchedRecord]:
-    producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
+def fetched(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[FetchedRecord]:
+    """Returns the records of the offsets `start … end-1`."""
+    producer, appended = NO_PRODUCER, False
+    if isinstance(member, Batch):
+        producer, appended = member.producer_id, bool(member.attributes & LOG_APPEND_TIME)
     return [
-        FetchedRecord(where.partition, *one, producer)
+        FetchedRecord(where.partition, *one, producer, appended)
         for one in records(member, where)
         if start <= one.offset < end
     ]

@@ -12,9 +12,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
-from runtime.audit.read.records_fetch import FetchedRecord
-from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
-from runtime.batch.layout import NO_PRODUCER
+from runtime.audit.read.records_fetch import FetchedRecord, fetched
+from runtime.batch import AbortedTransactions, Batch, PartitionLocation, walk
 from runtime.contract.client import settings as client
 from runtime.contract.client.redaction import redacted
 from runtime.contract.client.secrets import ClientSecrets
@@ -163,19 +162,11 @@ class CommittedRecordReader:
         begin = self.position
         for member in walked.sets:
             if not isinstance(member, Batch) or aborted.keeps(member):
-                found += self._records(member, begin)
+                found += fetched(member, self._where, begin, self._high)
             self.position = max(self.position, member.next_offset)
             if self.ended:
                 break
         return found
-
-    def _records(self, member: RecordSet, begin: int) -> list[FetchedRecord]:
-        producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
-        return [
-            FetchedRecord(self._where.partition, *one, producer)
-            for one in records(member, self._where)
-            if begin <= one.offset < self._high
-        ]
 
     async def _answer(self) -> FetchedPartition:
         """Returns a response that holds records, or one that shows that no more records follow."""
