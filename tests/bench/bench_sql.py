@@ -30,9 +30,9 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.lab import kit
 from runtime.lab.cluster import LabClusterSpec
-from runtime.lab.kit import jars
-from runtime.lab.kit.kit import find_java
+from runtime.lab.kit import find_java
 from runtime.lab.lab import Lab
 from tests.bench.copy.fill import multiply, preload
 from tests.bench.copy.job import Job
@@ -153,7 +153,7 @@ def compiled(folder: Path) -> Path | None:
     """The classes of ParseJson; None where there is no Java compiler."""
     if shutil.which("javac") is None:
         return None
-    jar = jars.classpath(find_java(), jars.MIRROR)
+    jar = kit.classpath(find_java(), kit.MIRROR)
     subprocess.run(["javac", "-cp", jar, "-d", str(folder), str(SMT)], check=True)
     return folder
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from confluent_kafka import TopicPartition
 
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset
-from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
 from runtime.lab.lab import Lab
 from tests import checker

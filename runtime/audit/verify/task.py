@@ -12,20 +12,20 @@ import msgspec
 import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
-from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
-from runtime.audit.verify.compare import ComparedRecord, RecordComparer
-from runtime.audit.verify.partition_logs import (
+from runtime.audit.partition_logs import (
     CommittedRecordReader,
+    FetchedRecord,
     OpenTransactionTimeout,
     RecordsExpired,
+    fetch_places,
     open_spec,
 )
+from runtime.audit.verify.compare import ComparedRecord, RecordComparer
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, content_of
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import HEADER, ClusterTopic
+from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer
 from runtime.contract.spec import naming
 from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster

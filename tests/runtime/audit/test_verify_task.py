@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator, SourceTransform
 from runtime.contract.records.offset_map import Run, encode_runs
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import HEADER, ClusterTopic, Origin, encode
+from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec, TableRule, TemplateRule
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
