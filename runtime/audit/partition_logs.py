@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
-from runtime.batch.layout import NO_PRODUCER
+from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
 from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.spec.jobspec import ClusterSpec
@@ -43,6 +43,7 @@ class FetchedRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     producer_id: int
+    appended: bool = False  # the timestamp is the broker's
 
 
 async def fetch_records(
@@ -152,9 +153,11 @@ async def find_record(
 
 
 def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[FetchedRecord]:
-    producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
+    producer, appended = NO_PRODUCER, False
+    if isinstance(member, Batch):
+        producer, appended = member.producer_id, bool(member.attributes & LOG_APPEND_TIME)
     return [
-        FetchedRecord(where.partition, *one, producer)
+        FetchedRecord(where.partition, *one, producer, appended)
         for one in records(member, where)
         if start <= one.offset < end
     ]
@@ -293,19 +296,11 @@ class CommittedRecordReader:
         begin = self.position
         for member in walked.sets:
             if not isinstance(member, Batch) or aborted.keeps(member):
-                found += self._records(member, begin)
+                found += _records(member, self._where, begin, self._high)
             self.position = max(self.position, member.next_offset)
             if self.ended:
                 break
         return found
-
-    def _records(self, member: RecordSet, begin: int) -> list[FetchedRecord]:
-        producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
-        return [
-            FetchedRecord(self._where.partition, *one, producer)
-            for one in records(member, self._where)
-            if begin <= one.offset < self._high
-        ]
 
     async def _answer(self) -> FetchedPartition:
         """Returns a response that holds records, or one that shows that no more records follow."""

@@ -34,7 +34,7 @@ from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.lab.lab import Lab
-from runtime.launch.command import HEAP, JVM, MAIN
+from runtime.launch.command import HEAP, MAIN, java_options
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.records import InternalTopicScan
@@ -200,7 +200,7 @@ def start_job(
         "--driver-memory",
         HEAP,
         "--driver-java-options",
-        " ".join(JVM),
+        " ".join(java_options(spec)),
     ]
     command += [*given, str(MAIN), "--spec", str(file)]
     variables = {

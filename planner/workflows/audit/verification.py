@@ -55,15 +55,6 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
 
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    if flow.transform is not None:
-        raise Failure(
-            error(
-                f"flow.{flow.name} has a transform, and verify does not recompute it yet: every record that"
-                " it filters or changes would be a difference",
-                "read both sides with repl read, or verify a flow without a transform",
-                source=flow.source,
-            )
-        )
     job = job_spec(topology, flow, request.timeout_ms, progress)
     opposite = opposite_of(flow, topology)
     compared = VerifyRequest(

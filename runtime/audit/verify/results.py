@@ -138,6 +138,7 @@ def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Ve
         others=sum(piece.others for piece in pieces),
         compacted=sum(piece.compacted for piece in pieces),
         replayed=sum(sum(piece.replayed.values()) for piece in pieces),
+        filtered=sum(piece.filtered for piece in pieces),
         differences=[*differences_of(edits), *(() if cut else _not_replayed(planned, pieces))],
         more=any(piece.more for piece in pieces),
         not_comparable=sorted(not_comparable, key=lambda one: one.low),

@@ -41,7 +41,8 @@ class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
     in a gap of the ledger. `others`: records that other flows or, by design, other producers wrote at the
     destination. `compacted`: records that only one side holds because the topic is compacted. `unread`: why
     it could not be compared to the end. `replayed`: records at the destination that salvage replayed, by the
-    ledger; each was compared with its original where the source still holds it.
+    ledger; each was compared with its original where the source still holds it. `filtered`: records that the
+    flow's transform does not let through.
     """
 
     topic: str
@@ -60,6 +61,7 @@ class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
     not_comparable: list[UncomparableRange]
     unread: str = ""
     replayed: int = 0
+    filtered: int = 0
 
 
 class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
