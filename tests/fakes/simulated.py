@@ -100,7 +100,7 @@ class SimulatedCluster:
                 assert {key: limits.get(key) for key in step.old} == step.old, step.id
                 assert step.old.keys() == {*step.set, *step.unset} != set(), step.id
                 kept = {key: value for key, value in limits.items() if key not in step.unset}
-                self.quotas[step.entity] = kept | step.set
+                self.quotas[step.entity] = {**kept, **step.set}
             case Own():
                 self.owned[step.address] = self._stamped(step.entry)
             case Disown():

@@ -91,7 +91,12 @@ def entries(draw: st.DrawFn, at: str) -> RegistryEntry:
 
 @st.composite
 def quota_entries(draw: st.DrawFn, at: str) -> RegistryEntry:
-    origin = draw(st.sampled_from([Declared(), MirroredBy("there", "dc1"), MirroredBy("gone", "dc1")]))
+    origins: list[Declared | MirroredBy] = [
+        Declared(),
+        MirroredBy("there", "dc1"),
+        MirroredBy("gone", "dc1"),
+    ]
+    origin = draw(st.sampled_from(origins))
     quota = DesiredQuota(at, draw(entities), draw(some_limits), origin)
     entry = quota_entry(quota, draw(st.sampled_from([SHOP, SHOP, "billing"])), created=draw(st.booleans()))
     return draw(st.sampled_from([entry, announced(entry)])) if entry.created else entry

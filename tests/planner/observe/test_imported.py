@@ -1,5 +1,6 @@
 """What a live cluster holds → a topology that says the same, and what is left out of it, aloud."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_value_that_the_broker_keeps_to_itself_is_not_written() -> None:
 
 
 def test_client_quotas_are_written() -> None:
-    quotas = {
+    quotas: dict[QuotaEntity, Mapping[str, float]] = {
         QuotaEntity("<default>"): {"request_percentage": 12.5},
         QuotaEntity("app", "loader"): {"producer_byte_rate": 1_048_576, "consumer_byte_rate": 20_000_000},
         QuotaEntity(ip="10.0.0.7"): {"connection_creation_rate": 5},
@@ -136,7 +137,7 @@ def test_client_quotas_are_written() -> None:
 
 
 def test_limits_that_a_topology_cannot_declare_are_left_out_and_told() -> None:
-    quotas = {
+    quotas: dict[QuotaEntity, Mapping[str, float]] = {
         QuotaEntity("app"): {"producer_byte_rate": 0.5, "request_percentage": 5, "vendor_rate": 1},
         QuotaEntity("User:app"): {"producer_byte_rate": 5},
     }
