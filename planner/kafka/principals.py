@@ -16,10 +16,9 @@ from planner.kafka.errors import Closed, NoAnswer, NoConnection, Unreadable, Wir
 from planner.model.observed import ScramUser
 from planner.model.topology import QuotaEntity
 from planner.model.topology.quotas import DEFAULT_ENTITY, entity_of, number
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.acls import (
+from runtime.kafka.protocol.administration import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
     DescribeScramRequest,

@@ -55,7 +55,7 @@ from planner.model.topology.root import (
 )
 from planner.model.topology.starts import Start, StartAt, StartAtOffsets, StartAtTimestamp
 from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat, Transform
-from runtime.contract.client.redaction import SECRET_WORDS, looks_secret
+from runtime.contract.client.secrets import SECRET_WORDS, looks_secret
 from runtime.contract.spec.acls import AclRule
 
 __all__ = [

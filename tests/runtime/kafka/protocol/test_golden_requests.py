@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from runtime.contract.spec.naming import name_id
-from runtime.kafka.protocol.acls import (
+from runtime.kafka.protocol.administration import (
     AlterClientQuotasRequest,
+    AlterReassignmentsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
+    DescribeLogDirsRequest,
     DescribeScramRequest,
     QuotaAlteration,
 )
@@ -40,7 +42,6 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
-from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Api, Request, frame
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
