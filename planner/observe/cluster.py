@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from planner.kafka import ClusterEndpoint
 from planner.kafka.connections import BlockingConnection, Session
 from planner.kafka.errors import Refused, Unreadable, WireFailure, meaning
+from planner.kafka.principals import read_quotas, read_scram_users
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (
@@ -41,7 +42,6 @@ from planner.observe.metadata import (
     look_up,
     read_configs,
 )
-from planner.observe.principals import read_quotas, read_scram_users
 from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
@@ -213,8 +213,9 @@ class ClusterReader:
 
             groups = self._ask_all_brokers(unreadable, "groups", lambda brokers: read_groups(brokers, chosen))
         quotas, users = cluster.quotas, cluster.scram_users
-        if wanted.principals:
-            quotas = self._ask_readable(unreadable, "quotas", lambda one: read_quotas(one, self.name)) or ()
+        if wanted.quotas:
+            quotas = self._ask_readable(unreadable, "quotas", lambda one: read_quotas(one, self.name)) or {}
+        if wanted.scram_users:
             users = (
                 self._ask_readable(unreadable, "scram", lambda one: read_scram_users(one, self.name)) or ()
             )

@@ -17,6 +17,7 @@ from planner.model.topology import (
     AclEntry,
     AclRule,
     Cluster,
+    Quota,
     Topic,
     Topology,
     looks_secret,
@@ -171,6 +172,18 @@ def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
     return found
 
 
+def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
+    """Returns the entries of quotas by entity; equal ones of several clusters are one."""
+    clusters: dict[Quota, list[str]] = {}
+    for quota in sorted(quotas, key=lambda one: (one.entity.name, one.cluster)):
+        clusters.setdefault(replace(quota, cluster="", source=None), []).append(quota.cluster)
+    found = []
+    for quota, named in clusters.items():
+        value = values_of(replace(quota, cluster=named[0]))
+        found.append(value if len(named) == 1 else {**value, "cluster": named})
+    return found
+
+
 def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     """Returns the YAML of a topology, with comments: `header` at the beginning, `notes` at the end.
 
@@ -181,6 +194,7 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         ["clusters:", *_named({name: values_of(one) for name, one in topology.clusters.items()})],
         *_topics(topology.topics),
         _listed("acls", acl_values(acl.rule for acl in topology.acls)),
+        _listed("quotas", quota_values(topology.quotas)),
         _listed("flows", [values_of(flow) for flow in topology.flows.values()]),
         _jobs(topology),
         _section("internal", values_of(topology.internal)),

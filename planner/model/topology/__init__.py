@@ -27,6 +27,12 @@ from planner.model.topology.flows import (
 from planner.model.topology.jobs import (
     Job,
 )
+from planner.model.topology.quotas import (
+    BYTE_RATES,
+    QUOTA_KEYS,
+    Quota,
+    QuotaEntity,
+)
 from planner.model.topology.resources import (
     RESOURCES,
     Acl,
@@ -54,7 +60,9 @@ from runtime.contract.spec.acls import AclRule
 
 __all__ = [
     "API_VERSION",
+    "BYTE_RATES",
     "ENDED",
+    "QUOTA_KEYS",
     "RESOURCES",
     "RUNNING",
     "SECRET_WORDS",
@@ -80,6 +88,8 @@ __all__ = [
     "Policies",
     "Protect",
     "Provenance",
+    "Quota",
+    "QuotaEntity",
     "RecordFormat",
     "Requirement",
     "SecretRef",
