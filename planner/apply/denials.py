@@ -23,7 +23,7 @@ from planner.model.step import (
     Result,
     Step,
 )
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 
 _DENIED = "AUTHORIZATION_FAILED"  # a part of the names of all errors that mean a missing right

@@ -16,8 +16,7 @@ from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableSta
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.internal_topics import InternalTopic
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
-from runtime.driver.topics.acl_admin import AclAdmin
-from runtime.driver.topics.admin import TopicAdmin, TopicToCreate
+from runtime.driver.topics.admin import AclAdmin, TopicAdmin, TopicToCreate
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.confluent import admin_client
@@ -25,7 +24,7 @@ from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.timing import Shared
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 from runtime.slot.log import log_driver_message
 
 _LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response

@@ -17,21 +17,20 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import naming
-from runtime.contract.spec.acl_mirroring import AclMirror
-from runtime.contract.spec.acls import PROTECTION, AclRule, flow_origin
+from runtime.contract.spec.acls import PROTECTION, AclMirror, AclRule, flow_origin
 from runtime.contract.spec.jobspec import FlowSpec, RouteSpec
 from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.topics.acl_admin import make, remove
+from runtime.driver.topics.admin import make_rules, remove_rules
 from runtime.driver.topics.registry import OwnedAcl, has_registry, owned_acl
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import Shared
-from runtime.ledger.scan import READ_FAILURES, InternalTopicScan
+from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.slot.log import log_event
 
 _SHARED_S = 0.1  # flows that sync within this time use one read
@@ -226,8 +225,8 @@ class AclSync:
         admin = await shared.clusters.acls(spec.destination)
         await shared.leadership.ensure()
         origins = dict.fromkeys(sorted(changes.create), flow_origin(spec.name))
-        refused = await make(admin, cluster, self._topology, origins) if origins else {}
-        refused |= await remove(admin, cluster, changes.delete) if changes.delete else {}
+        refused = await make_rules(admin, cluster, self._topology, origins) if origins else {}
+        refused |= await remove_rules(admin, cluster, changes.delete) if changes.delete else {}
         log_event(
             "acls_synced",
             key=spec.name,
