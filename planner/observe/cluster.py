@@ -200,7 +200,7 @@ class ClusterReader:
             try:
                 acls = session.ask(lambda connection: read_acls(connection, self.name))
             except Unreadable as refused:
-                unreadable["acls"] = refused.why
+                unreadable["acls"] = _told(refused)
         sizes, groups = cluster.sizes, cluster.group_topics
         if wanted.sizes:
             asked = {name: listing.topics[name] for name in wanted.sizes if name in listing.topics}
@@ -371,7 +371,7 @@ class ClusterReader:
         try:
             return self._open_session().ask(read)
         except Unreadable as refused:
-            unreadable[what] = refused.why
+            unreadable[what] = _told(refused)
             return None
 
     def _ask_all_brokers(
@@ -390,3 +390,8 @@ class ClusterReader:
 
 def _set_config(topics: dict[str, ObservedTopic], name: str, config: Mapping[str, ConfigValue]) -> None:
     topics[name] = replace(topics[name], config=config)
+
+
+def _told(refused: Unreadable) -> str:
+    """Returns why something could not be read, with the right that it needs."""
+    return f"{refused.why}; {refused.way_out}" if refused.way_out else refused.why
