@@ -164,6 +164,14 @@ class PartitionCopy:
         moved = not self.queue and self.cursor.offset > self.progress.position
         return moved or self.replacement is not None
 
+    @property
+    def next_base(self) -> int | None:
+        """The base offset that the next batch gets at the destination; None where it can't be known.
+
+        Where other producers write, by design or not, it is not known.
+        """
+        return None if self.shared or self.foreign_writes else self.accounts.next_base
+
     def is_writable(self, leader: Partition | None) -> bool:
         """Returns whether the destination's partition has a leader and enough in-sync replicas."""
         return leader is not None and len(leader.in_sync) >= self.assigned.min_in_sync
