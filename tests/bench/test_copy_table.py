@@ -19,6 +19,7 @@ OURS = Measured(
     cpu_s_per_gb=1.5,
     brokers_cpu_s_per_gb=4.0,
     rss_mb=600,
+    python_mb=100,
     first_record_s=6,
     window_s=12,
 )

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 import pytest
 from msgspec.structs import replace
 
+from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.offset_map import MappedOffset
-from runtime.contract.records.status import PartitionStatus
 from runtime.slot.slot import Slot
 from tests.offset_maps import read_map
 from tests.records import PATIENCE_S

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, TimedOut
 from runtime.kafka.protocol.fetch import LeaderHint

@@ -6,7 +6,7 @@ from typing import Literal
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runtime.slot.offset_accounts import OffsetAccounts, OffsetRange
+from runtime.slot.partition import OffsetAccounts, OffsetRange
 
 Entry = Literal["own", "marker", "foreign"]
 Event = Literal["join", "send", "lose", "commit", "abort", "lane", "restart", "foreign", "marker", "idle"]
@@ -90,6 +90,7 @@ class Partition:
 @given(st.lists(st.sampled_from(EVENTS), max_size=40))
 @example(["send", "commit", "foreign", "lane", "send"])  # where the marker is due, and late
 @example(["send", "foreign", "abort", "send"])
+@example(["send", "commit", "foreign", "foreign", "idle", "send"])  # the marker is written after the look
 @example(["foreign", "send", "commit", "restart", "foreign", "send"])
 @settings(max_examples=500)
 def test_foreign_records_are_distinguished_from_markers_and_aborted_records(events: list[Event]) -> None:
