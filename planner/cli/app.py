@@ -135,7 +135,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _unexpected(wrong: Exception) -> Diagnostic:
     """Writes the traceback of an unexpected exception to a file, and returns the line for the user."""
     from planner.workflows.tracebacks import traceback_reporter
-    from runtime.contract.client.redaction import redacted
+    from runtime.contract.client.secrets import redacted
 
     folder = Path(os.environ.get("REPL_HOME") or ".repl") / "errors"
     report = traceback_reporter(folder, f"command-{os.getpid()}", lambda text: click.echo(text, err=True))

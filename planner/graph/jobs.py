@@ -34,7 +34,7 @@ from planner.model.topology import (
     Topology,
     looks_secret,
 )
-from runtime.contract.client.redaction import secret_settings
+from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,

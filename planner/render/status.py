@@ -13,8 +13,8 @@ from planner.graph.messages import few
 from planner.render.numbers import count, latency, moment, octets, per_second, plural, span, sparkline
 from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.records.status import PartitionState
-from runtime.contract.records.status import PartitionState as S
+from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import (
     DOWN,
     STALLED,

@@ -8,10 +8,12 @@ import jinja2
 from markupsafe import Markup
 
 from planner.model.diagnostic import Severity
+from planner.model.forecast import Simulation
 from planner.model.plan import Action, Mode, Plan, PlannedFlow
 from planner.plan.serialize import digest
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
 from planner.render.escape import one_line
+from planner.render.plan import simulation as forecasts
 from planner.render.plan.words import (
     LEGEND,
     SYMBOL,
@@ -54,7 +56,7 @@ class ClusterView:
     counts: tuple[tuple[str, str, int], ...]  # css name, symbol, how many
 
 
-def html(plan: Plan) -> str:
+def html(plan: Plan, simulation: Simulation | None = None) -> str:
     """Returns the page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -77,6 +79,8 @@ def html(plan: Plan) -> str:
         clusters=_clusters(plan),
         diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
         errors=sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR),
+        simulation=simulation,
+        forecasts=forecasts,
         label=LABEL,
         legend=LEGEND,
         symbol=lambda action: SYMBOL[action].strip() or "=",

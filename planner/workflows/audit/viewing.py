@@ -15,7 +15,7 @@ from planner.workflows.flows.ending import group_losses
 from planner.workflows.spark import launcher_home
 from planner.workflows.topology import TopologyRequest, checked, flow_of
 from runtime.audit.read.clients import read_groups
-from runtime.contract.views.loss_view import GroupLoss
+from runtime.contract.views.groups_view import GroupLoss
 from runtime.launch.choose import launcher_for
 from runtime.launch.launcher import LaunchError
 

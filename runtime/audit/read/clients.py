@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from runtime.audit.ledger import ClusterAccess, as_audit_failure, open_cluster, producers_at
 from runtime.audit.read.records import ReadRecordsRequest
 from runtime.audit.status.numbers import rate, sum_known, sum_rates
-from runtime.contract.client.redaction import redacted
+from runtime.contract.client.secrets import redacted
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.views.records_view import (
@@ -31,8 +31,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest
-from runtime.kafka.queries.groups import committed_by, list_groups
-from runtime.kafka.queries.partitions import active_producers, list_offsets
+from runtime.kafka.queries import active_producers, committed_by, list_groups, list_offsets
 
 _GROUPS_PER_REQUEST = 100
 

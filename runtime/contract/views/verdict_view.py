@@ -10,8 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
-from runtime.contract.records.status import PartitionState as S
-from runtime.contract.views.loss_view import FlowLoss, loss_of
+from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.views.groups_view import FlowLoss, loss_of
 from runtime.contract.views.status_view import (
     DOWN,
     STALLED,

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.audit.status.join import join
-from runtime.contract.records.status import PartitionState as S
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import StatusView
 from runtime.contract.views.verdict_view import FailoverVerdict, Verdict, verdicts
 from tests.planner.render import test_status as scenes
