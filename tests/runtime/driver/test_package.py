@@ -10,12 +10,16 @@ import pytest
 from runtime.driver.package import package
 
 
-@pytest.mark.parametrize("module", ["runtime.driver.job", "runtime.driver.task", "runtime.audit.verify.task"])
+@pytest.mark.parametrize(
+    "module",
+    ["runtime.driver.job", "runtime.driver.task", "runtime.sql.pipeline", "runtime.audit.verify.task"],
+)
 def test_what_spark_runs_needs_the_zip_alone(module: str, tmp_path: Path):
     file = package(tmp_path / "runtime.zip")
     program = (
         "import importlib, sys; sys.path.insert(0, sys.argv[1]); "
-        "print(importlib.import_module(sys.argv[2]).__file__)"
+        "importlib.import_module(sys.argv[2]); "
+        "print(*(one.__file__ for name, one in sys.modules.items() if name.split('.')[0] == 'runtime'))"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", program, str(file), module],
@@ -25,7 +29,9 @@ def test_what_spark_runs_needs_the_zip_alone(module: str, tmp_path: Path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert str(file) in done.stdout
+    # An installed `runtime` must not stand in for what the zip lacks.
+    assert all(one.startswith(str(file)) for one in done.stdout.split())
+    assert done.stdout.split()
 
 
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path):
