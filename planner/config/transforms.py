@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from planner.config.language.reader import ParsedRecord
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
-from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat
+from planner.model.topology.transforms import Format, RecordFormat
 from runtime.contract.spec.transform import VALUE, overlapping
 
 _CODE = "transform"
@@ -16,12 +16,6 @@ def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
     forms = {name: _format(transform.get(name)) for name in ("value", "key")}
     for name, form in forms.items():
         yield from _format_problems(name, form, _place(transform, name, "schema"))
-    if transform.get("on_bad_record") is OnBadRecord.QUARANTINE:
-        yield _error(
-            "on_bad_record: quarantine is not supported yet",
-            "write stop: the partition stops at a bad record, and its state names the offset",
-            transform.place("on_bad_record"),
-        )
     changed = transform.get("set") or {}
     dropped = transform.get("drop") or ()
     if transform.get("where") is None and not changed and not dropped:

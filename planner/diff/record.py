@@ -15,7 +15,15 @@ from typing import assert_never
 import msgspec
 
 from planner.model.address import Address, Kind, flow_address, job_address
-from planner.model.desired import Declared, Desired, DesiredAcl, DesiredJob, DesiredTopic, MirroredBy
+from planner.model.desired import (
+    Declared,
+    Desired,
+    DesiredAcl,
+    DesiredJob,
+    DesiredTopic,
+    MirroredBy,
+    QuarantineOf,
+)
 from planner.model.observed import (
     BEFORE,
     CONFIG,
@@ -30,6 +38,7 @@ from planner.model.observed import (
     acl_spec,
 )
 from planner.model.plan import Action, Change, FieldChange
+from runtime.contract.records.quarantine import quarantine_origin
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 PARTITIONS = "partitions"
@@ -55,6 +64,8 @@ def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
         case Declared() if topic.mirrored:
             spec[MIRRORED] = ",".join(sorted(topic.mirrored))
         case Declared():
+            pass
+        case QuarantineOf():
             pass
         case _:
             assert_never(topic.origin)
@@ -96,12 +107,14 @@ def is_announced(entry: RegistryEntry | None) -> bool:
     return entry is not None and ANNOUNCED in entry.spec
 
 
-def origin_text(origin: Declared | MirroredBy | str) -> str:
+def origin_text(origin: Declared | MirroredBy | QuarantineOf | str) -> str:
     match origin:
         case Declared():
             return DECLARED
         case MirroredBy(flow=flow):
             return f"flow.{flow}"
+        case QuarantineOf(flow=flow):
+            return quarantine_origin(flow)
         case _:
             return origin
 

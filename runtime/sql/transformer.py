@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +14,7 @@ import msgspec
 from runtime.batch import (
     BadRecord,
     BatchFailure,
+    Codec,
     CorruptBatch,
     OutgoingBatch,
     PartitionLocation,
@@ -20,10 +22,12 @@ from runtime.batch import (
     RewriteSpec,
 )
 from runtime.batch.selection import (
+    QuarantinedRecord,
     Selected,
     UnpackedRecord,
     headers,
     packed,
+    quarantined,
     unchanged,
     unpacked,
     with_value,
@@ -45,16 +49,33 @@ class Evaluates(Protocol):
     async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]: ...
 
 
+class Rejected(NamedTuple):
+    """A record is bad: it does not match its format, or an expression fails on it.
+
+    `why` contains no value of the record.
+    """
+
+    why: str
+
+
 class Transformed(NamedTuple):
     """The batches that travel, each with the index of the last prepared batch that it stands for.
 
-    `filtered` counts the records that do not travel. `failure` names the first record that can't be handled;
-    it lies behind every record of `outgoing`.
+    `filtered` counts the records that do not travel, without those of `quarantined`. `failure` names the
+    first record that can't be handled; it lies behind every other record.
     """
 
     outgoing: list[tuple[OutgoingBatch, int]]
     filtered: int
     failure: BatchFailure | None
+    quarantined: list[QuarantinedRecord]
+
+
+class _Rest(NamedTuple):
+    """What the records that do not travel leave behind: the offsets of filtered ones, and the bad ones."""
+
+    filtered: list[int]
+    quarantined: list[QuarantinedRecord]
 
 
 class _Window(NamedTuple):
@@ -85,7 +106,7 @@ class Transformer:
         """
         selected: list[Selected] = []
         failure: BatchFailure | None = None
-        filtered: list[int] = []
+        rest = _Rest([], [])
         waiting: deque[_Window] = deque()
         windows = _windows(prepared)
         try:
@@ -98,7 +119,7 @@ class Transformer:
                 window = waiting.popleft()
                 answers = iter(await window.answers)
                 for out, records in window.batches:
-                    kept, failure = self._kept(records, answers, filtered, spec.where)
+                    kept, failure = self._kept(records, answers, rest, out.batch.codec, spec)
                     end = failure.offset if failure is not None else out.position
                     changed = self._change is not None or len(kept) < len(records)
                     selected.append(Selected(out._replace(position=end), kept, changed))
@@ -113,9 +134,11 @@ class Transformer:
             outgoing.extend(packed(selected, spec))
         except BatchFailure as too_large:
             failure = too_large
+        filtered, bad = rest
         if failure is not None:
             filtered = [offset for offset in filtered if offset < failure.offset]
-        return Transformed(outgoing, len(filtered), failure)
+            bad = [one for one in bad if one.offset < failure.offset]
+        return Transformed(outgoing, len(filtered), failure, bad)
 
     def _ask(self, batches: Sequence[OutgoingBatch], spec: RewriteSpec) -> _Window:
         """Unpacks batches and asks Spark about their records, up to the first batch that can't be read."""
@@ -125,17 +148,23 @@ class Transformer:
         for out in batches:
             try:
                 records = unpacked(out, spec)
-                rows += self._rows(records, out, spec.where)
+                rows += self._rows(records, spec.where, bool(out.reason & RewriteReason.APPEND_TIME))
             except BatchFailure as problem:
                 failure = problem
                 break
             found.append((out, records))
         return _Window(found, asyncio.ensure_future(self._evaluator.evaluate(rows)), failure)
 
+    async def decisions(
+        self, records: Sequence[UnpackedRecord], where: PartitionLocation, appended: bool
+    ) -> list[Raw | Rejected | None]:
+        """Returns what becomes of each record, as `decision` does. Raises EvaluationEnded."""
+        answers = await self._evaluator.evaluate(self._rows(records, where, appended))
+        return [self.decision(record, answer) for record, answer in zip(records, answers, strict=True)]
+
     def _rows(
-        self, records: Sequence[UnpackedRecord], out: OutgoingBatch, where: PartitionLocation
+        self, records: Sequence[UnpackedRecord], where: PartitionLocation, appended: bool
     ) -> list[SourceRow]:
-        appended = APPENDED if out.reason & RewriteReason.APPEND_TIME else 0
         topic, partition = where
         with_headers = "headers" in self._read
         return [
@@ -147,7 +176,7 @@ class Transformer:
                 partition,
                 record.offset,
                 record.timestamp * 1000 if record.timestamp >= 0 else None,
-                appended,
+                APPENDED if appended else 0,
             )
             for record in records
         ]
@@ -156,33 +185,49 @@ class Transformer:
         self,
         records: Sequence[UnpackedRecord],
         answers: Iterator[bytes | None],
-        filtered: list[int],
-        where: PartitionLocation,
-    ) -> tuple[list[Raw], BadRecord | None]:
-        """Returns the records that travel, up to the first bad one; appends the offsets of the others."""
+        rest: _Rest,
+        codec: Codec,
+        spec: RewriteSpec,
+    ) -> tuple[list[Raw], BatchFailure | None]:
+        """Returns the records that travel, and appends the others to `rest`.
+
+        It ends at the first bad record, unless the flow quarantines.
+        """
         kept: list[Raw] = []
-        decode, change = self._decoder.decode, self._change
         for record, answer in zip(records, answers, strict=False):
-            if record.value is None:  # a tombstone
-                kept.append(unchanged(record))
-                continue
-            if answer is None:
-                return kept, BadRecord(where, record.offset, "an expression of the transform fails on it")
-            found = decode(answer)
-            if found.b:
-                return kept, BadRecord(where, record.offset, self._mismatch())
-            if not found.k:
-                filtered.append(record.offset)
-                continue
-            if change is None:
-                kept.append(unchanged(record))
-                continue
-            try:
-                value = change(record.value, [bytes(getattr(found, name)) for name in self._values])
-            except UneditableValue as error:
-                return kept, BadRecord(where, record.offset, f"its value can't be edited: {error}")
-            kept.append(with_value(record, value))
+            found = self.decision(record, answer)
+            if isinstance(found, Rejected):
+                try:
+                    if spec.quarantine is None:
+                        raise BadRecord(spec.where, record.offset, found.why)
+                    now_ms = int(time.time() * 1000)
+                    rest.quarantined.append(quarantined(record, found.why, codec, spec, now_ms))
+                except BatchFailure as failure:
+                    return kept, failure
+            elif found is None:
+                rest.filtered.append(record.offset)
+            else:
+                kept.append(found)
         return kept, None
+
+    def decision(self, record: UnpackedRecord, answer: bytes | None) -> Raw | Rejected | None:
+        """Returns the record as it travels, why it is a bad one, or None where it does not travel."""
+        if record.value is None:  # a tombstone
+            return unchanged(record)
+        if answer is None:
+            return Rejected("an expression of the transform fails on it")
+        found = self._decoder.decode(answer)
+        if found.b:
+            return Rejected(self._mismatch())
+        if not found.k:
+            return None
+        if self._change is None:
+            return unchanged(record)
+        try:
+            value = self._change(record.value, [bytes(getattr(found, name)) for name in self._values])
+        except UneditableValue as error:
+            return Rejected(f"its value can't be edited: {error}")
+        return with_value(record, value)
 
     def _mismatch(self) -> str:
         forms = {"value": self.transform.value, "key": self.transform.key}

@@ -84,7 +84,8 @@ class Transform:
         OnBadRecord,
         Key(
             "What happens at a record that does not match its format, or on which an expression fails: `stop`"
-            " stops its partition and names the offset. `quarantine` is not supported yet.",
+            " stops its partition and names the offset, `quarantine` writes the record as it came to"
+            " TOPIC.quarantine at the destination, and goes on.",
             example="stop",
         ),
     ] = OnBadRecord.STOP

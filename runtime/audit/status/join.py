@@ -122,6 +122,7 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
         states=dict(sorted(Counter(one.state for one in partitions).items())),
         topics=topics,
         next=list(dict.fromkeys(one.next for one in partitions if one.next)),
+        quarantined=sum(one.quarantined for one in partitions),
     )
 
 
@@ -264,6 +265,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
         bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
         blocked_by=blocked_by,
         next=blocked_by.abort_command if blocked_by is not None else next_step(state.state, *key),
+        quarantined=progress.quarantined if progress is not None else 0,
     )
 
 

@@ -24,7 +24,8 @@ class TransformSpec(
     """Describes the transform of a flow.
 
     A record travels where `where` is true, and a tombstone always does. `set` maps paths of the value to
-    expressions, `drop` lists paths that are removed.
+    expressions, `drop` lists paths that are removed. `on_bad_record` is for a record that does not match its
+    format, or on which an expression fails.
     """
 
     value: FormatSpec = FormatSpec()
@@ -32,12 +33,17 @@ class TransformSpec(
     where: str | None = None
     set: dict[str, str] = {}
     drop: list[str] = []
-    on_bad_record: Literal["stop"] = "stop"
+    on_bad_record: Literal["stop", "quarantine"] = "stop"
 
     @property
     def lossy(self) -> bool:
         """Whether the destination does not have the value that the source has."""
         return bool(self.set or self.drop)
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether a bad record goes to the quarantine topic, and the partition goes on behind it."""
+        return self.on_bad_record == "quarantine"
 
     @property
     def expressions(self) -> list[str]:

@@ -14,14 +14,15 @@ async def transformed(
     """Returns what of the filtered batches travels. Raises EvaluationEnded where Spark ends the query.
 
     At a record that can't be handled, the cursor stays before it (R4). Records that do not travel count as
-    dropped. A batch that stands for several has the leader epoch of the last one: a newer epoch than that of
-    the record before its position never reports a log as truncated that is not.
+    dropped, without those that are quarantined. A batch that stands for several has the leader epoch of the
+    last one: a newer epoch than that of the record before its position never reports a log as truncated that
+    is not.
     """
     found = await transformer.apply([out for out, _ in filtered.outgoing], spec)
     outgoing = [(out, filtered.outgoing[index][1]) for out, index in found.outgoing]
     dropped = filtered.dropped + found.filtered
     if found.failure is None:
-        return filtered._replace(outgoing=outgoing, dropped=dropped)
+        return filtered._replace(outgoing=outgoing, dropped=dropped, quarantined=found.quarantined)
     at = found.failure.offset
     epoch = next(epoch for out, epoch in filtered.outgoing if at < out.position)
-    return FilteredBatches(outgoing, Cursor(at, epoch), dropped, found.failure)
+    return FilteredBatches(outgoing, Cursor(at, epoch), dropped, found.failure, found.quarantined)

@@ -23,7 +23,7 @@ JSON = 'value: {format: json, schema: "id BIGINT, email STRING, card STRING"}'
 def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
     text = FLOW % (
         f"{{{JSON}, key: {{format: text}}, where: \"key <> 'x'\", set: {{value.email: upper(value.email)}},"
-        " drop: value.card}"
+        " drop: value.card, on_bad_record: quarantine}"
     )
     flow = loaded(tmp_path, text).flows["f"]
     assert flow.transform is not None
@@ -34,6 +34,7 @@ def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
         where="key <> 'x'",
         set={"value.email": "upper(value.email)"},
         drop=["value.card"],
+        on_bad_record="quarantine",
     )
 
 
@@ -46,7 +47,6 @@ def test_a_flow_without_one_has_none(tmp_path: Path) -> None:
     ("transform", "what"),
     [
         ("{value: {format: avro, schema: s}, where: 'true'}", "value: format avro is not supported yet"),
-        ("{where: 'true', on_bad_record: quarantine}", "on_bad_record: quarantine is not supported yet"),
         ("{value: {format: json}, where: 'true'}", "value: format json needs a schema"),
         ("{value: {format: text, schema: s}, where: 'true'}", "value: format text has no schema"),
         ("{value: {format: text}}", "a transform that changes nothing"),
