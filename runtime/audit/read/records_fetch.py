@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
-from runtime.batch.layout import NO_PRODUCER
+from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
@@ -25,6 +25,7 @@ class FetchedRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     producer_id: int
+    appended: bool = False  # the timestamp is the broker's
 
 
 async def fetch_records(
@@ -135,8 +136,9 @@ async def find_record(
 
 def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[FetchedRecord]:
     producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
+    appended = isinstance(member, Batch) and bool(member.attributes & LOG_APPEND_TIME)
     return [
-        FetchedRecord(where.partition, *one, producer)
+        FetchedRecord(where.partition, *one, producer, appended)
         for one in records(member, where)
         if start <= one.offset < end
     ]
