@@ -9,6 +9,7 @@ from runtime.contract.spec.transform import VALUE, overlapping
 
 _CODE = "transform"
 _FIELD = f"{VALUE}."
+_WITH_FIELDS = (RecordFormat.JSON, RecordFormat.AVRO)
 
 
 def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
@@ -36,23 +37,25 @@ def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
 def _format(written: object) -> Format:
     if not isinstance(written, ParsedRecord):
         return Format()
-    return Format(written.get("format") or RecordFormat.BINARY, written.get("schema"))
+    schema = written.get("schema")
+    named = schema.get("file") if isinstance(schema, ParsedRecord) else schema
+    return Format(written.get("format") or RecordFormat.BINARY, named)
 
 
 def _format_problems(name: str, form: Format, place: SourceLocation) -> Iterable[Diagnostic]:
-    if form.format is RecordFormat.AVRO:
+    if form.format is RecordFormat.PROTOBUF:
         yield _error(
-            f"{name}: format avro is not supported yet",
-            "json, text and binary are; copy other formats without a transform",
+            f"{name}: format protobuf is not supported yet",
+            "json, avro, text and binary are; copy other formats without a transform",
             place,
         )
-    elif form.format is RecordFormat.JSON and not form.schema:
-        yield _error(
-            f"{name}: format json needs a schema",
-            'add the fields that expressions read: schema: "id BIGINT, email STRING"',
-            place,
-        )
-    elif form.format is not RecordFormat.JSON and form.schema:
+    elif form.format in _WITH_FIELDS and not form.schema:
+        ways = {
+            RecordFormat.JSON: 'add the fields that expressions read: schema: "id BIGINT, email STRING"',
+            RecordFormat.AVRO: "add the schema of the values: schema: {file: customer.avsc}",
+        }
+        yield _error(f"{name}: format {form.format.value} needs a schema", ways[form.format], place)
+    elif form.format not in _WITH_FIELDS and form.schema:
         yield _error(
             f"{name}: format {form.format.value} has no schema", "leave it out, or write format: json", place
         )
@@ -65,7 +68,7 @@ def _path_problem(key: str, path: str, form: RecordFormat) -> tuple[str, str] | 
             f"{key}: {path} would change the key, and with it the partition that the record belongs to",
             "change fields of the value; keys travel as they are",
         )
-    if form is RecordFormat.JSON:
+    if form in _WITH_FIELDS:
         if path.startswith(_FIELD) and all(path.split(".")):
             return None
         return f"{key}: {path} is no field of the value", "write value. and the name of a field: value.email"

@@ -290,6 +290,8 @@ def _transform(transform: TransformSpec) -> Value:
         found["drop"] = tuple(transform.drop)
     if transform.where is not None:
         found["where"] = transform.where
+    if transform.quarantines:
+        found["on_bad_record"] = transform.on_bad_record
     return found
 
 

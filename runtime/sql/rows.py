@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.spec.transform import FIELDS, TransformSpec
 
 # Raw bytes of the record; expressions read `value` and `key`, which are decoded from them.
 VALUE, KEY = "__value", "__key"
@@ -44,6 +44,6 @@ def read_columns(transform: TransformSpec) -> frozenset[str]:
     """
     words = {word.lower() for text in transform.expressions for word in re.findall(r"\w+", text)}
     found = {name for name, _ in COLUMNS if name in words}
-    if "key" in words or transform.key.format == "json":
+    if "key" in words or transform.key.format in FIELDS:
         found.add(KEY)
     return frozenset({*found, VALUE})

@@ -7,7 +7,7 @@ import base64
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -36,8 +36,12 @@ from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import TransformSpec
+from runtime.sql.avro_schema import UndecodableValue
 from runtime.sql.json_fields import JsonEditor, UneditableValue
 from runtime.sql.rows import APPENDED, ROWS, SourceRow, read_columns
+
+if TYPE_CHECKING:
+    from runtime.sql.avro import AvroReader
 
 _PROVENANCE = HEADER.encode()
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 8 * ROWS, 1 << 20
@@ -94,6 +98,7 @@ class Transformer:
         self._evaluator = evaluator
         self._read = read_columns(transform)
         self._change = _changer(transform)
+        self._avro = _avro_readers(transform)
         names = [f"s{number}" for number in range(len(transform.set))]
         fields: list[Any] = [("b", bool), ("k", bool), *((name, msgspec.Raw) for name in names)]
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
@@ -169,8 +174,8 @@ class Transformer:
         with_headers = "headers" in self._read
         return [
             SourceRow(
-                record.value,
-                record.key,
+                self._readable("value", record.value),
+                self._readable("key", record.key),
                 _headers(record, where) if with_headers else [],
                 topic,
                 partition,
@@ -180,6 +185,16 @@ class Transformer:
             )
             for record in records
         ]
+
+    def _readable(self, part: str, data: bytes | None) -> bytes | None:
+        """Returns the bytes as Spark reads them: Avro as JSON, empty where it can't be decoded."""
+        reader = self._avro.get(part)
+        if reader is None or data is None:
+            return data
+        try:
+            return reader.json(data)
+        except UndecodableValue:
+            return b""  # no JSON object, so Spark answers that the record does not match its format
 
     def _kept(
         self,
@@ -235,6 +250,17 @@ class Transformer:
         return f"it does not match the transform's format: {', or '.join(named)}"
 
 
+def _avro_readers(transform: TransformSpec) -> dict[str, AvroReader]:
+    """Returns the readers of the parts of a record that are Avro: fastavro is loaded only where one is."""
+    forms = {"value": transform.value, "key": transform.key}
+    schemas = {name: form.schema or "" for name, form in forms.items() if form.format == "avro"}
+    if not schemas:
+        return {}
+    from runtime.sql.avro import AvroReader
+
+    return {name: AvroReader(schema, schema) for name, schema in schemas.items()}
+
+
 def _changer(transform: TransformSpec) -> Callable[[bytes, list[bytes]], bytes] | None:
     """Returns the function that makes a new value, from the old one and the answers as JSON."""
     if not transform.lossy:
@@ -242,6 +268,10 @@ def _changer(transform: TransformSpec) -> Callable[[bytes, list[bytes]], bytes] 
     match transform.value.format:
         case "json":
             return JsonEditor(transform.set, transform.drop).edited
+        case "avro":
+            from runtime.sql.avro import AvroEditor
+
+            return AvroEditor(transform.value.schema or "", transform.set, transform.drop).edited
         case "text":
             return lambda _, values: _text(values[0])
         case _:

@@ -5,12 +5,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from planner.model.shapes import Key, ListShape, MapShape, RecordName, TextShape
+from planner.model.shapes import (
+    AlternativesShape,
+    Key,
+    ListShape,
+    MapShape,
+    RecordKeyShape,
+    RecordName,
+    RecordShape,
+    TextShape,
+)
 
 
 class RecordFormat(StrEnum):
     JSON = "json"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
     TEXT = "text"
     BINARY = "binary"
 
@@ -18,6 +28,22 @@ class RecordFormat(StrEnum):
 class OnBadRecord(StrEnum):
     STOP = "stop"
     QUARANTINE = "quarantine"
+
+
+SCHEMA_FILE = RecordShape(
+    "transform-schema-file",
+    "a file with a schema",
+    (
+        RecordKeyShape(
+            "file",
+            TextShape("a path"),
+            "The file, relative to the one that names it, in its folder or below.",
+            example="customer.avsc",
+            required=True,
+            field="file",
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +54,16 @@ class Format:
 
     format: Annotated[
         RecordFormat,
-        Key("`text` is UTF-8. `avro` is not supported yet.", example="json"),
+        Key("`text` is UTF-8. `protobuf` is not supported yet.", example="json"),
     ] = RecordFormat.BINARY
     schema: Annotated[
         str | None,
         Key(
-            "The fields of JSON that expressions read, in Spark's DDL. Other fields travel unchanged.",
-            TextShape("a schema in Spark's DDL"),
+            "The fields of JSON that expressions read, in Spark's DDL, or the schema of Avro. `{file: path}`"
+            " reads it from a file beside the topology. Other fields travel unchanged.",
+            AlternativesShape((TextShape("a schema"), SCHEMA_FILE), "a schema, or {file: path}"),
             example='"id BIGINT, email STRING, card STRING"',
+            converter="schema",
         ),
     ] = None
 

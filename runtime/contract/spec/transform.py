@@ -12,10 +12,16 @@ VALUE = "value"
 
 
 class FormatSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Says how the bytes of a key or a value are read. JSON has a schema, as Spark's DDL."""
+    """Says how the bytes of a key or a value are read.
 
-    format: Literal["json", "text", "binary"] = "binary"
+    The schema of JSON is Spark's DDL, that of Avro the text of its `.avsc` file.
+    """
+
+    format: Literal["json", "avro", "text", "binary"] = "binary"
     schema: str | None = None
+
+
+FIELDS = ("json", "avro")  # the formats whose values have fields
 
 
 class TransformSpec(

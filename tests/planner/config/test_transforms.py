@@ -1,6 +1,7 @@
 """The transform of a flow, as far as its text goes."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -44,9 +45,27 @@ def test_a_flow_without_one_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("form", "text"), [("avro", '{"type": "record"}'), ("json", "id BIGINT,\n  email STRING")]
+)
+def test_a_schema_may_be_a_file_beside_the_topology(
+    tmp_path: Path, form: Literal["avro", "json"], text: str
+) -> None:
+    """Its text is part of the topology then: the job needs no file."""
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "customer").write_text(text + "\n")
+    transform = f"{{value: {{format: {form}, schema: {{file: schemas/customer}}}}, drop: [value.email]}}"
+    made = transform_of(loaded(tmp_path, FLOW % transform).flows["f"])
+    assert made is not None
+    assert made.value == FormatSpec(format=form, schema=text)
+
+
+@pytest.mark.parametrize(
     ("transform", "what"),
     [
-        ("{value: {format: avro, schema: s}, where: 'true'}", "value: format avro is not supported yet"),
+        ("{value: {format: protobuf}, where: 'true'}", "value: format protobuf is not supported yet"),
+        ("{value: {format: avro}, where: 'true'}", "value: format avro needs a schema"),
+        ("{value: {format: avro, schema: {file: none.avsc}}, where: 'true'}", "No such file or directory"),
+        ("{value: {format: avro, schema: {file: ../x}}, where: 'true'}", "outside of the topology's folder"),
         ("{value: {format: json}, where: 'true'}", "value: format json needs a schema"),
         ("{value: {format: text, schema: s}, where: 'true'}", "value: format text has no schema"),
         ("{value: {format: text}}", "a transform that changes nothing"),
