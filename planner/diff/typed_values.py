@@ -283,7 +283,7 @@ def _transform(transform: TransformSpec) -> Value:
     found: dict[str, Value] = {}
     for name, form in (("value", transform.value), ("key", transform.key)):
         if form != FormatSpec():
-            found[name] = f"{form.format}: {form.schema}" if form.schema else form.format
+            found[name] = f"{_format(form)}: {form.schema}" if form.schema else form.format
     if transform.set:
         found["set"] = dict(sorted(transform.set.items()))
     if transform.drop:
@@ -293,6 +293,14 @@ def _transform(transform: TransformSpec) -> Value:
     if transform.quarantines:
         found["on_bad_record"] = transform.on_bad_record
     return found
+
+
+def _format(form: FormatSpec) -> str:
+    """Returns a format with the registry of its schemas. Its secrets are references."""
+    if form.registry is None:
+        return form.format
+    client = "".join(f", {key}: {value}" for key, value in sorted(form.registry.client.items()))
+    return f"{form.format} by the registry {form.registry.url}{client}"
 
 
 def _rename(rule: jobspec.RenameRule) -> Value:

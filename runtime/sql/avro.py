@@ -7,15 +7,18 @@ is cut out of them or replaced in them, and nothing else is encoded again.
 from __future__ import annotations
 
 import io
+import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from runtime.contract.spec.transform import fields_of
+from runtime.contract.spec.transform import FormatSpec, fields_of
 from runtime.sql.avro_schema import (
     AvroSchema,
     BadSchema,
@@ -28,6 +31,7 @@ from runtime.sql.avro_schema import (
     written_long,
 )
 from runtime.sql.json_fields import UneditableValue
+from runtime.sql.registry import SchemaRegistry, UnknownSchema, WriterSchema
 
 _UNREADABLE = (
     EOFError,
@@ -40,18 +44,25 @@ _UNREADABLE = (
     struct.error,
 )
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_PREFIX = 5  # bytes of Confluent's wire format before the value
+_ASK_AGAIN_S = 30.0  # for an id that the registry does not know
+
 Make = Callable[[Any], bytes]  # the encoding of a new value, from its JSON
 
 
 class AvroReader:
     """A reader decodes values of one writer's schema as the fields of the reader's schema, as JSON."""
 
-    def __init__(self, writer: str, reader: str, named: Mapping[str, Schema] | None = None) -> None:
+    def __init__(self, writer: str, reader: str, references: Sequence[str] = ()) -> None:
         """Raises BadSchema."""
-        known: dict[str, Any] = dict(named or {})
+        known: dict[str, Any] = {}
         try:
-            self._writer = parse_schema(msgspec.json.decode(writer), named_schemas=known)
-            self._reader = parse_schema(msgspec.json.decode(reader)) if reader != writer else None
+            for text in references:
+                parse_schema(msgspec.json.decode(text), named_schemas=known)
+            written, read = msgspec.json.decode(writer), msgspec.json.decode(reader)
+            self._writer = parse_schema(written, named_schemas=known)
+            self._reader = parse_schema(read) if read != written else None
         except (*_UNREADABLE, msgspec.DecodeError) as error:
             raise BadSchema(f"{type(error).__name__}: {error}") from None
 
@@ -90,7 +101,7 @@ class AvroEditor:
         writer: str,
         paths: Mapping[str, str],
         drop: Sequence[str],
-        named: Mapping[str, Schema] | None = None,
+        references: Sequence[str] = (),
     ) -> None:
         """Raises BadSchema where a field can't be changed in this schema."""
         root = _Changes()
@@ -100,7 +111,7 @@ class AvroEditor:
         for number, path in enumerate(sorted(paths)):
             *outer, last = fields_of(path)
             _at(root, outer).set[last] = number
-        self._schema = AvroSchema(writer, named)
+        self._schema = AvroSchema(writer, references)
         self._skipper = Skipper(self._schema)
         self._edit = self._record(self._schema.record(), root, "value")
 
@@ -177,6 +188,97 @@ class AvroEditor:
             return _not_null(value, place) or branch + encode(value)
 
         return make
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """The reader and the editor of a writer's schema.
+
+    `unreadable` is why its values can't be read, and `unchangeable` why they can't be changed.
+    """
+
+    reader: AvroReader | None = None
+    editor: AvroEditor | None = None
+    unreadable: str = ""
+    unchangeable: str = ""
+    until: float = math.inf  # when it is asked for again
+
+
+class AvroValues:
+    """The values of Avro in one part of a flow's records: each with its writer's schema.
+
+    Without a registry, the writer's schema is the declared one. With one, a value has Confluent's wire
+    format: a zero, the id of its writer's schema in four bytes, then the value. `prepare` fetches the schemas
+    that are not known. The id stays, so an edited value is read by the schema that it was written with.
+    """
+
+    def __init__(
+        self, form: FormatSpec, paths: Mapping[str, str] = _NOTHING, drop: Sequence[str] = ()
+    ) -> None:
+        self._reader = form.schema or ""
+        self._paths, self._drop = paths, drop
+        self._registry = SchemaRegistry(form.registry) if form.registry is not None else None
+        self._declared = self._writer(WriterSchema(self._reader)) if self._registry is None else None
+        self._writers: dict[int, _Writer] = {}
+
+    async def prepare(self, values: Iterable[bytes | None]) -> None:
+        """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
+        if self._registry is None:
+            return
+        now = time.monotonic()
+        wanted = {
+            number
+            for value in values
+            if value is not None and (number := _id_of(value)) is not None
+            if (known := self._writers.get(number)) is None or known.until < now
+        }
+        for number in sorted(wanted):
+            try:
+                self._writers[number] = self._writer(await self._registry.schema(number))
+            except UnknownSchema as error:
+                self._writers[number] = _Writer(unreadable=str(error), until=now + _ASK_AGAIN_S)
+
+    def json(self, data: bytes) -> bytes:
+        """Returns a value as JSON. Raises UndecodableValue."""
+        writer, at = self._of(data)
+        if writer.reader is None:
+            raise UndecodableValue(writer.unreadable)
+        return writer.reader.json(data, at)
+
+    def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
+        """Returns a value with its new fields. Raises UneditableValue."""
+        writer, at = self._of(data)
+        if writer.editor is None:
+            raise UneditableValue(writer.unchangeable)
+        return writer.editor.edited(data, values, at)
+
+    def _of(self, data: bytes) -> tuple[_Writer, int]:
+        """Returns the writer's schema of a value, and where the value begins in the bytes."""
+        if self._declared is not None:
+            return self._declared, 0
+        number = _id_of(data)
+        if number is None:
+            raise UndecodableValue("it has no schema id of a registry")
+        return self._writers[number], _PREFIX
+
+    def _writer(self, schema: WriterSchema) -> _Writer:
+        try:
+            reader = AvroReader(schema.text, self._reader, schema.references)
+        except BadSchema as error:
+            return _Writer(unreadable=str(error))
+        if not self._paths and not self._drop:
+            return _Writer(reader)
+        try:
+            return _Writer(reader, AvroEditor(schema.text, self._paths, self._drop, schema.references))
+        except BadSchema as error:
+            return _Writer(reader, unchangeable=str(error))
+
+
+def _id_of(value: bytes) -> int | None:
+    """Returns the schema id of a value in Confluent's wire format; None for other bytes."""
+    if len(value) < _PREFIX or value[0]:
+        return None
+    return int.from_bytes(value[1:_PREFIX], "big")
 
 
 _Edit = Callable[[bytes, int, list[Any], list[bytes]], int]

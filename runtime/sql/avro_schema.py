@@ -46,14 +46,15 @@ class UndecodableValue(ValueError):
 class AvroSchema:
     """An Avro schema with its named types. `root` is the schema itself, a record."""
 
-    def __init__(self, text: str, named: Mapping[str, Schema] | None = None) -> None:
-        """Raises BadSchema."""
-        try:
-            self.root: Schema = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise BadSchema(f"no JSON: {error}") from None
-        self.named: dict[str, Schema] = dict(named or {})
-        self._collect(self.root, "", "value")
+    def __init__(self, text: str, references: Sequence[str] = ()) -> None:
+        """Raises BadSchema. `references` are the texts of schemas whose types it names."""
+        self.named: dict[str, Schema] = {}
+        for one in (*references, text):
+            try:
+                self.root: Schema = msgspec.json.decode(one)
+            except msgspec.DecodeError as error:
+                raise BadSchema(f"no JSON: {error}") from None
+            self._collect(self.root, "", "value")
 
     def _collect(self, schema: Schema, space: str, place: str) -> None:
         """Notes the named types by their full names, and replaces names by full names."""

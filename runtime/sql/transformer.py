@@ -6,7 +6,7 @@ import asyncio
 import base64
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -35,13 +35,13 @@ from runtime.batch.selection import (
 from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
-from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.spec.transform import VALUE, TransformSpec
 from runtime.sql.avro_schema import UndecodableValue
 from runtime.sql.json_fields import JsonEditor, UneditableValue
 from runtime.sql.rows import APPENDED, ROWS, SourceRow, read_columns
 
 if TYPE_CHECKING:
-    from runtime.sql.avro import AvroReader
+    from runtime.sql.avro import AvroValues
 
 _PROVENANCE = HEADER.encode()
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 8 * ROWS, 1 << 20
@@ -97,8 +97,8 @@ class Transformer:
         self.transform = transform
         self._evaluator = evaluator
         self._read = read_columns(transform)
-        self._change = _changer(transform)
-        self._avro = _avro_readers(transform)
+        self._avro = _avro_values(transform)
+        self._change = _changer(transform, self._avro)
         names = [f"s{number}" for number in range(len(transform.set))]
         fields: list[Any] = [("b", bool), ("k", bool), *((name, msgspec.Raw) for name in names)]
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
@@ -117,7 +117,7 @@ class Transformer:
         try:
             while failure is None:
                 if len(waiting) < _WINDOWS and (batches := next(windows, None)) is not None:
-                    waiting.append(self._ask(batches, spec))
+                    waiting.append(await self._ask(batches, spec))
                     continue
                 if not waiting:
                     break
@@ -145,7 +145,7 @@ class Transformer:
             bad = [one for one in bad if one.offset < failure.offset]
         return Transformed(outgoing, len(filtered), failure, bad)
 
-    def _ask(self, batches: Sequence[OutgoingBatch], spec: RewriteSpec) -> _Window:
+    async def _ask(self, batches: Sequence[OutgoingBatch], spec: RewriteSpec) -> _Window:
         """Unpacks batches and asks Spark about their records, up to the first batch that can't be read."""
         found: list[tuple[OutgoingBatch, list[UnpackedRecord]]] = []
         rows: list[SourceRow] = []
@@ -153,6 +153,7 @@ class Transformer:
         for out in batches:
             try:
                 records = unpacked(out, spec)
+                await self._prepare(records)
                 rows += self._rows(records, spec.where, bool(out.reason & RewriteReason.APPEND_TIME))
             except BatchFailure as problem:
                 failure = problem
@@ -164,6 +165,7 @@ class Transformer:
         self, records: Sequence[UnpackedRecord], where: PartitionLocation, appended: bool
     ) -> list[Raw | Rejected | None]:
         """Returns what becomes of each record, as `decision` does. Raises EvaluationEnded."""
+        await self._prepare(records)
         answers = await self._evaluator.evaluate(self._rows(records, where, appended))
         return [self.decision(record, answer) for record, answer in zip(records, answers, strict=True)]
 
@@ -186,15 +188,21 @@ class Transformer:
             for record in records
         ]
 
+    async def _prepare(self, records: Sequence[UnpackedRecord]) -> None:
+        """Fetches the schemas of records that are not known yet. Raises RegistryUnavailable."""
+        for part, values in self._avro.items():
+            await values.prepare(one.value if part == VALUE else one.key for one in records)
+
     def _readable(self, part: str, data: bytes | None) -> bytes | None:
         """Returns the bytes as Spark reads them: Avro as JSON, empty where it can't be decoded."""
-        reader = self._avro.get(part)
-        if reader is None or data is None:
-            return data
         try:
-            return reader.json(data)
+            return self._readable_or_raise(part, data)
         except UndecodableValue:
             return b""  # no JSON object, so Spark answers that the record does not match its format
+
+    def _readable_or_raise(self, part: str, data: bytes | None) -> bytes | None:
+        avro = self._avro.get(part)
+        return data if avro is None or data is None else avro.json(data)
 
     def _kept(
         self,
@@ -233,7 +241,7 @@ class Transformer:
             return Rejected("an expression of the transform fails on it")
         found = self._decoder.decode(answer)
         if found.b:
-            return Rejected(self._mismatch())
+            return Rejected(self._mismatch(record))
         if not found.k:
             return None
         if self._change is None:
@@ -244,24 +252,33 @@ class Transformer:
             return Rejected(f"its value can't be edited: {error}")
         return with_value(record, value)
 
-    def _mismatch(self) -> str:
+    def _mismatch(self, record: UnpackedRecord) -> str:
+        for part, data in ((VALUE, record.value), ("key", record.key)):
+            try:
+                self._readable_or_raise(part, data)
+            except UndecodableValue as error:
+                return f"its {part} can't be decoded: {error}"
         forms = {"value": self.transform.value, "key": self.transform.key}
         named = [f"{name} is not {one.format} of this schema" for name, one in forms.items() if one.schema]
         return f"it does not match the transform's format: {', or '.join(named)}"
 
 
-def _avro_readers(transform: TransformSpec) -> dict[str, AvroReader]:
-    """Returns the readers of the parts of a record that are Avro: fastavro is loaded only where one is."""
-    forms = {"value": transform.value, "key": transform.key}
-    schemas = {name: form.schema or "" for name, form in forms.items() if form.format == "avro"}
-    if not schemas:
-        return {}
-    from runtime.sql.avro import AvroReader
+def _avro_values(transform: TransformSpec) -> dict[str, AvroValues]:
+    """Returns the parts of a record that are Avro: fastavro is loaded only where one is."""
+    found: dict[str, AvroValues] = {}
+    if "avro" in (transform.value.format, transform.key.format):
+        from runtime.sql.avro import AvroValues
 
-    return {name: AvroReader(schema, schema) for name, schema in schemas.items()}
+        if transform.value.format == "avro":
+            found[VALUE] = AvroValues(transform.value, transform.set, transform.drop)
+        if transform.key.format == "avro":
+            found["key"] = AvroValues(transform.key)
+    return found
 
 
-def _changer(transform: TransformSpec) -> Callable[[bytes, list[bytes]], bytes] | None:
+def _changer(
+    transform: TransformSpec, avro: Mapping[str, AvroValues]
+) -> Callable[[bytes, list[bytes]], bytes] | None:
     """Returns the function that makes a new value, from the old one and the answers as JSON."""
     if not transform.lossy:
         return None
@@ -269,9 +286,7 @@ def _changer(transform: TransformSpec) -> Callable[[bytes, list[bytes]], bytes] 
         case "json":
             return JsonEditor(transform.set, transform.drop).edited
         case "avro":
-            from runtime.sql.avro import AvroEditor
-
-            return AvroEditor(transform.value.schema or "", transform.set, transform.drop).edited
+            return avro[VALUE].edited
         case "text":
             return lambda _, values: _text(values[0])
         case _:

@@ -3,7 +3,7 @@
 import io
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from fastavro import parse_schema, schemaless_writer
+from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import PartitionState
-from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
 from runtime.lab.lab import Lab
+from tests.fakes.registry import SmallRegistry, small_registry
 from tests.records import create_topic, read, wait_for, write
 from tests.spark.job import flow_of, spec_of, start_job
 
@@ -98,28 +100,49 @@ def expected(value: dict[str, Any]) -> bytes | None:
     return encoded(changed)
 
 
+@pytest.fixture
+def registry() -> Iterator[SmallRegistry]:
+    with small_registry() as found:
+        found.add(7, SCHEMA)
+        yield found
+
+
+@pytest.mark.parametrize("framed", [False, True])
 def test_values_of_avro_keep_the_bytes_of_their_writer(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+    framed: bool, registry: SmallRegistry, lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
+    """With Confluent's wire format, the partition waits while the registry does not answer."""
     source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
     topic, flow, chance = fresh("avro"), fresh("flow"), random.Random(3)
     create_topic(source, topic)
     customers = [customer(number, chance) for number in range(3_000)]
-    values = [encoded(one) for one in customers]
+    prefix = b"\x00\x00\x00\x00\x07" if framed else b""
+    values = [prefix + encoded(one) for one in customers]
     bad = {1_000: values[1_000][:-1], 1_001: values[1_001] + b"x", 2_000: b"", 2_001: b"\x00" * 7}
+    transform = TRANSFORM
+    if framed:
+        form = replace(TRANSFORM.value, registry=RegistrySpec(url=registry.url))
+        transform, registry.down = replace(TRANSFORM, value=form), True
     write(source, topic, [bad.get(at, value) for at, value in enumerate(values)], b"k", 0)
-    job = start_job(spec_of(lab, fresh("job"), [flow_of(flow, [topic], transform=TRANSFORM)]), tmp_path)
+    job = start_job(spec_of(lab, fresh("job"), [flow_of(flow, [topic], transform=transform)]), tmp_path)
 
     def caught_up() -> bool:
         found = job.partitions().get(PartitionKey(flow, topic, 0))
         return found is not None and found.state is PartitionState.CAUGHT_UP and found.position == 3_000
 
+    def waits() -> bool:
+        found = job.partitions().get(PartitionKey(flow, topic, 0))
+        return found is not None and found.state is PartitionState.RETRYING and "status 503" in found.why
+
     try:
+        if framed:
+            wait_for(waits, _STARTS_S, about=job.tail)
+            registry.down = False
         wait_for(caught_up, _STARTS_S, about=job.tail)
         wanted = [expected(one) for at, one in enumerate(customers) if at not in bad]
         travelled = [value for value in wanted if value is not None]
         assert 100 < len(travelled) < 2_900
-        assert [one.value for one in read(there, topic)] == travelled
+        assert [one.value for one in read(there, topic)] == [prefix + value for value in travelled]
         assert [one.value for one in read(there, f"{topic}.quarantine")] == list(bad.values())
         assert job.stop() == 0
     finally:

@@ -13,8 +13,10 @@ from planner.model.shapes import (
     RecordKeyShape,
     RecordName,
     RecordShape,
+    SettingsShape,
     TextShape,
 )
+from planner.model.topology.resources import Setting
 
 
 class RecordFormat(StrEnum):
@@ -47,6 +49,34 @@ SCHEMA_FILE = RecordShape(
 
 
 @dataclass(frozen=True, slots=True)
+class Registry:
+    """A schema registry that speaks Confluent's API."""
+
+    record: ClassVar = RecordName("transform-registry", "a schema registry")
+
+    url: Annotated[
+        str,
+        Key(
+            "Where the registry is.",
+            TextShape(
+                "a web address", r"https?://[^\s/@]+(?:/[^\s@]*)?", "write it as https://registry:8081"
+            ),
+            example="https://registry.example.org:8081",
+        ),
+    ]
+    client: Annotated[
+        Mapping[str, Setting],
+        Key(
+            "How to connect: `sasl.username` and `sasl.password` for basic authentication, `ssl.ca.location`,"
+            " `ssl.certificate.location`, `ssl.key.location` and `ssl.key.password`. Secrets are"
+            " `{env: VARIABLE}`, resolved where the job runs.",
+            SettingsShape(client=True, expected="a map of settings"),
+            example="{sasl.username: repl, sasl.password: {env: REGISTRY_PASSWORD}}",
+        ),
+    ] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """How the bytes of a key or a value are read."""
 
@@ -64,6 +94,14 @@ class Format:
             AlternativesShape((TextShape("a schema"), SCHEMA_FILE), "a schema, or {file: path}"),
             example='"id BIGINT, email STRING, card STRING"',
             converter="schema",
+        ),
+    ] = None
+    registry: Annotated[
+        Registry | None,
+        Key(
+            "The schema registry of Avro in Confluent's wire format. The schema is the reader's then.",
+            example="{url: https://registry.example.org:8081}",
+            unset=True,
         ),
     ] = None
 

@@ -11,14 +11,26 @@ import msgspec
 VALUE = "value"
 
 
+Setting = str | dict[str, str]  # text, or {"env": VAR}
+
+
+class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Says how a schema registry is reached. Secrets are references."""
+
+    url: str
+    client: dict[str, Setting] = {}
+
+
 class FormatSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Says how the bytes of a key or a value are read.
 
-    The schema of JSON is Spark's DDL, that of Avro the text of its `.avsc` file.
+    The schema of JSON is Spark's DDL, that of Avro the text of its `.avsc` file. With a registry, values have
+    Confluent's wire format, and the schema is the reader's.
     """
 
     format: Literal["json", "avro", "text", "binary"] = "binary"
     schema: str | None = None
+    registry: RegistrySpec | None = None
 
 
 FIELDS = ("json", "avro")  # the formats whose values have fields

@@ -7,7 +7,7 @@ import pytest
 
 from planner.graph.jobs import transform_of
 from planner.model.topology import RecordFormat
-from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
 from tests.planner.config.given import loaded, mistakes
 
 FLOW = """\
@@ -39,6 +39,36 @@ def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
     )
 
 
+def test_a_registry_reaches_the_job_with_references_alone(tmp_path: Path) -> None:
+    (tmp_path / "c.avsc").write_text("{}")
+    registry = "{url: 'https://r:8081', client: {sasl.username: u, sasl.password: {env: PASSWORD}}}"
+    text = (
+        FLOW % f"{{value: {{format: avro, schema: {{file: c.avsc}}, registry: {registry}}}, drop: [value.a]}}"
+    )
+    made = transform_of(loaded(tmp_path, text).flows["f"])
+    assert made is not None
+    client = {"sasl.username": "u", "sasl.password": {"env": "PASSWORD"}}
+    assert made.value.registry == RegistrySpec(url="https://r:8081", client=client)
+
+
+@pytest.mark.parametrize(
+    ("registry", "what"),
+    [
+        ("{url: 'ftp://r'}", "a web address"),
+        ("{url: 'https://r', client: {sasl.password: open}}", "stands in the topology as plain text"),
+        ("{url: 'https://r', client: {sasl.password: {file: p}}}", "sasl.password of the registry is a file"),
+        ("{url: 'https://r', client: {client.id: x}}", "client.id is no setting of a registry"),
+        ("{url: 'https://r', client: {ssl.ca.location: ca.pem}}", "is a relative path"),
+        ("{url: 'http://r', client: {sasl.password: {env: P}}}", "is not https"),
+    ],
+)
+def test_what_no_registry_takes_is_an_error(tmp_path: Path, registry: str, what: str) -> None:
+    found = mistakes(
+        tmp_path, FLOW % f"{{value: {{format: avro, schema: '{{}}', registry: {registry}}}, where: 'true'}}"
+    )
+    assert any(what in one for one in found), found
+
+
 def test_a_flow_without_one_has_none(tmp_path: Path) -> None:
     text = "flows: [{name: f, from: dc1, to: dc2, topics: {include: [orders]}}]"
     assert transform_of(loaded(tmp_path, text).flows["f"]) is None
@@ -62,6 +92,10 @@ def test_a_schema_may_be_a_file_beside_the_topology(
 @pytest.mark.parametrize(
     ("transform", "what"),
     [
+        (
+            "{value: {format: text, registry: {url: 'https://r'}}, where: 'true'}",
+            "format text has no registry",
+        ),
         ("{value: {format: protobuf}, where: 'true'}", "value: format protobuf is not supported yet"),
         ("{value: {format: avro}, where: 'true'}", "value: format avro needs a schema"),
         ("{value: {format: avro, schema: {file: none.avsc}}, where: 'true'}", "No such file or directory"),
