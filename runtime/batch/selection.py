@@ -17,7 +17,6 @@ from runtime.batch.splice import Raw, headers_of, sized
 from runtime.batch.varint import MalformedBytes, read, varint
 from runtime.contract.records.quarantine import quarantine_headers
 
-_NULL: Final = varint(-1)
 _JOINED: Final = 512 * 1024  # bytes of records that are packed as one batch
 
 
@@ -32,7 +31,8 @@ class UnpackedRecord(NamedTuple):
     tail: bytes
     key: bytes | None
     value: bytes | None
-    headers_at: int  # in the tail
+    value_at: int  # in the tail, where the value's length stands
+    headers_at: int
 
 
 def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
@@ -43,11 +43,11 @@ def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
         offsets = _offsets(out)
         found: list[UnpackedRecord] = []
         for offset, (_, timestamp, tail) in zip(offsets, raw, strict=True):
-            key, at = sized(tail, 0)
-            value, at = sized(tail, at)
+            key, value_at = sized(tail, 0)
+            value, at = sized(tail, value_at)
             if at >= len(tail):
                 raise MalformedBytes("a key or value does not fit its record")
-            found.append(UnpackedRecord(offset, timestamp, tail, key, value, at))
+            found.append(UnpackedRecord(offset, timestamp, tail, key, value, value_at, at))
     except UnpackedSizeExceeded:
         raise unpacks_too_large(batch, spec.where, spec.max_unpacked) from None
     except (MalformedBytes, IndexError) as error:
@@ -64,11 +64,11 @@ def headers(record: UnpackedRecord) -> list[tuple[bytes, bytes | None]]:
     return headers_of(record.tail, record.headers_at)
 
 
-def with_value(record: UnpackedRecord, value: bytes | None) -> Raw:
+def with_value(record: UnpackedRecord, value: bytes) -> Raw:
     """Returns the record with another value."""
-    behind = record.tail[record.headers_at :]
-    key = _field(record.key)
-    return record.offset, record.timestamp, key + _field(value) + behind
+    offset, timestamp, tail, _, _, value_at, headers_at = record
+    changed = b"".join((tail[:value_at], varint(len(value)), value, tail[headers_at:]))
+    return offset, timestamp, changed
 
 
 class QuarantinedRecord(NamedTuple):
@@ -96,7 +96,7 @@ def quarantined(
     assert spec.quarantine is not None, "the flow quarantines"
     where = spec.where
     added = quarantine_headers(reason, spec.quarantine.flow, *where, record.offset, record.timestamp)
-    encoded = [_field(name) + _field(value) for name, value in added]
+    encoded = [varint(len(name)) + name + varint(len(value)) + value for name, value in added]
     try:
         headers_of(record.tail, record.headers_at)
         count, behind = read(record.tail, record.headers_at)
@@ -139,29 +139,6 @@ def _quarantine_batches(kept: Sequence[Raw], codec: Codec, spec: RewriteSpec) ->
 def unchanged(record: UnpackedRecord) -> Raw:
     """Returns the record as it is."""
     return record.offset, record.timestamp, record.tail
-
-
-def unpacked_record(
-    offset: int,
-    timestamp: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[tuple[bytes, bytes | None]],
-) -> UnpackedRecord:
-    """Returns a record that was in no batch."""
-    begin = _field(key) + _field(value)
-    behind = b"".join(_field(name) + _field(content) for name, content in headers)
-    return UnpackedRecord(offset, timestamp, begin + varint(len(headers)) + behind, key, value, len(begin))
-
-
-def value_of(raw: Raw) -> bytes | None:
-    """Returns the value of a record that travels."""
-    _, at = sized(raw[2], 0)
-    return sized(raw[2], at)[0]
-
-
-def _field(content: bytes | None) -> bytes:
-    return _NULL if content is None else varint(len(content)) + content
 
 
 class Selected(NamedTuple):

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.transform import RegistrySpec
 
 _TIMEOUT_S = 10.0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 
 # Raw bytes of the record; expressions read `value` and `key`, which are decoded from them.
@@ -35,6 +37,34 @@ class SourceRow(NamedTuple):
     offset: int
     timestamp: int | None  # microseconds since 1970
     timestamp_type: int
+
+
+def row_of(
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    *,
+    appended: bool,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes | None]],
+) -> SourceRow:
+    """Returns the row of a record that was read without its batch: the last value of each header."""
+    last = {name: content for name, content in headers if name != HEADER}
+    return SourceRow(
+        value,
+        key,
+        [
+            (name, content.decode(errors="replace") if content is not None else None)
+            for name, content in last.items()
+        ],
+        topic,
+        partition,
+        offset,
+        timestamp_ms * 1000 if timestamp_ms >= 0 else None,
+        APPENDED if appended else 0,
+    )
 
 
 def read_columns(transform: TransformSpec) -> frozenset[str]:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from runtime.sql.avro import AvroValues
 
 _PROVENANCE = HEADER.encode()
+_KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 8 * ROWS, 1 << 20
 
 
@@ -53,13 +54,11 @@ class Evaluates(Protocol):
     async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]: ...
 
 
-class Rejected(NamedTuple):
-    """A record is bad: it does not match its format, or an expression fails on it.
+class InvalidValue(Exception):
+    """The transform can't handle the value of a record: it does not match its format, or an expression fails.
 
-    `why` contains no value of the record.
+    The text contains nothing of the value.
     """
-
-    why: str
 
 
 class Transformed(NamedTuple):
@@ -103,9 +102,10 @@ class Transformer:
         fields: list[Any] = [("b", bool), ("k", bool), *((name, msgspec.Raw) for name in names)]
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
         self._values = names
+        self._known_headers: dict[bytes, list[tuple[str, str | None]]] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
-        """Returns what of the batches travels. Raises EvaluationEnded where Spark ends the query.
+        """Returns what of the batches travels. Raises EvaluationEnded, RegistryUnavailable.
 
         While Spark evaluates some batches, the next ones are unpacked.
         """
@@ -117,7 +117,7 @@ class Transformer:
         try:
             while failure is None:
                 if len(waiting) < _WINDOWS and (batches := next(windows, None)) is not None:
-                    waiting.append(await self._ask(batches, spec))
+                    waiting.append(self._ask(batches, spec))
                     continue
                 if not waiting:
                     break
@@ -145,7 +145,7 @@ class Transformer:
             bad = [one for one in bad if one.offset < failure.offset]
         return Transformed(outgoing, len(filtered), failure, bad)
 
-    async def _ask(self, batches: Sequence[OutgoingBatch], spec: RewriteSpec) -> _Window:
+    def _ask(self, batches: Sequence[OutgoingBatch], spec: RewriteSpec) -> _Window:
         """Unpacks batches and asks Spark about their records, up to the first batch that can't be read."""
         found: list[tuple[OutgoingBatch, list[UnpackedRecord]]] = []
         rows: list[SourceRow] = []
@@ -153,21 +153,12 @@ class Transformer:
         for out in batches:
             try:
                 records = unpacked(out, spec)
-                await self._prepare(records)
                 rows += self._rows(records, spec.where, bool(out.reason & RewriteReason.APPEND_TIME))
             except BatchFailure as problem:
                 failure = problem
                 break
             found.append((out, records))
-        return _Window(found, asyncio.ensure_future(self._evaluator.evaluate(rows)), failure)
-
-    async def decisions(
-        self, records: Sequence[UnpackedRecord], where: PartitionLocation, appended: bool
-    ) -> list[Raw | Rejected | None]:
-        """Returns what becomes of each record, as `decision` does. Raises EvaluationEnded."""
-        await self._prepare(records)
-        answers = await self._evaluator.evaluate(self._rows(records, where, appended))
-        return [self.decision(record, answer) for record, answer in zip(records, answers, strict=True)]
+        return _Window(found, asyncio.ensure_future(self.answers(rows)), failure)
 
     def _rows(
         self, records: Sequence[UnpackedRecord], where: PartitionLocation, appended: bool
@@ -176,9 +167,9 @@ class Transformer:
         with_headers = "headers" in self._read
         return [
             SourceRow(
-                self._readable("value", record.value),
-                self._readable("key", record.key),
-                _headers(record, where) if with_headers else [],
+                record.value,
+                record.key,
+                self._headers(record, where) if with_headers else [],
                 topic,
                 partition,
                 record.offset,
@@ -188,21 +179,48 @@ class Transformer:
             for record in records
         ]
 
-    async def _prepare(self, records: Sequence[UnpackedRecord]) -> None:
-        """Fetches the schemas of records that are not known yet. Raises RegistryUnavailable."""
-        for part, values in self._avro.items():
-            await values.prepare(one.value if part == VALUE else one.key for one in records)
+    async def answers(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
+        """Returns Spark's answers to rows of raw bytes. Raises EvaluationEnded, RegistryUnavailable."""
+        if self._avro:
+            for part, values in self._avro.items():
+                await values.prepare(row.value if part == VALUE else row.key for row in rows)
+            rows = [
+                row._replace(value=self._readable(VALUE, row.value), key=self._readable("key", row.key))
+                for row in rows
+            ]
+        return await self._evaluator.evaluate(rows)
 
     def _readable(self, part: str, data: bytes | None) -> bytes | None:
         """Returns the bytes as Spark reads them: Avro as JSON, empty where it can't be decoded."""
+        avro = self._avro.get(part)
+        if avro is None or data is None:
+            return data
         try:
-            return self._readable_or_raise(part, data)
+            return avro.json(data)
         except UndecodableValue:
             return b""  # no JSON object, so Spark answers that the record does not match its format
 
-    def _readable_or_raise(self, part: str, data: bytes | None) -> bytes | None:
-        avro = self._avro.get(part)
-        return data if avro is None or data is None else avro.json(data)
+    def _headers(self, record: UnpackedRecord, where: PartitionLocation) -> list[tuple[str, str | None]]:
+        """Returns the headers of the source's record: the last value of each name, without the product's own.
+
+        Many records have the same headers, so some are remembered. Raises CorruptBatch.
+        """
+        raw = record.tail[record.headers_at :]
+        if (known := self._known_headers.get(raw)) is not None:
+            return known
+        try:
+            last = {name: value for name, value in headers(record) if name != _PROVENANCE}
+        except (MalformedBytes, IndexError) as error:
+            raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
+        found = [
+            (name.decode(errors="replace"), value.decode(errors="replace") if value is not None else None)
+            for name, value in last.items()
+        ]
+        if len(raw) <= _SHORT_HEADERS:
+            if len(self._known_headers) == _KNOWN_HEADERS:
+                self._known_headers.clear()
+            self._known_headers[raw] = found
+        return found
 
     def _kept(
         self,
@@ -217,47 +235,63 @@ class Transformer:
         It ends at the first bad record, unless the flow quarantines.
         """
         kept: list[Raw] = []
+        new_value = self.new_value
         for record, answer in zip(records, answers, strict=False):
-            found = self.decision(record, answer)
-            if isinstance(found, Rejected):
-                try:
-                    if spec.quarantine is None:
-                        raise BadRecord(spec.where, record.offset, found.why)
-                    now_ms = int(time.time() * 1000)
-                    rest.quarantined.append(quarantined(record, found.why, codec, spec, now_ms))
-                except BatchFailure as failure:
+            if record.value is None:  # a tombstone
+                kept.append(unchanged(record))
+                continue
+            try:
+                value = new_value(record.value, answer)
+            except InvalidValue as error:
+                failure = self._reject(record, str(error), rest, codec, spec)
+                if failure is not None:
                     return kept, failure
-            elif found is None:
+                continue
+            if value is None:
                 rest.filtered.append(record.offset)
+            elif value is record.value:
+                kept.append(unchanged(record))
             else:
-                kept.append(found)
+                kept.append(with_value(record, value))
         return kept, None
 
-    def decision(self, record: UnpackedRecord, answer: bytes | None) -> Raw | Rejected | None:
-        """Returns the record as it travels, why it is a bad one, or None where it does not travel."""
-        if record.value is None:  # a tombstone
-            return unchanged(record)
+    def _reject(
+        self, record: UnpackedRecord, why: str, rest: _Rest, codec: Codec, spec: RewriteSpec
+    ) -> BatchFailure | None:
+        """Quarantines a bad record, or returns why its partition stops."""
+        if spec.quarantine is None:
+            return BadRecord(spec.where, record.offset, why)
+        try:
+            rest.quarantined.append(quarantined(record, why, codec, spec, int(time.time() * 1000)))
+        except BatchFailure as failure:
+            return failure
+        return None
+
+    def new_value(self, value: bytes, answer: bytes | None) -> bytes | None:
+        """Returns the value with which a record travels; None for a record that does not.
+
+        Raises InvalidValue for a bad record.
+        """
         if answer is None:
-            return Rejected("an expression of the transform fails on it")
+            raise InvalidValue("an expression of the transform fails on it")
         found = self._decoder.decode(answer)
         if found.b:
-            return Rejected(self._mismatch(record))
+            raise InvalidValue(self._mismatch(value))
         if not found.k:
             return None
         if self._change is None:
-            return unchanged(record)
+            return value
         try:
-            value = self._change(record.value, [bytes(getattr(found, name)) for name in self._values])
+            return self._change(value, [bytes(getattr(found, name)) for name in self._values])
         except UneditableValue as error:
-            return Rejected(f"its value can't be edited: {error}")
-        return with_value(record, value)
+            raise InvalidValue(f"its value can't be edited: {error}") from None
 
-    def _mismatch(self, record: UnpackedRecord) -> str:
-        for part, data in ((VALUE, record.value), ("key", record.key)):
+    def _mismatch(self, value: bytes) -> str:
+        if (avro := self._avro.get(VALUE)) is not None:
             try:
-                self._readable_or_raise(part, data)
+                avro.json(value)
             except UndecodableValue as error:
-                return f"its {part} can't be decoded: {error}"
+                return f"its value can't be decoded: {error}"
         forms = {"value": self.transform.value, "key": self.transform.key}
         named = [f"{name} is not {one.format} of this schema" for name, one in forms.items() if one.schema]
         return f"it does not match the transform's format: {', or '.join(named)}"
@@ -302,21 +336,6 @@ def _text(value: bytes) -> bytes:
 
 def _binary(value: bytes) -> bytes:
     return base64.b64decode(_text(value))
-
-
-def _headers(record: UnpackedRecord, where: PartitionLocation) -> list[tuple[str, str | None]]:
-    """Returns the headers of the source's record: the last value of each name, without the product's own.
-
-    Raises CorruptBatch.
-    """
-    try:
-        found = {name: value for name, value in headers(record) if name != _PROVENANCE}
-    except (MalformedBytes, IndexError) as error:
-        raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
-    return [
-        (name.decode(errors="replace"), value.decode(errors="replace") if value is not None else None)
-        for name, value in found.items()
-    ]
 
 
 def _windows(prepared: Sequence[OutgoingBatch]) -> Iterator[list[OutgoingBatch]]:

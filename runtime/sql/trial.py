@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from typing import TYPE_CHECKING
 
-from runtime.batch import PartitionLocation
-from runtime.batch.selection import UnpackedRecord, unpacked_record, value_of
 from runtime.contract.spec.transform import TransformSpec
 from runtime.contract.views.trial_view import Decision, SampleRecord, TrialResult
 from runtime.sql.request import TryRequest, decode_request, encode_results
-from runtime.sql.transformer import Rejected, Transformer
+from runtime.sql.rows import SourceRow, row_of
+from runtime.sql.transformer import InvalidValue, Transformer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,27 +48,28 @@ async def results(
     transformer: Transformer, transform: TransformSpec, records: Iterable[SampleRecord]
 ) -> list[TrialResult]:
     """Returns what the transformer decides about the records, in their order. Raises EvaluationEnded."""
-    found: list[TrialResult] = []
+    asked = list(records)
     bad: Decision = "quarantined" if transform.quarantines else "stops"
-    for (topic, partition, appended), some in groupby(records, _place):
-        of = list(some)
-        unpacked = [_unpacked(one) for one in of]
-        where = PartitionLocation(topic, partition)
-        for record, decided in zip(of, await transformer.decisions(unpacked, where, appended), strict=True):
-            match decided:
-                case Rejected(why):
-                    found.append(TrialResult(record=record, decision=bad, why=why))
-                case None:
-                    found.append(TrialResult(record=record, decision="filtered"))
-                case raw:
-                    found.append(TrialResult(record=record, decision="travels", after=value_of(raw)))
+    found: list[TrialResult] = []
+    for record, answer in zip(asked, await transformer.answers([_row(one) for one in asked]), strict=True):
+        try:
+            after = transformer.new_value(record.value, answer) if record.value is not None else None
+        except InvalidValue as error:
+            found.append(TrialResult(record=record, decision=bad, why=str(error)))
+            continue
+        travels = after is not None or record.value is None  # a tombstone always travels
+        found.append(TrialResult(record=record, decision="travels" if travels else "filtered", after=after))
     return found
 
 
-def _place(record: SampleRecord) -> tuple[str, int, bool]:
-    return record.topic, record.partition, record.appended
-
-
-def _unpacked(record: SampleRecord) -> UnpackedRecord:
-    headers = [(name.encode(), value) for name, value in record.headers]
-    return unpacked_record(record.offset, record.timestamp_ms, record.key, record.value, headers)
+def _row(record: SampleRecord) -> SourceRow:
+    return row_of(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        appended=record.appended,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
+    )

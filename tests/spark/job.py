@@ -20,18 +20,24 @@ from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Command
-from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
+from runtime.contract.records.job_status import (
+    JobKey,
+    JobStatus,
+    PartitionStatus,
+    SlotKey,
+    SlotReport,
+    SpecKey,
+)
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.records.offset_map import OffsetMap
-from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.lab.lab import Lab
-from runtime.launch.command import HEAP, JVM, MAIN
+from runtime.launch.command import HEAP, MAIN, java_options
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
 
@@ -105,13 +111,13 @@ class Running:
 
     def status(self) -> JobStatus | None:
         """What this life of the job last said of itself."""
-        status = statuses(self.spec)[0].get(self.spec.job)
+        status, _ = statuses(self.spec)
         return status if status is not None and status.started_ms >= self.began_ms else None
 
     def reports(self) -> dict[int, SlotReport]:
         """What the slots of this job last said."""
-        found = statuses(self.spec)[1]
-        return {slot: report for (job, slot), report in found.items() if job == self.spec.job}
+        _, slots = statuses(self.spec)
+        return slots
 
     def partitions(self) -> dict[PartitionKey, PartitionStatus]:
         return {
@@ -194,7 +200,7 @@ def start_job(
         "--driver-memory",
         HEAP,
         "--driver-java-options",
-        " ".join(JVM),
+        " ".join(java_options(spec)),
     ]
     command += [*given, str(MAIN), "--spec", str(file)]
     variables = {
@@ -210,19 +216,20 @@ def start_job(
     return Running(process, spec, log, began_ms)
 
 
-def statuses(spec: JobSpec) -> tuple[dict[str, JobStatus], dict[tuple[str, int], SlotReport]]:
-    """What the status topic holds now: newest by key, committed."""
-    jobs: dict[str, JobStatus] = {}
-    slots: dict[tuple[str, int], SlotReport] = {}
+def statuses(spec: JobSpec) -> tuple[JobStatus | None, dict[int, SlotReport]]:
+    """Returns what the status topic holds of the job and of its slots: the newest committed record of each.
+
+    Other tests write records of other jobs into the topic, and some of those can't be read.
+    """
+    status: JobStatus | None = None
+    slots: dict[int, SlotReport] = {}
     for record_key, value in _newest(spec, naming.STATUS).items():
-        if not value:  # the tombstone of another test's standby or job
-            continue
         match job_status.decode_key(record_key):
-            case JobKey(job):
-                jobs[job] = job_status.decode_job(value)
-            case SlotKey(job, slot):
-                slots[job, slot] = job_status.decode_slot(value)
-    return jobs, slots
+            case JobKey(spec.job) if value:
+                status = job_status.decode_job(value)
+            case SlotKey(spec.job, slot) if value:
+                slots[slot] = job_status.decode_slot(value)
+    return status, slots
 
 
 def remembered(spec: JobSpec) -> JobSpec:

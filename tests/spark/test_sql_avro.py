@@ -13,8 +13,8 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from msgspec.structs import replace
 
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
 from runtime.lab.lab import Lab
 from tests.fakes.registry import SmallRegistry, small_registry

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset
-from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.lab.lab import Lab

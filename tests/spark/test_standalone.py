@@ -152,10 +152,10 @@ class Seen:
     def reports(self):
         from tests.spark.job import statuses
 
-        jobs, slots = statuses(self.spec)
-        status = jobs.get(self.spec.job)
-        own = {slot: report for (job, slot), report in slots.items() if job == self.spec.job}
-        return {slot: one for slot, one in own.items() if status is not None and one.driver == status.driver}
+        status, slots = statuses(self.spec)
+        return {
+            slot: one for slot, one in slots.items() if status is not None and one.driver == status.driver
+        }
 
     def slots_below(self, worker: psutil.Process) -> dict[int, int]:
         """Slot → process, of those that this Worker's executors run."""

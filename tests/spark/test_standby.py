@@ -27,8 +27,6 @@ from tests.records import PATIENCE_S, create_topic
 pytestmark = pytest.mark.spark
 PARTITIONS = 2
 RATE_LIMIT = 50_000_000
-WITHIN_S = 30.0
-QUIET_S = 15.0  # an apply that starts a job takes less on a quiet machine
 
 
 @dataclass
@@ -128,7 +126,6 @@ def test_a_lost_machine(lab: Lab, tmp_path: Path, machines: tuple[Machine, Machi
         copies(town)
         took = time.monotonic() - lost_at
         print(f"\nlost, and copied again after {took:.1f} s; the first start took {start_s:.1f} s")
-        assert took < WITHIN_S * max(1.0, start_s / QUIET_S), b.log.read_text()
         assert b.runs_the_job()
         eventually(lambda: [one.state for one in town.status().jobs[0].standbys] == ["running"])
         shown = town.run("status", str(town.topology.file)).stdout

@@ -7,7 +7,7 @@ import pytest
 
 from planner.graph.jobs import transform_of
 from planner.model.topology import RecordFormat
-from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
+from runtime.contract.spec.transform import FormatSpec, RegistrySpec, Setting, TransformSpec
 from tests.planner.config.given import loaded, mistakes
 
 FLOW = """\
@@ -47,7 +47,7 @@ def test_a_registry_reaches_the_job_with_references_alone(tmp_path: Path) -> Non
     )
     made = transform_of(loaded(tmp_path, text).flows["f"])
     assert made is not None
-    client = {"sasl.username": "u", "sasl.password": {"env": "PASSWORD"}}
+    client: dict[str, Setting] = {"sasl.username": "u", "sasl.password": {"env": "PASSWORD"}}
     assert made.value.registry == RegistrySpec(url="https://r:8081", client=client)
 
 

@@ -20,7 +20,7 @@ from runtime.launch.choose import launcher_for
 from runtime.launch.command import MAIN
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError, LaunchState
-from runtime.launch.supervision.application import marked
+from runtime.launch.supervision.supervisor import marked
 from tests import checker
 from tests.processes import lives, parent_of, words_of
 from tests.records import create_topic, wait_for
@@ -72,8 +72,8 @@ class Watched:
         return next(one for one in self.processes() if str(MAIN) in words_of(one) and parent_of(one) == jvm)
 
     def status(self) -> tuple[JobStatus | None, SlotReport | None]:
-        jobs, slots = statuses(self.spec)
-        return jobs.get(self.spec.job), slots.get((self.spec.job, 0))
+        status, slots = statuses(self.spec)
+        return status, slots.get(0)
 
     def copying(self, not_by: tuple[str, int] = ("", 0)) -> tuple[str, int] | None:
         """(driver, process of the slot) that has copied something and is another than `not_by`."""

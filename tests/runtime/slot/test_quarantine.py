@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from runtime.batch import Codec, QuarantineLimit, RewriteSpec, records
+from runtime.batch import Codec, QuarantineLimit, Record, RewriteSpec, prepare, records
 from runtime.batch.selection import (
     QuarantinedRecord,
     quarantine_batches,
     quarantined,
-    unpacked_record,
+    unpacked,
 )
 from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.kafka.cluster import KafkaCluster
@@ -29,7 +29,7 @@ from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction, TransactionFailure
 from tests.fakes.lane import Destination
 from tests.fakes.partition import partition
-from tests.runtime.batch.forge import HERE
+from tests.runtime.batch.forge import HERE, batch_bytes, sets
 
 TOPIC = "orders.quarantine"
 LIMIT = AssignedQuarantine(TOPIC, 2_000)
@@ -68,9 +68,10 @@ class Quarantine(Destination):
 
 def bad(offset: int, size: int = 10) -> QuarantinedRecord:
     spec = RewriteSpec(HERE, 1 << 20, quarantine=QuarantineLimit("flow", 1 << 20))
-    return quarantined(
-        unpacked_record(offset, 1, b"k", b"v" * size, [(b"h", None)]), "why", Codec.NONE, spec, 2
-    )
+    one = Record(offset, 1, b"k", b"v" * size, (("h", None),))
+    prepared = prepare(sets(batch_bytes([one])), RewriteSpec(HERE, 1 << 20), 1)
+    (unpacked_record,) = unpacked(prepared.outgoing[0], spec)
+    return quarantined(unpacked_record, "why", Codec.NONE, spec, 2)
 
 
 def holding(*offsets: int, number: int = 0, position: int | None = None, size: int = 10) -> PartitionCopy:
