@@ -202,6 +202,7 @@ def test_bad_records_are_quarantined_exactly_once(
         return one.state is state and why in one.why
 
     try:
+        put(2, *[b"x" * 4_000] * 4_000)  # more than a partition may queue
         produce(range(1, 2_000))
         job.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"])
         wait_for(caught_up, _STARTS_S, about=job.tail)

@@ -340,7 +340,7 @@ class BrokerIntake:
         self._emit(Fetched(copy))
 
     def _held(self, records: Sequence[QuarantinedRecord]) -> list[QueuedQuarantine]:
-        """Takes the memory of bad records from the budget: they are copies of what was fetched."""
+        """Counts bad records against the budget: they are copied out of the response."""
         size = sum(one.size for one in records)
         if records:
             self._budget.take(size)
