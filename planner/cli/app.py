@@ -65,6 +65,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "salvage": CommandEntry(
         "salvage", "List, export or replay records of the old primary that never reached the destination."
     ),
+    "try": CommandEntry(
+        "try_", "Show what a flow's transform makes of records of its source; nothing is written."
+    ),
     "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
     "ui": CommandEntry("ui", "Serve live pages for a browser: is it safe to fail over, and if not, why."),
     "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
