@@ -154,7 +154,7 @@ def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: D
     return Change(
         flow_address(flow.name),
         Action.CREATE,
-        f"copied by job.{job.job.name}",
+        f"{'written' if flow.files is not None else 'copied'} by job.{job.job.name}",
         _new_fields(flow, wanted),
         after=dict(flow_values(flow)),
         notes=_resuming(flow, known_jobs),
@@ -164,6 +164,8 @@ def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: D
 # A new flow shows these always, and the other fields only where they are not the defaults.
 _ALWAYS = frozenset({"from", "to", "topics.include", "rename", "provenance", "start", "state"})
 _NEVER = frozenset({"origin_commits"})  # the language gives every flow one
+# What a flow into files does not do is not shown of a new one.
+_BETWEEN_CLUSTERS = frozenset({"rename", "provenance", "configs.sync", "follow", "heartbeats", "checkpoints"})
 _UNDONE = frozenset({"topics.include", "topics.exclude", "rename"})  # a failback shows the topics instead
 
 
@@ -176,10 +178,13 @@ def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange
     for name, value in values.items():
         if name == "provenance" and names:
             fields.append(FieldChange(("topics",), None, dict(names)))
+        if flow.files is not None and name in _BETWEEN_CLUSTERS:
+            continue
         shown = name in _ALWAYS or (value != usual.get(name) and name not in _NEVER)
         if shown and not name.startswith("groups.") and not (names and name in _UNDONE):
             fields.append(FieldChange((name,), None, value))
-    fields.append(FieldChange(("groups",), None, groups_value(flow.groups)))
+    if flow.files is None:
+        fields.append(FieldChange(("groups",), None, groups_value(flow.groups)))
     return _with_provenance_reason(tuple(fields), wanted)
 
 
@@ -198,6 +203,8 @@ def _resuming(flow: FlowSpec, known_jobs: DestinationJobs) -> tuple[str, ...]:
     known = known_jobs.cluster.generations.get(flow.name)
     if known is None or flow.restart_from is not None:
         return ()
+    if flow.files is not None:
+        return (f"where {flow.files.folder} has its manifest, it resumes from that, and not by start",)
     resumes = "every partition that it knows resumes where it stood, and start is for others alone"
     return (f"its ledger is there (generation {known.number}): {resumes}",)
 

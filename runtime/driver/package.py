@@ -10,7 +10,19 @@ import zipfile
 from pathlib import Path
 
 # A job's driver, its slots and the tasks of `repl verify` import these; none imports a lab or a launcher.
-ROOMS = ("audit", "batch", "contract", "driver", "groups", "kafka", "ledger", "metrics", "replay", "slot")
+ROOMS = (
+    "audit",
+    "batch",
+    "contract",
+    "driver",
+    "files",
+    "groups",
+    "kafka",
+    "ledger",
+    "metrics",
+    "replay",
+    "slot",
+)
 
 
 def package(file: Path) -> Path:

@@ -8,6 +8,13 @@ Everything is frozen; mappings are plain dicts that do not change after the load
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
+from planner.model.topology.endpoints import (
+    DEFAULT_EVERY_MS,
+    FILE_FLOW_KEYS,
+    FileEndpoint,
+    FileFormat,
+    at_home,
+)
 from planner.model.topology.flows import (
     ENDED,
     RUNNING,
@@ -57,7 +64,9 @@ from runtime.contract.spec.acls import AclRule
 
 __all__ = [
     "API_VERSION",
+    "DEFAULT_EVERY_MS",
     "ENDED",
+    "FILE_FLOW_KEYS",
     "RESOURCES",
     "RUNNING",
     "SECRET_WORDS",
@@ -68,6 +77,8 @@ __all__ = [
     "ConfigSync",
     "Configs",
     "Defaults",
+    "FileEndpoint",
+    "FileFormat",
     "Flow",
     "FlowState",
     "Format",
@@ -96,6 +107,7 @@ __all__ = [
     "Topic",
     "Topology",
     "Transform",
+    "at_home",
     "looks_secret",
     "secret_variable",
 ]

@@ -15,6 +15,7 @@ from runtime.contract.records.failback import with_life_of
 from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.assignment import transactional_ids
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, State
+from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import DriverWriter, Leadership
 from runtime.kafka.cluster import KafkaCluster
@@ -30,7 +31,7 @@ class FlowContext:
     """A FlowContext holds what all flows of a job use.
 
     `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
-    may still write for a flow, or for some topics of it.
+    may still write for a flow, or for some topics of it. `application` runs the rounds of flows into files.
     """
 
     job: str
@@ -45,6 +46,7 @@ class FlowContext:
     leadership: Leadership
     changed: Callable[[], None]
     holds: Callable[[str, Collection[str] | None], bool]
+    application: SparkSlotRunner | None = None
 
 
 @dataclass(frozen=True, slots=True)
