@@ -11,7 +11,15 @@ from planner.config.language.reader import INVALID, NamedReference, ParsedRecord
 from planner.config.language.scalars import WORDS
 from planner.config.transforms import check_transform
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
-from planner.model.topology import FILE_FLOW_KEYS, RESOURCES, RUNNING, AclRule, SecretRef, looks_secret
+from planner.model.topology import (
+    FILE_FLOW_KEYS,
+    RESOURCES,
+    RUNNING,
+    AclRule,
+    FileEndpoint,
+    SecretRef,
+    looks_secret,
+)
 from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.spec import rename
 from runtime.contract.spec.files import folder_problem, layout_problem
@@ -39,6 +47,7 @@ OPERATIONS = {
 }
 SUBJECTS = ("partitions", "replication")
 _ENDPOINT_CODE = "endpoint"
+_SIZES = range(1 << 16, (1 << 40) + 1)
 _INTERVALS_MS = range(1_000, 86_400_001)  # of a flow into files
 _ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
@@ -207,6 +216,10 @@ def _endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
             if other != name:
                 what = f"the endpoints {other} and {name} are one folder"
                 yield error(what, "keep one of them", source=endpoint.place("file"), code=_ENDPOINT_CODE)
+        size = endpoint.get("size")
+        if size is not None and FileEndpoint(name, "", size=size).size_bytes not in _SIZES:
+            what = f"endpoint {name}: size is from 64k to 1t"
+            yield error(what, "write size: 128m", source=endpoint.place("size"), code=_ENDPOINT_CODE)
         if form is not None and layout is not None and (problem := layout_problem(layout, form.value)):
             where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
             yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=_ENDPOINT_CODE)

@@ -31,6 +31,7 @@ from runtime.contract.spec.jobspec import AtOffsets, FlowSpec, SelectionSpec
 from runtime.contract.spec.selection import NamePatterns
 
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
+RESUMES_FROM_MANIFEST = "its files and their manifest stay: if it comes back it resumes from them"
 
 
 def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
@@ -270,7 +271,9 @@ def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     if known is not None and known[0].state not in RUNNING:
         notes: tuple[str, ...] = (f"it ended before: {known[0].state}",)
     else:
-        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), RESUMES)
+        into_files = known is not None and known[0].files is not None
+        resumes = RESUMES_FROM_MANIFEST if into_files else RESUMES
+        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), resumes)
     return Change(
         address=entry.address,
         action=Action.DELETE,
