@@ -160,7 +160,7 @@ def test_an_endpoint_that_is_not_mounted(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_takes_no_file() -> None:
-    with pytest.raises(EndpointUnavailable, match="^/sys/_repl: "):  # read-only, also for root
+    with pytest.raises(EndpointUnavailable, match=r"^/sys/_repl: "):  # read-only, also for root
         ManifestFolder("/sys", "f").add(ManifestState(), commit(1))
 
 
