@@ -31,7 +31,7 @@ class ManifestProblem(Exception):
 
 
 class ManifestTaken(Exception):
-    """Another driver has written the next commit: this one is not the flow's driver any more (R3)."""
+    """The number of the commit is taken: the manifest must be read again, or this driver was replaced."""
 
 
 class EndpointUnavailable(Exception):

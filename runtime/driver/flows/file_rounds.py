@@ -108,6 +108,29 @@ def entered(status: PartitionStatus, state: PartitionState, why: str) -> Partiti
     )
 
 
+def seen_at(one: SourcePartition, status: PartitionStatus, now_ms: int) -> PartitionStatus:
+    """Returns the status with what the source showed at the start of a round."""
+    return replace(
+        status,
+        source_start=one.start,
+        source_end=one.end,
+        source_high_watermark=one.end,
+        last_fetch_ms=now_ms if one.end >= 0 else status.last_fetch_ms,
+    )
+
+
+def at_position(status: PartitionStatus, position: FilePosition) -> PartitionStatus:
+    """Returns the status at a committed position."""
+    return replace(
+        status,
+        position=position.position,
+        destination_end=position.position,
+        last_timestamp=position.last_timestamp,
+        records=position.records,
+        bytes=position.bytes,
+    )
+
+
 def advanced(position: FilePosition, done: ExportedPartition) -> FilePosition:
     """Returns a position after what a task has copied."""
     newest = max((file.last_timestamp for file in done.files), default=-1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -19,16 +19,19 @@ from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwne
 from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.assignment import AssignedPartition, client_id
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
+from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.application import TasksFailed
 from runtime.driver.flows.file_rounds import (
     PlannedRound,
     SourcePartition,
     advanced,
+    at_position,
     entered,
     facts_of,
     plan_round,
     progress_of,
+    seen_at,
     tickets_of,
 )
 from runtime.driver.flows.flow import DriverFlow
@@ -65,6 +68,7 @@ from runtime.slot.log import log_event
 _ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.5, 15.0
 _LIST_S: Final = 20.0
+_FAILURES = (WireError, EndpointUnavailable, ManifestProblem, ManifestTaken, TasksFailed)
 S = PartitionState
 
 
@@ -90,7 +94,6 @@ class FileFlow(DriverFlow):
         """Continues from the state of an older version of the same flow."""
         super().inherit(before)
         if isinstance(before, FileFlow) and before.files.folder == self.files.folder:
-            self._manifest, self._claimed = before._manifest, before._claimed
             self._states, self._stats, self.rounds = before._states, before._stats, before.rounds
 
     @property
@@ -127,10 +130,7 @@ class FileFlow(DriverFlow):
             began = time.monotonic()
             try:
                 behind = await self._round()
-            except ManifestTaken:
-                self._supersede()
-                return
-            except (WireError, EndpointUnavailable, ManifestProblem, TasksFailed, *READ_FAILURES) as error:
+            except (*_FAILURES, *READ_FAILURES) as error:
                 failures += 1
                 self._fail(error, failures)
                 await pause(min(_FIRST_RETRY_S * 2 ** min(failures, 8), _LAST_RETRY_S), self._follow_now)
@@ -155,11 +155,6 @@ class FileFlow(DriverFlow):
             "flow_retry", key=self.name, flow=self.name, error=self._why, failures=failures, decision="retry"
         )
 
-    def _supersede(self) -> None:
-        self._superseded = f"another driver writes the files in {self.files.folder}"
-        log_event("flow_superseded", key=self.name, flow=self.name, error=self._superseded, decision="end")
-        self._states = {}
-
     async def _round(self) -> bool:
         """Copies once, and returns whether there is more to copy at once. Raises what `run` handles."""
         shared = self._shared
@@ -169,9 +164,10 @@ class FileFlow(DriverFlow):
         if self._is_superseded():
             return False
         if not self._claimed:
-            await self._claim(source)
+            await _finished(self._claim(source))
         found = await self._source_partitions(source)
         await self._begin(source, found)
+        found = [one for one in found if self._is_known(one)]
         accepts = self.spec.on_data_loss == "skip"
         planned = plan_round(
             found,
@@ -181,12 +177,12 @@ class FileFlow(DriverFlow):
         )
         self._note(found, planned)
         if planned.moved:
-            await self._commit(found, planned.moved, ())
+            await _finished(self._commit(found, planned.moved, ()))
             self.clear_accepted_loss(PartitionKey(self.name, *one.key) for one in planned.moved)
         if not planned.copy:
             return False
         results = await self._export(planned.copy)
-        await self._take_results(found, results)
+        await _finished(self._take_results(found, results))
         done = {(one.topic, one.partition): one for result in results for one in result.partitions}
         return any(
             not done[one.topic, one.partition].stopped and done[one.topic, one.partition].position < one.end
@@ -207,7 +203,10 @@ class FileFlow(DriverFlow):
                 " mount or restore the folder, or give the flow another name to copy everything anew"
             )
         if last is not None and last.generation > self.generation:
-            raise ManifestTaken(self.files.folder)
+            raise ManifestProblem(
+                f"{self.files.folder} was claimed by generation {last.generation}, and this is generation"
+                f" {self.generation}: another driver has the flow, or its ledger was lost"
+            )
         if last is not None and last.format != self.files.format:
             raise ManifestProblem(
                 f"{self.files.folder} holds {last.format} files of this flow, and the topology says"
@@ -270,10 +269,13 @@ class FileFlow(DriverFlow):
         """
         assert self._manifest.last is not None
         known = self._manifest.positions
-        again = [one for one in found if one.key in known and known[one.key].topic_id != one.topic_id.hex()]
-        new = [one for one in found if one.key not in known]
+        answering = [one for one in found if one.start >= 0]
+        other = [one for one in answering if one.key in known and not self._is_known(one)]
+        again = [one for one in other if is_other_topic(_id(known[one.key]), one.topic_id)]
+        named = [one for one in other if one not in again]  # its cluster had no ids before an upgrade
+        new = [one for one in answering if one.key not in known]
         begins = self._manifest.last.selection != selection(self.spec)
-        if not (again or new or begins):
+        if not (other or new or begins):
             return
         topics = {topic for topic, _ in known}
         by_start = [one for one in new if begins and one.topic not in topics]
@@ -283,10 +285,11 @@ class FileFlow(DriverFlow):
                 topic=one.topic,
                 topic_id=one.topic_id.hex(),
                 partition=one.partition,
-                position=at.get(one.key, max(one.start, 0)),
+                position=at.get(one.key, one.start),
             )
             for one in (*new, *again)
         ]
+        first += [replace(known[one.key], topic_id=one.topic_id.hex()) for one in named]
         for one in again:
             log_event(
                 "topic_recreated",
@@ -297,7 +300,12 @@ class FileFlow(DriverFlow):
                 position=known[one.key].position,
                 decision="begin another lineage",
             )
-        await self._commit(found, first, ())
+        await _finished(self._commit(found, first, ()))
+
+    def _is_known(self, one: SourcePartition) -> bool:
+        """Returns whether the manifest has a position for this very topic."""
+        position = self._manifest.positions.get(one.key)
+        return position is not None and position.topic_id == one.topic_id.hex()
 
     async def _resolved(
         self, source: KafkaCluster, partitions: Sequence[SourcePartition], start: Start
@@ -446,35 +454,32 @@ class FileFlow(DriverFlow):
                 and before.position == position.position
             ):
                 state, why = before.state, before.why  # it is tried again, and nothing has changed so far
-            status = entered(before, state, why)
-            states[key] = replace(
-                status,
-                position=position.position,
-                destination_end=position.position,
-                source_start=one.start,
-                source_end=one.end,
-                source_high_watermark=one.end,
-                last_fetch_ms=now_ms if one.end >= 0 else status.last_fetch_ms,
-                last_timestamp=position.last_timestamp,
-                records=position.records,
-                bytes=position.bytes,
-            )
+            status = seen_at(one, entered(before, state, why), now_ms)
+            states[key] = at_position(status, position)
         self._states = states
 
     def _set_position(self, position: FilePosition, at_ms: int) -> None:
         key = PartitionKey(self.name, *position.key)
         if key in self._states:
             before = self._states[key]
-            self._states[key] = replace(
-                before,
-                position=position.position,
-                destination_end=position.position,
-                last_commit_ms=at_ms,
-                last_timestamp=position.last_timestamp,
-                records=position.records,
-                bytes=position.bytes,
-                transactions=before.transactions + 1,
-            )
+            moved = replace(before, last_commit_ms=at_ms, transactions=before.transactions + 1)
+            self._states[key] = at_position(moved, position)
+
+
+async def _finished(work: Coroutine[Any, Any, None]) -> None:
+    """Finishes work on the manifest even if the flow is stopped meanwhile: its threads can't be stopped, and
+    the flow's next version must not begin before they are done.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _id(position: FilePosition) -> bytes:
+    return bytes.fromhex(position.topic_id)
 
 
 async def _offsets(
