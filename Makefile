@@ -13,7 +13,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-failover bench-offsets chaos
+.PHONY: docs help setup java prometheus demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -180,10 +180,13 @@ lock: $(READY) ## write requirements.lock again from pyproject.toml
 bench-copy: setup ## speed against MirrorMaker 2, about an hour on a quiet machine; ARGS='--quick --rounds 1'
 	@$(BIN)/python -m tests.bench.copy $(ARGS)
 
+bench-sql: setup ## a flow that filters and masks, beside MirrorMaker 2 with SMTs; ARGS='--quick --rounds 1'
+	@$(BIN)/python -m tests.bench.bench_sql $(ARGS)
+
 bench-offsets: setup ## records read again and skipped after a move, beside MirrorMaker 2; build/bench-offsets.json keeps it
 	@$(BIN)/python -m tests.bench.offsets
 
-chaos: setup ## 1,000 kills and cuts while records are copied; ARGS='--seed 7 --blows 100'
+chaos: setup ## 1,000 kills and cuts while records are copied; ARGS='--seed 7 --blows 100 --sql'
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 clean: ## remove what builds leave, not the clusters' data

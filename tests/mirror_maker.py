@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runtime.lab.kit import jars
-from runtime.lab.kit.kit import find_java
+from runtime.lab import kit
+from runtime.lab.kit import find_java
 
 _LOGGING = """\
 rootLogger.level=INFO
@@ -38,6 +38,6 @@ def command(file: Path, configuration: Mapping[str, str], jvm: Sequence[str] = S
     java = find_java()
     return [
         *(java, *jvm, "-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={logging}"),
-        *("-cp", jars.classpath(java, jars.MIRROR)),
+        *("-cp", kit.classpath(java, kit.MIRROR)),
         *("org.apache.kafka.connect.mirror.MirrorMaker", str(file)),
     ]

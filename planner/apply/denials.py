@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.kafka.log import JobStatusTable
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 
 _DENIED = "AUTHORIZATION_FAILED"  # a part of the names of all errors that mean a missing right

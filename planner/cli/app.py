@@ -66,6 +66,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "salvage", "List, export or replay records of the old primary that never reached the destination."
     ),
     "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
+    "ui": CommandEntry("ui", "Serve live pages for a browser: is it safe to fail over, and if not, why."),
     "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
     "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, for trying things and for tests."),
     "schema": CommandEntry("schema", "Print the JSON Schema of the topology, for editors."),
@@ -134,7 +135,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _unexpected(wrong: Exception) -> Diagnostic:
     """Writes the traceback of an unexpected exception to a file, and returns the line for the user."""
     from planner.workflows.tracebacks import traceback_reporter
-    from runtime.contract.client.redaction import redacted
+    from runtime.contract.client.secrets import redacted
 
     folder = Path(os.environ.get("REPL_HOME") or ".repl") / "errors"
     report = traceback_reporter(folder, f"command-{os.getpid()}", lambda text: click.echo(text, err=True))

@@ -26,6 +26,22 @@ class DurationParam(click.ParamType[int]):
             self.fail(f'"{value}" is {wrong.what}: {wrong.hint}', param, ctx)
 
 
+class RateParam(click.ParamType[int]):
+    """`50MB/s` → bytes per second, as in a topology."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from planner.config.language.scalars import NotReadable, rate
+
+        if isinstance(value, int):
+            return value
+        try:
+            return rate(str(value))
+        except NotReadable as wrong:
+            self.fail(f'"{value}" is no rate: {wrong.hint}', param, ctx)
+
+
 class PatternParam(click.ParamType[str]):
     """A regex in the syntax of a topology."""
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import click
 
 from planner.cli.options import (
+    DurationParam,
+    RateParam,
     json_option,
     target_option,
     timeout_option,
@@ -13,6 +15,7 @@ from planner.cli.options import (
 )
 from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
 from planner.cli.view import TerminalView
+from planner.model.forecast import Simulation
 from planner.model.plan import Plan
 from planner.workflows.plans import PlanRequest
 from planner.workflows.plans import plan as make_plan
@@ -44,6 +47,23 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     "REPL_ALLOW_FILES and REPL_ALLOW_BOOTSTRAP, and refuse clear-text credentials, unchecked certificates, "
     "variables from other folders and --rollback.",
 )
+@click.option(
+    "--simulate",
+    is_flag=True,
+    help="Forecast the first copy, an outage of the link, and the traffic of each flow.",
+)
+@click.option(
+    "--rate",
+    type=RateParam(),
+    metavar="RATE",
+    help="With --simulate: how fast a flow copies. A lower rate_limit of the flow counts.  [default: 50MB/s]",
+)
+@click.option(
+    "--outage",
+    type=DurationParam(),
+    metavar="DURATION",
+    help="With --simulate: how long the link is down.  [default: 6h]",
+)
 @timeout_option
 @json_option
 def command(
@@ -56,6 +76,9 @@ def command(
     detailed: bool,
     rollback: str | None,
     untrusted: bool,
+    simulate: bool,
+    rate: int | None,
+    outage: int | None,
     timeout: int,
     as_json: bool,
 ) -> int:
@@ -65,14 +88,32 @@ def command(
     with --detailed-exitcode 2 where there are changes.
     """
     request = PlanRequest(path, var_files, timeout, targets=targets, rollback=rollback, untrusted=untrusted)
+    if not simulate and (rate is not None or outage is not None):
+        raise click.UsageError("--rate and --outage say what --simulate assumes: give --simulate too")
     with failing_as_json(as_json):
         with reporting_failure(markdown_file):
             plan = make_plan(request, TerminalView(as_json=as_json))
-        write_reports(plan, markdown_file, html_file)
-        output(plan, as_json=as_json)
+            simulation = _simulated(request, rate, outage) if simulate else None
+        write_reports(plan, markdown_file, html_file, simulation)
+        output(plan, as_json=as_json, simulation=simulation)
         if out is not None:
             _save(plan, out)
     return exit_code(plan, detailed=detailed)
+
+
+def _simulated(request: PlanRequest, rate: int | None, outage: int | None) -> Simulation:
+    from planner.workflows.simulation import ASSUMED_RATE, OUTAGE_MS, SimulationRequest
+    from planner.workflows.simulation import simulate as forecast
+
+    return forecast(
+        SimulationRequest(
+            request.path,
+            request.var_files,
+            request.timeout_ms,
+            rate=ASSUMED_RATE if rate is None else rate,
+            outage_ms=OUTAGE_MS if outage is None else outage,
+        )
+    )
 
 
 def _save(plan: Plan, out: Path) -> None:

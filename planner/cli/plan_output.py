@@ -12,6 +12,7 @@ import click
 
 from planner.cli.output import reader_is_gone, show, unguarded
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
+from planner.model.forecast import Simulation
 from planner.model.plan import Mode, Plan
 from planner.render.plan.text import text
 
@@ -49,27 +50,41 @@ def _written(words: str, *, escaped: bool = False) -> bool:
     return True
 
 
-def output(plan: Plan, *, as_json: bool, signature: str | None = None) -> None:
+def output(
+    plan: Plan, *, as_json: bool, signature: str | None = None, simulation: Simulation | None = None
+) -> None:
     """Prints a plan to stdout and its errors to stderr; JSON holds them. `signature`: of a saved plan."""
     if as_json:
         from planner.render.plan.json import json_text
 
-        _written(json_text(plan, signature))
+        _written(json_text(plan, signature, simulation))
         return
     print_plan(plan)
+    if simulation is not None:
+        _print_simulation(simulation)
     show([one for one in plan.diagnostics if one.severity is Severity.ERROR])
 
 
-def write_reports(plan: Plan, markdown_file: Path | None, html_file: Path | None) -> None:
+def _print_simulation(simulation: Simulation) -> None:
+    from planner.cli.console import print_lines as print_styled
+    from planner.render.plan.simulation import text as simulated
+
+    click.echo()
+    print_styled(lambda width: simulated(simulation, width))
+
+
+def write_reports(
+    plan: Plan, markdown_file: Path | None, html_file: Path | None, simulation: Simulation | None = None
+) -> None:
     """Writes the comment of a pull request and the page, where they are asked for."""
     if markdown_file is not None:
         from planner.render.plan.markdown import markdown
 
-        _write(markdown_file, markdown(plan))
+        _write(markdown_file, markdown(plan, simulation=simulation))
     if html_file is not None:
         from planner.render.plan.html import html
 
-        _write(html_file, html(plan))
+        _write(html_file, html(plan, simulation))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from planner.workflows.audit.salvage import (
     salvage,
 )
 from planner.workflows.interaction import Interaction
-from runtime.contract.views.salvage_view import SalvagedRecord
+from runtime.contract.views.comparison_view import SalvagedRecord
 
 FORMAT_VERSION = 1
 

@@ -86,7 +86,10 @@ def document(status: "StatusView") -> dict[str, object]:
     """Returns the status as `--json` prints it."""
     import msgspec
 
-    return {"format_version": FORMAT_VERSION, **msgspec.to_builtins(status)}
+    from runtime.contract.views.verdict_view import verdicts
+
+    failovers = msgspec.to_builtins(verdicts(status))
+    return {"format_version": FORMAT_VERSION, **msgspec.to_builtins(status), "failovers": failovers}
 
 
 class FlowHistories:

@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 import click
 
-from planner.cli.options import PatternParam, json_option, timeout_option, topology_path, var_file_option
+from planner.cli.options import (
+    PatternParam,
+    RateParam,
+    json_option,
+    timeout_option,
+    topology_path,
+    var_file_option,
+)
 from planner.cli.output import emit
 from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode
@@ -51,20 +58,6 @@ class PercentParam(click.ParamType[float]):
         if not 0 < share <= 100:
             self.fail(f'"{value}" is no share: write it as 5%', param, ctx)
         return share
-
-
-class RateParam(click.ParamType[int]):
-    """`20MB/s` → bytes a second, as in a topology."""
-
-    name = "rate"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from planner.config.language.scalars import NotReadable, rate
-
-        try:
-            return rate(str(value))
-        except NotReadable as wrong:
-            self.fail(f'"{value}" is no rate: {wrong.hint}', param, ctx)
 
 
 @click.command()

@@ -56,8 +56,8 @@ from planner.workflows.interaction import (
 if TYPE_CHECKING:
     from planner.cli.console import ReadingBar
     from planner.workflows.interaction import Interruption
-    from runtime.contract.records.status import PartitionStatus
-    from runtime.contract.views.loss_view import FlowLoss, GroupTopics
+    from runtime.contract.records.job_status import PartitionStatus
+    from runtime.contract.views.groups_view import FlowLoss, GroupTopics
 
 _COLOURS = {
     Result.DONE: None,

@@ -163,6 +163,10 @@ class PropertyKeys:
             return None
         return int(value)
 
+    def copies(self, *names: str) -> int | None:
+        """Returns a replication factor; None for 0 and -1, which leave it to the source or the broker."""
+        return None if self.text(*names) == "-1" else self._number("copies", names) or None
+
     def listed(self, *names: str) -> tuple[str, ...] | None:
         value = self.text(*names)
         if value is None:
@@ -200,6 +204,9 @@ class FlowPropertyKeys:
     def seconds(self, *settings: str) -> int | None:
         return self.keys.seconds(*self._names(settings))
 
+    def copies(self, *settings: str) -> int | None:
+        return self.keys.copies(*self._names(settings))
+
     def listed(self, *settings: str) -> tuple[str, ...] | None:
         return self.keys.listed(*self._names(settings))
 
@@ -212,10 +219,6 @@ class FlowPropertyKeys:
 Reason = tuple[str, str, bool]
 
 NO_WORKER = "there is no Connect worker: a job runs on Spark, jobs: says how"
-REPLICATION = (
-    "mirror topics have the replication that is the destination's default; replication of the flow chooses"
-    " another"
-)
 CLIENT_REASONS: tuple[Reason, ...] = (
     (r"(.*\.)?sasl\.kerberos\..*", "Kerberos is not supported: PLAIN, SCRAM and OAUTHBEARER are", True),
     (r"config\.providers.*", "a secret is {env: VARIABLE} or {file: path}", False),

@@ -8,7 +8,6 @@ from planner.config.connect import (
     CLIENT_KEYS,
     CLIENT_REASONS,
     NO_WORKER,
-    REPLICATION,
     ConnectWorkers,
     ConvertedTopology,
     FlowPropertyKeys,
@@ -47,7 +46,6 @@ _WORKER_KEYS = (
 
 # The keys are without cluster or flow.
 _REASONS: tuple[Reason, ...] = (
-    (r"replication\.factor", REPLICATION, True),
     (r"exactly\.once\..*|transaction\.boundary.*", "every flow copies exactly once", False),
     (r"offset-syncs\.topic\.location", "the offset map is kept at the destination", False),
     (
@@ -113,6 +111,7 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
         rename=rename,
         start=StartAt("latest" if _starts_late(source, own) else "earliest"),
         configs=_configs(own),
+        replication=own.copies("replication.factor"),
         groups=_groups(own),
         acls_sync=own.flag(True, "sync.topic.acls.enabled"),
         follow_every_ms=_every(own, "refresh.topics", 5_000),

@@ -12,7 +12,6 @@ from planner.config.connect import (
     CLIENT_KEYS,
     CLIENT_REASONS,
     NO_WORKER,
-    REPLICATION,
     ConversionNote,
     ConvertedTopology,
     PropertyKeys,
@@ -112,6 +111,7 @@ def flow_of(connector: Connector, name: str, source: str, destination: str) -> F
         provenance=_provenance(keys),
         start=StartAt("latest" if keys.text("src.consumer.auto.offset.reset") == "latest" else "earliest"),
         configs=Configs(ConfigSync.SET if keys.flag(True, "topic.config.sync") else ConfigSync.OFF),
+        replication=keys.copies("dest.topic.replication.factor"),
         groups=_groups(keys),
         follow_every_ms=_follow(keys),
         origin_commits=_origin_commits(connector),
@@ -207,11 +207,6 @@ def _note_differences(keys: PropertyKeys) -> None:
             "topic.timestamp.type",
             "CreateTime",
             "records keep their timestamps; declare the topic with message.timestamp.type for another type",
-        ),
-        (
-            "dest.topic.replication.factor",
-            "0",
-            REPLICATION,
         ),
         (
             "offset.start",

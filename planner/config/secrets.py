@@ -8,9 +8,8 @@ from pathlib import Path
 
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error
 from planner.model.topology import Cluster, SecretRef, Setting, looks_secret
-from runtime.contract.client.redaction import SENSITIVE
-from runtime.contract.client.secrets import ClientSecrets, Value
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.secrets import SENSITIVE, ClientSecrets, Value
+from runtime.contract.client.settings import ClientSettingsError
 
 
 def resolve(

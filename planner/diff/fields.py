@@ -74,6 +74,22 @@ ADDED: Mapping[str, str | None] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class DerivedFlag:
+    """How a flag that the planner derives for the job is shown: its name, and a word for each value."""
+
+    name: str
+    words: Mapping[object, str]
+
+
+DERIVED: Mapping[str, DerivedFlag] = {
+    "native_only": DerivedFlag("copied records", {False: "all", True: "those first written at the source"}),
+    "shared": DerivedFlag(
+        "records of other writers", {False: "reported as foreign_writes", True: "expected at the destination"}
+    ),
+}
+
+
 def with_added(values: Mapping[str, Value], shown: Mapping[str, object]) -> dict[str, Value]:
     """Returns the values of a spec, with those fields of ADDED that it leaves out and that a plan shows."""
     return {**{key: usual for key, usual in ADDED.items() if key in shown}, **values}
@@ -119,7 +135,8 @@ _READ: Mapping[str, Field] = {
 def _flow_fields() -> Iterator[Field]:
     """Yields a field for each attribute of a FlowSpec, named and typed as the topology declares its key.
 
-    What the planner derives for the job, such as `native_only`, is no key: it has its own name.
+    What the planner derives for the job, such as `native_only`, is no key: it has its own name, and DERIVED
+    says how it is shown.
     """
     keys = {attribute: (name, key, off) for attribute, name, key, off in _keys(record_of(Flow))}
     for attribute in _attributes(FlowSpec):

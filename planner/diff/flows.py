@@ -19,7 +19,7 @@ from planner.diff.record import (
     wanted_jobs,
 )
 from planner.diff.topics import ADOPTED, NOT_DECLARED
-from planner.diff.typed_values import flow_values, groups_value, same_flow
+from planner.diff.typed_values import flow_values, new_flow_values, same_flow
 from planner.diff.values import displayed
 from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
@@ -27,7 +27,7 @@ from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed, RegistryEntry
 from planner.model.plan import Action, Change, FieldChange, Value
 from planner.model.topology import ENDED, RUNNING
-from runtime.contract.spec.jobspec import AtOffsets, FlowSpec, SelectionSpec
+from runtime.contract.spec.jobspec import AtOffsets, FlowSpec
 from runtime.contract.spec.selection import NamePatterns
 
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
@@ -162,30 +162,19 @@ def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: D
     )
 
 
-# A new flow shows these always, and the other fields only where they are not the defaults.
-_ALWAYS = frozenset({"from", "to", "topics.include", "rename", "provenance", "start", "state"})
 _NEVER = frozenset({"origin_commits"})  # the language gives every flow one
-# What a flow into files does not do is not shown of a new one.
-_BETWEEN_CLUSTERS = frozenset({"rename", "provenance", "configs.sync", "follow", "heartbeats", "checkpoints"})
 _UNDONE = frozenset({"topics.include", "topics.exclude", "rename"})  # a failback shows the topics instead
 
 
 def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange, ...]:
     """Returns the fields of a new flow, with the reason for its provenance and the topics of a failback."""
-    values = flow_values(flow)
-    usual = flow_values(FlowSpec(name=flow.name, source="", destination="", topics=SelectionSpec(include=[])))
     names = wanted.topics if wanted is not None and flow.reverse_of is not None else ()
     fields = []
-    for name, value in values.items():
+    for name, value in new_flow_values(flow).items():
         if name == "provenance" and names:
             fields.append(FieldChange(("topics",), None, dict(names)))
-        if flow.files is not None and name in _BETWEEN_CLUSTERS:
-            continue
-        shown = name in _ALWAYS or (value != usual.get(name) and name not in _NEVER)
-        if shown and not name.startswith("groups.") and not (names and name in _UNDONE):
+        if name not in _NEVER and not (names and name in _UNDONE):
             fields.append(FieldChange((name,), None, value))
-    if flow.files is None:
-        fields.append(FieldChange(("groups",), None, groups_value(flow.groups)))
     return _with_provenance_reason(tuple(fields), wanted)
 
 

@@ -171,6 +171,42 @@ def job_values(spec: JobSpec) -> Values:
     return {**launch_values(spec), **reached_values(spec), **running_values(spec)}
 
 
+# A new flow shows these always, and its other fields only where they are not the defaults.
+_ALWAYS = frozenset({"from", "to", "topics.include", "rename", "provenance", "start", "state"})
+_SUMMED_UP = frozenset(f"groups.{part}" for part in ("include", "exclude", "every", "mode", "sync"))
+# What a flow into files does not do is not shown of it.
+_BETWEEN_CLUSTERS = frozenset({"rename", "provenance", "configs.sync", "follow", "heartbeats", "checkpoints"})
+_USUAL_FLOW = FlowSpec(name="", source="", destination="", topics=jobspec.SelectionSpec(include=[]))
+_USUAL_JOB = JobSpec(job="", topology="", destination="", clusters={}, flows=[])
+_SHOWN_OF_JOB = ("launcher", "master", "memory", "slots", "metrics", "flows")
+
+
+def new_flow_values(flow: FlowSpec) -> Values:
+    """Returns the fields that a new flow shows: what people read of it first, and what is not the default.
+
+    What it does with consumer groups is one field.
+    """
+    usual = flow_values(_USUAL_FLOW)
+    shown = {
+        name: value
+        for name, value in flow_values(flow).items()
+        if name not in _SUMMED_UP and (name in _ALWAYS or value != usual.get(name))
+    }
+    if flow.files is not None:
+        return {name: value for name, value in shown.items() if name not in _BETWEEN_CLUSTERS}
+    return {**shown, "groups": groups_value(flow.groups)}
+
+
+def new_job_values(spec: JobSpec) -> Values:
+    """Returns the fields of a job that are not the defaults, with those that people read first."""
+    usual = job_values(_USUAL_JOB)
+    return {
+        name: value
+        for name, value in job_values(spec).items()
+        if name in _SHOWN_OF_JOB or value != usual.get(name)
+    }
+
+
 def groups_value(groups: jobspec.GroupsSpec) -> Value:
     """Returns what a flow does with consumer groups as one value, for a new flow."""
     return {

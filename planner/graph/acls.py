@@ -1,6 +1,6 @@
 """The ACLs that the clusters should hold: declared and mirrored rules, and those of `protect: acl`.
 
-Only rules on topics are mirrored (`runtime.contract.spec.acl_mirroring`), along chains of flows in one plan.
+Only rules on topics are mirrored (`runtime.contract.spec.acls`), along chains of flows in one plan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
 from planner.model.topology import AclRule, Flow, Protect
-from runtime.contract.spec.acl_mirroring import AclMirror
+from runtime.contract.spec.acls import AclMirror
 
 
 @dataclass(frozen=True, slots=True)

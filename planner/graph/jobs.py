@@ -35,7 +35,7 @@ from planner.model.topology import (
     Topology,
     looks_secret,
 )
-from runtime.contract.client.redaction import secret_settings
+from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import (
@@ -201,7 +201,7 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
             name: _cluster(topology.clusters[name], Observed({}), running, folder)
             for name in sorted(running.clusters)
         },
-        launch=_launch(job),
+        launch=launch_spec(job),
         metrics_host=job.metrics_host,
         metrics_port=job.metrics_port,
         metrics_partitions=job.metrics_partitions,
@@ -251,7 +251,7 @@ def _spec(
         },
         flows=[_flow(one, topology, before) for one in flows],
         slots=0 if job.slots == "auto" else job.slots,
-        launch=_launch(job),
+        launch=launch_spec(job),
         internal=_spec_of(InternalSpec, topology.internal),
         routes=[_route(one, route_of(one, topology)) for _, one in sorted(topology.flows.items())],
         declared=_declared(destination, flows, topology, router),
@@ -275,7 +275,7 @@ def _running(job: str, destination: str, observed: Observed) -> JobSpec | None:
     return live.spec if live is not None else None
 
 
-def _launch(job: Job) -> LaunchSpec:
+def launch_spec(job: Job) -> LaunchSpec:
     """Returns how the job is launched. A secret among its settings is masked, and the plan refuses it."""
     secrets = frozenset(secret_settings(job.conf))
     return _spec_of(

@@ -17,9 +17,15 @@ from confluent_kafka.admin import AdminClient
 
 from planner.kafka.errors import Refused
 from planner.model.diagnostic import Failure, error
-from runtime.contract.client.redaction import remember, without_quoted_value
-from runtime.contract.client.settings import confluent_config, speaks_bearer
-from runtime.contract.client.values import ClientSettingsError, TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.secrets import remember, without_quoted_value
+from runtime.contract.client.settings import (
+    ClientSettingsError,
+    TokenCommand,
+    TokenEndpoint,
+    UnsecuredToken,
+    confluent_config,
+    speaks_bearer,
+)
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.oauthbearer import Token, parse_printed, request_token, unsecured_token
 

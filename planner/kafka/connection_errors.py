@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from planner.kafka.errors import Closed, NoAnswer, NoConnection, Refused, Unreadable, WireFailure
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.values import Password, SecurityProtocol, WireSettings
+from runtime.contract.client.secrets import redacted
+from runtime.contract.client.settings import Password, SecurityProtocol, WireSettings
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.sasl import mechanism_of
 from runtime.kafka.auth.tls import short_reason
@@ -83,9 +83,9 @@ def no_login(address: Address, where: str, settings: WireSettings, why: str) -> 
     return Closed(f"{where} closed the connection at the first request ({why})")
 
 
-def accepts(address: Address) -> bool:
+def accepts(address: Address, timeout_s: float = _TIMEOUT_S) -> bool:
     """Returns whether the port accepts TCP connections."""
-    with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, _TIMEOUT_S):
+    with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, timeout_s):
         return True
     return False
 

@@ -1,14 +1,14 @@
 """Connections and sessions of the Kafka client (`runtime.kafka`) for code without an event loop.
 
 The connections of a cluster share an event loop in its own thread; each sends one request at a time. A
-session asks one broker, and another broker if that fails, within a timeout. Replicas are moved in a session,
-because librdkafka has no request for it.
+session asks one broker, and another broker if that fails, within a timeout.
 
 librdkafka's DescribeConfigs can't ask for single keys and always asks for every synonym. For 9,000 topics it
 takes 3.8 s and 3.1 s of CPU. This client takes 0.9 and 0.5 s for all keys, 0.3 and 0.1 s for three.
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -16,18 +16,13 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, TypeVar
 
-from planner.kafka.clients import ClusterEndpoint, token_of
-from planner.kafka.connection_errors import Peer, why_no_answer, why_no_connection, why_no_tls
-from planner.kafka.errors import Closed, NoAnswer, NoConnection, WireFailure, meaning
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import ClientSettingsError, WireSettings
+from planner.kafka.clients import token_of
+from planner.kafka.connection_errors import Peer, accepts, why_no_answer, why_no_connection, why_no_tls
+from planner.kafka.errors import Closed, NoAnswer, NoConnection, WireFailure
+from runtime.contract.client.settings import WireSettings
 from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer
-from runtime.kafka.errors import TimedOut, Unsupported, WireError
-from runtime.kafka.protocol.metadata import AnyMetadataRequest
-from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, Refusal
+from runtime.kafka.errors import ConnectionFailure, Reached, TimedOut, Unsupported, WireError
 from runtime.kafka.protocol.request import Request
 
 T = TypeVar("T")
@@ -107,6 +102,13 @@ R = TypeVar("R")
 
 # The longest time for one answer, as a multiple of the timeout.
 _LONGEST_ANSWER = 6
+# After this silence during a request, a second connection asks whether the broker answers at all.
+_PROBE_AFTER_S = 1.0
+# How long the second connection may take: this, or a multiple of what the first one took.
+_PROBE_S = 1.0
+_SLOWER = 4
+# How long a port may take to accept TCP after its broker was given up.
+_ACCEPTS_S = 0.5
 
 
 class BlockingConnection:
@@ -118,6 +120,10 @@ class BlockingConnection:
         self._loop = loop
         self._dialer = dialer
         self._timeout_s = timeout_s
+        self.replaceable = False  # whether another broker can answer in its place
+        self._given_up = False
+        self._dial_s = 0.0
+        self._silent_s = timeout_s  # for how long it kept silent when it was given up
         self._answered = False  # whether any request after the login was answered
         self._closed = False
         self._wire: Connection | None = None
@@ -125,12 +131,34 @@ class BlockingConnection:
     def open(self) -> "BlockingConnection":
         """Connects and logs in within the timeout as a whole. Raises WireFailure with the reason."""
         try:
-            self._wire = self._loop.run(self._dial())
+            self._loop.run(self.dial())
         except WireError as failure:
-            raise why_no_connection(failure, self._peer) from None
+            raise self.explain(failure) from None
         except Ended:
-            raise self._closed_by_us() from None
+            raise self.closed_by_us() from None
         return self
+
+    async def dial(self) -> None:
+        """Connects and logs in. Must be called in the loop; raises the client's own WireError."""
+        began = time.monotonic()
+        self._wire = await self._dialer.dial(*self.address, "planner", self._timeout_s)
+        self._dial_s = time.monotonic() - began
+        self._loop.track(self._wire)
+
+    def give_up(self, silent_s: float) -> TimedOut:
+        """Returns the failure of a dial that is cancelled after this time."""
+        self._silent_s = round(silent_s, 1)
+        self._given_up = True
+        return TimedOut(self.where, f"no connection in {silent_s:.1f} s", sent=False)
+
+    def explain(self, failure: WireError) -> WireFailure:
+        """Returns why the dial failed. It may ask the port further questions: not for the loop's thread."""
+        if self._given_up and isinstance(failure, TimedOut) and accepts(self.address, _ACCEPTS_S):
+            failure.reached = Reached.CONNECTED
+        found = why_no_connection(failure, self._peer)
+        if self._given_up:
+            found.way_out = "it is overloaded, paused, or the network drops its answers; others answered"
+        return found
 
     def close(self) -> None:
         """Closes the connection; a pending call raises Closed."""
@@ -145,7 +173,7 @@ class BlockingConnection:
 
     def set_timeout(self, timeout_s: float) -> None:
         """Sets for how long the broker may send nothing from now on."""
-        self._timeout_s = timeout_s
+        self._timeout_s = self._silent_s = timeout_s
 
     def call(self, request: Request[R]) -> R:
         """Sends a request and returns the answer. Raises WireFailure with the reason."""
@@ -153,10 +181,10 @@ class BlockingConnection:
             answer = self._loop.run(self._call(request))
         except WireError as failure:
             if self._closed:
-                raise self._closed_by_us() from None
+                raise self.closed_by_us() from None
             raise why_no_answer(failure, self._peer, first=not self._answered) from None
         except Ended:
-            raise self._closed_by_us() from None
+            raise self.closed_by_us() from None
         self._answered = True
         return answer
 
@@ -168,30 +196,58 @@ class BlockingConnection:
     @property
     def _peer(self) -> Peer:
         settings: WireSettings = self._dialer.settings
-        return Peer(self.address, self.where, settings, self._timeout_s)
+        return Peer(self.address, self.where, settings, self._silent_s)
 
-    def _closed_by_us(self) -> Closed:
+    def closed_by_us(self) -> Closed:
+        """Returns the failure of a call that our own side ended."""
         return Closed(f"the connection to {self.where} is not wanted any more")
 
-    async def _dial(self) -> Connection:
-        dialled = await self._dialer.dial(*self.address, "planner", self._timeout_s)
-        self._loop.track(dialled)
-        return dialled
-
     async def _call(self, request: Request[R]) -> R:
-        """Waits while bytes arrive, up to a limit. Silence for the timeout ends the wait."""
+        """Waits while bytes arrive, up to a limit. Silence for the timeout ends the wait.
+
+        A broker that needs long for an answer still accepts connections; one that is paused does not answer
+        them either. So a second connection tells after a short silence whether the wait makes sense.
+        """
         connection, loop = self._opened, asyncio.get_running_loop()
         await connection.ready()
         began = loop.time()
         answer = connection.start(request, _LONGEST_ANSWER * self._timeout_s)
+        probed = not self.replaceable
         while not answer.done():
             last_byte_at = max(began, connection.last_received_at, connection.throttled_until)
-            left = last_byte_at + self._timeout_s - loop.time()
-            if left <= 0:
+            silent_s = loop.time() - last_byte_at
+            if silent_s >= self._timeout_s:
                 connection.drop()
                 raise TimedOut(self.where, f"nothing was heard for {self._timeout_s:g} s", sent=True)
-            await asyncio.wait({answer}, timeout=left)
+            if not probed and silent_s >= _PROBE_AFTER_S:
+                probed = True
+                await self._probe(answer)
+                continue
+            limit_s = self._timeout_s if probed else min(_PROBE_AFTER_S, self._timeout_s)
+            await asyncio.wait({answer}, timeout=limit_s - silent_s)
         return answer.result()
+
+    async def _probe(self, answer: "asyncio.Future[R]") -> None:
+        """Connects to the broker a second time. Raises TimedOut if it neither accepts that nor answers."""
+        limit_s = min(self._timeout_s, max(_PROBE_S, _SLOWER * self._dial_s))
+        probe = asyncio.ensure_future(self._dialer.dial(*self.address, "probe", limit_s))
+        either: set[asyncio.Future[Any]] = {answer, probe}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return
+            try:
+                probe.result()
+            except TimedOut:
+                self._silent_s = _PROBE_AFTER_S + limit_s
+                self._opened.drop()
+                raise TimedOut(self.where, "a second connection is not answered either", sent=True) from None
+            except WireError:
+                return
+        finally:
+            probe.cancel()
+            with contextlib.suppress(WireError, asyncio.CancelledError):
+                await (await probe).close()
 
 
 Answer = TypeVar("Answer")
@@ -199,6 +255,8 @@ Address = tuple[str, int]
 
 # The share of the timeout that one of several brokers gets before another is tried.
 _TIMEOUT_SHARE = 0.6
+# A broker that has not accepted the login after this time no longer delays the attempt at the next one.
+_NEXT_AFTER_S = 0.5
 # A broker that is restarting refuses connections for a moment.
 _ROUNDS = 3
 _PAUSE_S = 0.25
@@ -238,12 +296,33 @@ class Session:
         dialled.set_timeout(self._timeout_s)
         return dialled
 
+    def dial_each(
+        self, addresses: Mapping[int, Address], timeout_s: float, *, hurry: bool
+    ) -> dict[int, BlockingConnection | WireFailure]:
+        """Returns the caller's own connection to each broker, by its id, or why there is none.
+
+        With `hurry`, a broker that takes much longer than the others is given up before the timeout.
+        """
+        limit_s = min(timeout_s, self._timeout_s)
+        attempts = {broker: self._connection(address, limit_s) for broker, address in addresses.items()}
+        try:
+            failures = self._loop.run(_open_each(list(attempts.values()), hurry))
+        except Ended:
+            return {broker: attempt.closed_by_us() for broker, attempt in attempts.items()}
+        found: dict[int, BlockingConnection | WireFailure] = {}
+        for broker, attempt in attempts.items():
+            failure = failures.get(attempt)
+            found[broker] = attempt if failure is None else attempt.explain(failure)
+            attempt.set_timeout(self._timeout_s)
+        return found
+
     def ask(self, question: Callable[[BlockingConnection], Answer]) -> Answer:
         """Returns the answer of the present broker, or of the next one if it fails."""
         self._deadline = time.monotonic() + self._timeout_s
         while True:
             if self._open is None:
                 self._open = self._connect()
+            self._open.replaceable = len(self._known) > 1
             try:
                 return question(self._open)
             except (Closed, NoAnswer):
@@ -269,24 +348,108 @@ class Session:
             broken.close()
 
     def _connect(self) -> BlockingConnection:
-        last: WireFailure | None = None
+        """Returns a connection to the broker that accepts the login first."""
         for attempt in range(_ROUNDS):
-            for address in tuple(self._known):
-                left = self._deadline - time.monotonic()
-                if last is not None and (left <= 0 or self._closed):
-                    raise last
-                try:
-                    return self._connection(address, self._attempt_timeout(left)).open()
-                except (NoConnection, NoAnswer, Closed) as failure:
-                    last = failure
-            if attempt + 1 < _ROUNDS:
-                time.sleep(_PAUSE_S)
-        assert last is not None
+            left = self._deadline - time.monotonic()
+            timeout_s = self._attempt_timeout(left)
+            attempts = [self._connection(address, timeout_s) for address in self._known]
+            try:
+                opened, failures = self._loop.run(_first_to_open(attempts))
+            except Ended:
+                raise attempts[0].closed_by_us() from None
+            if opened is not None:
+                return opened
+            last = _decisive(failures)
+            if not isinstance(last, NoConnection | NoAnswer | Closed) or attempt + 1 == _ROUNDS:
+                break
+            if time.monotonic() >= self._deadline or self._closed:
+                break
+            time.sleep(_PAUSE_S)
         raise last
 
     def _attempt_timeout(self, left: float) -> float:
         share = 1.0 if len(self._known) == 1 else _TIMEOUT_SHARE
         return max(0.1, min(left, self._timeout_s * share))
+
+
+Failures = Sequence[tuple[BlockingConnection, WireError]]
+
+
+async def _first_to_open(
+    attempts: Sequence[BlockingConnection],
+) -> tuple[BlockingConnection | None, Failures]:
+    """Returns the first connection that opens, or None and the failure of each attempt.
+
+    An attempt starts when the one before has failed, or has been silent for a moment. A refused login ends
+    them all: further attempts with the same credentials could lock the account.
+    """
+    waiting = list(attempts)
+    dials: dict[asyncio.Task[None], BlockingConnection] = {}
+    failures: list[tuple[BlockingConnection, WireError]] = []
+    try:
+        while waiting or dials:
+            if waiting:
+                following = waiting.pop(0)
+                dials[asyncio.ensure_future(following.dial())] = following
+            patience_s = _NEXT_AFTER_S if waiting else None
+            ended, _ = await asyncio.wait(dials, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            for dial in ended:
+                attempt = dials.pop(dial)
+                try:
+                    dial.result()
+                except WireError as failure:
+                    failures.append((attempt, failure))
+                    if not isinstance(failure, ConnectionFailure):
+                        return None, failures
+                else:
+                    return attempt, failures
+        return None, failures
+    finally:
+        for dial, attempt in dials.items():
+            dial.cancel()
+            attempt.close()
+        await asyncio.gather(*dials, return_exceptions=True)
+
+
+async def _open_each(
+    attempts: Sequence[BlockingConnection], hurry: bool
+) -> dict[BlockingConnection, WireError]:
+    """Opens all connections at once, and returns the failures.
+
+    With `hurry`, the last ones may take only a multiple of the time that those before them took.
+    """
+    began = time.monotonic()
+    dials = {asyncio.ensure_future(attempt.dial()): attempt for attempt in attempts}
+    waiting = set(dials)
+    failures: dict[BlockingConnection, WireError] = {}
+    limit_s: float | None = None
+    while waiting:
+        left_s = None if limit_s is None else max(0.0, began + limit_s - time.monotonic())
+        ended, waiting = await asyncio.wait(waiting, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        for dial in ended:
+            try:
+                dial.result()
+            except WireError as failure:
+                failures[dials[dial]] = failure
+            else:
+                if hurry:
+                    limit_s = max(_PROBE_S, _SLOWER * (time.monotonic() - began))
+        if not ended:
+            for dial in waiting:
+                failures[dials[dial]] = dials[dial].give_up(time.monotonic() - began)
+                dial.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            break
+    return failures
+
+
+def _decisive(failures: Failures) -> WireFailure:
+    """Returns the failure that no retry can mend, else the newest."""
+    for attempt, failure in failures:
+        found = attempt.explain(failure)
+        if not isinstance(found, NoConnection | NoAnswer | Closed):
+            break
+    return found
 
 
 def _dialer(settings: WireSettings, timeout_s: float) -> Dialer:
@@ -299,58 +462,3 @@ def _dialer(settings: WireSettings, timeout_s: float) -> Dialer:
         )
     except Unsupported as wrong:
         raise why_no_tls(wrong) from None
-
-
-TIMEOUT_S = 10.0
-
-
-class ReassignmentFailure(Exception):
-    """Says why replicas are not moved. `transient`: the same request may succeed later."""
-
-    def __init__(self, why: str, *, transient: bool = False) -> None:
-        super().__init__(redacted(why))
-        self.transient = transient
-
-
-def move_replicas(
-    endpoint: ClusterEndpoint, replicas: Mapping[tuple[str, int], Sequence[int]], timeout_s: float = TIMEOUT_S
-) -> None:
-    """Sends the reassignment and returns when the controller took it; the brokers then copy.
-
-    `replicas` are by topic and partition, the preferred leader first. Raises ReassignmentFailure. If the
-    controller refuses one partition, the request fails, and the others may have been taken.
-    """
-    try:
-        settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
-        session = Session(settings, timeout_s)
-    except ClientSettingsError as wrong:
-        raise ReassignmentFailure(str(wrong)) from None
-    except WireFailure as failure:
-        raise _failure(failure) from None
-    try:
-        cluster = session.ask(lambda connection: connection.call(AnyMetadataRequest(())))
-        addresses = {one.node_id: (one.host, one.port) for one in cluster.brokers}
-        if cluster.controller not in addresses:
-            raise ReassignmentFailure(f"{endpoint.cluster} has no controller at present", transient=True)
-        controller = session.dial(addresses[cluster.controller], timeout_s)
-        wanted = {TopicPartition(*place): brokers for place, brokers in replicas.items()}
-        answer = controller.call(AlterReassignmentsRequest(wanted, int(timeout_s * 1000)))
-    except WireFailure as failure:
-        raise _failure(failure) from None
-    finally:
-        session.close()
-    if answer.refusal is not None:
-        raise ReassignmentFailure(_describe(answer.refusal), transient=answer.refusal.error.retriable)
-    for place, refusal in answer.refused.items():
-        why = f"partition {place.partition} of {place.topic}: {_describe(refusal)}"
-        raise ReassignmentFailure(why, transient=refusal.error.retriable)
-
-
-def _describe(refusal: Refusal) -> str:
-    return meaning(refusal.error, refusal.message)
-
-
-def _failure(failure: WireFailure) -> ReassignmentFailure:
-    """Maps a failure. A refused login or setting stays refused; a broker that does not answer may recover."""
-    why = f"{failure.why}; {failure.way_out}" if failure.way_out else failure.why
-    return ReassignmentFailure(why, transient=isinstance(failure, Closed | NoAnswer | NoConnection))

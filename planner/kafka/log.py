@@ -15,9 +15,15 @@ from planner.kafka.clients import ClusterEndpoint, consumer
 from planner.kafka.errors import explain, is_transient
 from planner.model.diagnostic import Failure, error
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
+from runtime.contract.records.job_status import (
+    JobKey,
+    JobStatus,
+    PartitionStatus,
+    SlotKey,
+    SlotReport,
+    SpecKey,
+)
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
 

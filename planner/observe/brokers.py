@@ -19,11 +19,10 @@ from planner.model.observed import (
     ObservedBroker,
     ObservedTopic,
 )
-from planner.observe.parallel import for_each
 from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset, FetchManyRequest, ListGroupsRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.replicas import DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Api
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
@@ -97,24 +96,17 @@ class BrokerConnections:
         self.connections.clear()
 
 
-def reach_each(session: Session, brokers: Iterable[ObservedBroker], timeout_s: float) -> BrokerConnections:
-    """Connects to all brokers at once."""
-
-    def dialling(broker: ObservedBroker) -> Callable[[], BlockingConnection | WireFailure]:
-        def dial() -> BlockingConnection | WireFailure:
-            try:
-                return session.dial((broker.host, broker.port), timeout_s)
-            except WireFailure as failure:
-                return failure
-
-        return dial
-
+def reach_each(
+    session: Session, brokers: Iterable[ObservedBroker], timeout_s: float, *, hurry: bool = False
+) -> BrokerConnections:
+    """Connects to all brokers at once. With `hurry`, one that is much slower than the others is given up."""
+    addresses = {broker.id: (broker.host, broker.port) for broker in brokers}
     reached = BrokerConnections()
-    for key, outcome in for_each({str(broker.id): dialling(broker) for broker in brokers}).items():
+    for broker, outcome in session.dial_each(addresses, timeout_s, hurry=hurry).items():
         if isinstance(outcome, BlockingConnection):
-            reached.connections[int(key)] = outcome
+            reached.connections[broker] = outcome
         else:
-            reached.unreachable[int(key)] = outcome
+            reached.unreachable[broker] = outcome
     return reached
 
 

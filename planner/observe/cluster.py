@@ -42,13 +42,12 @@ from planner.observe.metadata import (
     read_configs,
 )
 from planner.observe.principals import read_quotas, read_scram_users
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.acls import DescribeAclsRequest
+from runtime.kafka.protocol.administration import DescribeAclsRequest
 
 _TYPES = {
     2: "TOPIC",
@@ -167,7 +166,7 @@ class ClusterReader:
         listing = session.ask(list_topics)
         self._look_up_missing(listing, {*named, REGISTRY})
         self._progress(self.name, "listing topics", 1, 1)
-        self._brokers = reach_each(session, self._identity.brokers, _BROKER_TIMEOUT_S)
+        self._brokers = reach_each(session, self._identity.brokers, _BROKER_TIMEOUT_S, hurry=True)
         unreadable: dict[str, str] = {}
         defaults = self._defaults(unreadable)
         owned = self._owned(listing, unreadable)

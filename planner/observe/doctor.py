@@ -26,8 +26,7 @@ from planner.model.topology import Topology
 from planner.observe.brokers import BrokerVersions, Versions, reach_each
 from planner.observe.metadata import identify, list_topics
 from planner.observe.topic_rights import read_topic_rights, uses_of
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.kafka.protocol.fetch import FetchRequest
 from runtime.kafka.protocol.groups import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest, MetadataRequest

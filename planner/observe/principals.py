@@ -4,7 +4,7 @@ from planner.kafka.connections import BlockingConnection
 from planner.kafka.errors import Unreadable, meaning
 from planner.model.observed import ClientQuota, ScramUser
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.acls import DescribeClientQuotasRequest, DescribeScramRequest
+from runtime.kafka.protocol.administration import DescribeClientQuotasRequest, DescribeScramRequest
 
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 

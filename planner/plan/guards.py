@@ -19,7 +19,7 @@ from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
 from planner.model.plan import SENSITIVE, Action, Change
 from planner.model.topology import ENDED, Cluster, Requirement, Topology
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
-from runtime.contract.client.redaction import secret_settings
+from runtime.contract.client.secrets import secret_settings
 
 COMPARE: dict[str, Callable[[Decimal, Decimal], bool]] = {
     ">=": operator.ge,

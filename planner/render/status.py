@@ -11,9 +11,10 @@ from rich.text import Text
 
 from planner.graph.messages import few
 from planner.render.numbers import count, latency, moment, octets, per_second, plural, span, sparkline
+from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.records.status import PartitionState
-from runtime.contract.records.status import PartitionState as S
+from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import (
     DOWN,
     STALLED,
@@ -24,6 +25,7 @@ from runtime.contract.views.status_view import (
     SlotStatusView,
     StatusView,
 )
+from runtime.contract.views.verdict_view import Verdict, verdicts
 
 GOOD, BUSY, WAITS, BAD, QUIET = "green", "cyan", "yellow", "bold red", "dim"
 _STYLES = {
@@ -66,7 +68,7 @@ def job_row(job: JobStatusView) -> Row:
     up = job.up and job.started_ms is not None and job.heartbeat_ms is not None
     return (
         Cell(job.name, "bold"),
-        Cell(job.state, _style(job.state)),
+        Cell(job.state, state_style(job.state)),
         job.destination,
         f"{job.slots_running if job.up else 0}/{len(job.slots)}" if job.slots else "–",
         count(job.generation),
@@ -108,7 +110,7 @@ def flow_row(flow: FlowStatusView, trails: Mapping[str, FlowHistory] | None) -> 
     late = flow.rpo_met is False
     row: list[Cell | str] = [
         Cell(flow.name, "bold"),
-        Cell(flow.state, _style(flow.state)),
+        Cell(flow.state, state_style(flow.state)),
         f"{flow.source} → {flow.destination}",
         count(len(flow.topics)),
         count(len(flow.partitions)),
@@ -154,7 +156,7 @@ def topic_rows(status: StatusView) -> Iterator[Row]:
                 Cell(one.topic, "bold"),
                 flow.name,
                 one.destination_topic or "–",
-                Cell(one.state, _style(one.state)),
+                Cell(one.state, state_style(one.state)),
                 count(len(one.partitions)),
                 _lag(one.lag_records, any(each.source_end_seen_ms for each in one.partitions)),
                 span(one.lag_ms),
@@ -185,7 +187,7 @@ def partition_rows(status: StatusView) -> Iterator[Row]:
             yield (
                 Cell(f"{one.topic}-{one.partition}", "bold"),
                 flow.name,
-                Cell(one.state + (" + foreign_writes" if one.foreign_writes else ""), _style(one.state)),
+                Cell(one.state + (" + foreign_writes" if one.foreign_writes else ""), state_style(one.state)),
                 span(status.at_ms - one.since_ms) if one.since_ms is not None else "–",
                 count(one.slot),
                 _range(one.source_start, one.source_end),
@@ -201,7 +203,8 @@ def _range(start: int | None, end: int | None) -> str:
     return f"{count(start)}…{count(end)}" if start is not None or end is not None else "–"
 
 
-def _style(state: str) -> str:
+def state_style(state: str) -> str:
+    """Returns the style of a state: GOOD, BUSY, WAITS, BAD or QUIET. An unlisted state is BAD."""
     return BAD if state in (DOWN, STALLED, UNKNOWN) else _STYLES.get(state, BAD)
 
 
@@ -228,7 +231,12 @@ def screen(
     depth: DetailLevel = DetailLevel.FLOWS,
     trails: Mapping[str, FlowHistory] | None = None,
 ) -> Iterator[Text]:
-    """Yields the lines of the screen, with a blank line between sections."""
+    """Yields the lines of the screen, with a blank line between sections.
+
+    With `trails`, as `--watch` shows it, it leads with what a failover of each cluster would lose.
+    """
+    if trails is not None:
+        yield from _failovers(status)
     yield _headline(status)
     for one in status.clusters:
         if not one.answers:
@@ -246,6 +254,22 @@ def screen(
     elif depth is DetailLevel.PARTITIONS:
         yield Text()
         yield from table(PARTITIONS, list(partition_rows(status)), width)
+
+
+_SAFETY = {
+    Verdict.SAFE: GOOD,
+    Verdict.WITHIN_RPO: GOOD,
+    Verdict.NOT_COPYING: WAITS,
+    Verdict.LOSES: WAITS,
+    Verdict.ENDED: QUIET,
+}
+
+
+def _failovers(status: StatusView) -> Iterator[Text]:
+    for one in verdicts(status):
+        style = _SAFETY.get(one.verdict, BAD)
+        yield Text.assemble((f"Fail over {one.cluster}: ", "bold"), (verdict_text(one, status.at_ms), style))
+    yield Text()
 
 
 def _headline(status: StatusView) -> Text:

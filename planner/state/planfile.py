@@ -27,8 +27,8 @@ from planner.model.step import Step
 from planner.model.topology import Cluster, Internal, Policies
 from planner.plan.agreement import disagreements
 from planner.plan.serialize import STEP_KINDS, body_of, canonical, digest, digest_of, literal_secrets
-from runtime.contract.client.redaction import PLAN_KEY as KEY
-from runtime.contract.client.redaction import PLAN_KEY_FILE as KEY_FILE
+from runtime.contract.client.secrets import PLAN_KEY as KEY
+from runtime.contract.client.secrets import PLAN_KEY_FILE as KEY_FILE
 
 SHORTEST = 16  # bytes: a shorter key can be guessed
 LONGEST = 4_096

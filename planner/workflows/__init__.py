@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     )
     from planner.workflows.lab import LabChoices, lab_status, start_lab, stop_lab
     from planner.workflows.plans import PlanRequest, drift, plan
+    from planner.workflows.simulation import SimulationRequest, simulate
     from planner.workflows.topology import ChangeRequest, FlowRequest, TopologyRequest, validate
 
 # The module below planner.workflows that defines each public name.
@@ -99,6 +100,7 @@ _MODULES = {
     ),
     "lab": ("LabChoices", "lab_status", "start_lab", "stop_lab"),
     "plans": ("PlanRequest", "drift", "plan"),
+    "simulation": ("SimulationRequest", "simulate"),
     "topology": ("ChangeRequest", "FlowRequest", "TopologyRequest", "validate"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -135,6 +137,7 @@ __all__ = [
     "ReplicationStatusRequest",
     "ResumeRequest",
     "SalvageFlowRequest",
+    "SimulationRequest",
     "TakeOver",
     "TopologyRequest",
     "VerifyFlowRequest",
@@ -166,6 +169,7 @@ __all__ = [
     "salvage",
     "save_plan",
     "silent",
+    "simulate",
     "start_lab",
     "status",
     "stop_lab",

@@ -11,7 +11,7 @@ from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import Cluster
 from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec
 

@@ -38,7 +38,7 @@ from planner.workflows.interaction import (
     ReadingStarted,
     silent,
 )
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.views.status_view import PartitionWaits, StatusView
 

@@ -13,7 +13,7 @@ from planner.workflows.clusters import endpoints_of
 from planner.workflows.spark import launcher_home
 from planner.workflows.topology import TopologyRequest, checked
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.standby.standby import Standby, StandbyJob, StandbyRefused
+from runtime.standby import Standby, StandbyJob, StandbyRefused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from runtime.contract.client import settings as client
-from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.records import producers
-from runtime.contract.records.producers import FlowProducer
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records import provenance
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -25,7 +25,7 @@ from runtime.kafka.errors import AuthenticationFailed, BrokerError, Unsupported,
 from runtime.kafka.timing import in_time
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 OPEN_WITHIN_S = 15.0
 
@@ -188,4 +188,7 @@ async def producers_at(cluster: KafkaCluster) -> dict[int, FlowProducer]:
         return {}
     scan = InternalTopicScan(cluster, naming.PRODUCERS, 0)
     await scan.refresh()
-    return {producers.decode_key(key): producers.decode(value) for key, value in scan.fold.items()}
+    return {
+        provenance.decode_producer_key(key): provenance.decode_producer(value)
+        for key, value in scan.fold.items()
+    }

@@ -15,7 +15,6 @@ from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, headers_of, sized
 from runtime.batch.varint import MalformedBytes, varint
 
-_NULL: Final = varint(-1)
 _JOINED: Final = 512 * 1024  # bytes of records that are packed as one batch
 
 
@@ -30,7 +29,8 @@ class UnpackedRecord(NamedTuple):
     tail: bytes
     key: bytes | None
     value: bytes | None
-    headers_at: int  # in the tail
+    value_at: int  # in the tail, where the value's length stands
+    headers_at: int
 
 
 def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
@@ -41,11 +41,11 @@ def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
         offsets = _offsets(out)
         found: list[UnpackedRecord] = []
         for offset, (_, timestamp, tail) in zip(offsets, raw, strict=True):
-            key, at = sized(tail, 0)
-            value, at = sized(tail, at)
+            key, value_at = sized(tail, 0)
+            value, at = sized(tail, value_at)
             if at >= len(tail):
                 raise MalformedBytes("a key or value does not fit its record")
-            found.append(UnpackedRecord(offset, timestamp, tail, key, value, at))
+            found.append(UnpackedRecord(offset, timestamp, tail, key, value, value_at, at))
     except UnpackedSizeExceeded:
         raise unpacks_too_large(batch, spec.where, spec.max_unpacked) from None
     except (MalformedBytes, IndexError) as error:
@@ -62,20 +62,16 @@ def headers(record: UnpackedRecord) -> list[tuple[bytes, bytes | None]]:
     return headers_of(record.tail, record.headers_at)
 
 
-def with_value(record: UnpackedRecord, value: bytes | None) -> Raw:
+def with_value(record: UnpackedRecord, value: bytes) -> Raw:
     """Returns the record with another value."""
-    behind = record.tail[record.headers_at :]
-    key = _field(record.key)
-    return record.offset, record.timestamp, key + _field(value) + behind
+    offset, timestamp, tail, _, _, value_at, headers_at = record
+    changed = b"".join((tail[:value_at], varint(len(value)), value, tail[headers_at:]))
+    return offset, timestamp, changed
 
 
 def unchanged(record: UnpackedRecord) -> Raw:
     """Returns the record as it is."""
     return record.offset, record.timestamp, record.tail
-
-
-def _field(content: bytes | None) -> bytes:
-    return _NULL if content is None else varint(len(content)) + content
 
 
 class Selected(NamedTuple):

@@ -95,6 +95,8 @@ def with_header(tail: bytes, header: bytes) -> bytes:
 
 
 def headers_of(tail: bytes, at: int) -> list[tuple[bytes, bytes | None]]:
+    if not tail[at] and at + 1 == len(tail):
+        return []
     count, position = read(tail, at)
     if not 0 <= count <= len(tail):
         raise MalformedBytes(f"{count} headers")
@@ -110,10 +112,21 @@ def headers_of(tail: bytes, at: int) -> list[tuple[bytes, bytes | None]]:
 
 def sized(tail: bytes, position: int) -> tuple[bytes | None, int]:
     """Returns the bytes with their length before them; null differs from empty."""
-    size, position = read_size(tail, position)
+    size = tail[position]
+    if size < 0x80 and not size & 1:
+        begin, size = position + 1, size >> 1
+    elif size == 1:
+        return None, position + 1
+    elif size & 1 or (more := tail[position + 1]) > 0x7F:
+        size, begin = read_size(tail, position)
+    else:
+        begin, size = position + 2, (size & 0x7F | more << 7) >> 1
     if size < 0:
-        return None, position
-    return tail[position : position + size], position + size
+        return None, begin
+    end = begin + size
+    if end > len(tail):
+        raise MalformedBytes(f"a length of {size} with {len(tail) - begin} bytes left")
+    return tail[begin:end], end
 
 
 def join(records: Sequence[Raw]) -> tuple[bytes, int, int]:

@@ -16,15 +16,15 @@ from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableSta
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.internal_topics import InternalTopic
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
-from runtime.driver.topics.acl_admin import AclAdmin
-from runtime.driver.topics.admin import TopicAdmin, TopicToCreate
+from runtime.driver.topics.admin import AclAdmin, TopicAdmin, TopicToCreate
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.confluent import admin_client
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.timing import Shared
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 from runtime.slot.log import log_driver_message
 
 _LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response
@@ -40,6 +40,7 @@ class _ClusterEntry:
     admin: TopicAdmin | None = None
     acls: AclAdmin | None = None
     listing: tuple[float, dict[str, TopicMetadata]] | None = None
+    reading: Shared[dict[str, TopicMetadata]] = field(default_factory=Shared)
 
 
 class DriverClusters:
@@ -107,7 +108,7 @@ class DriverClusters:
         return entry.admin, entry.acls
 
     async def listing(self, name: str) -> dict[str, TopicMetadata]:
-        """Returns all topics of a cluster, at most half a second old.
+        """Returns all topics of a cluster, at most half a second old. Concurrent callers share one request.
 
         Raises WireError, ClientSettingsError.
         """
@@ -116,9 +117,15 @@ class DriverClusters:
         now = asyncio.get_running_loop().time()
         if entry.listing is not None and now - entry.listing[0] < _LISTING_S:
             return entry.listing[1]
-        found = await cluster.all_topics()
-        entry.listing = (asyncio.get_running_loop().time(), found)
-        return found
+        reading = entry.reading
+
+        async def read() -> dict[str, TopicMetadata]:
+            found = await cluster.all_topics()
+            if entry.reading is reading:  # no change was made meanwhile
+                entry.listing = (asyncio.get_running_loop().time(), found)
+            return found
+
+        return await reading.run(read)
 
     def listed(self) -> dict[str, dict[str, TopicMetadata]]:
         """Returns the newest listing of each cluster that was listed, by cluster name."""
@@ -126,7 +133,8 @@ class DriverClusters:
 
     def invalidate(self, name: str) -> None:
         """Discards the listing of a cluster after a change there, so that the next call reads it again."""
-        self._entry(name).listing = None
+        entry = self._entry(name)
+        entry.listing, entry.reading = None, Shared()
 
     async def close(self) -> None:
         """Closes all clients."""

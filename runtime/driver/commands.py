@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJobCommand
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.slots.channel import pause

@@ -21,15 +21,14 @@ from runtime.driver.clusters import DriverClusters, OpenDestination, last_status
 from runtime.driver.commands import CommandHandler, RefusedCommand
 from runtime.driver.duties.flow_duties import FlowDuties
 from runtime.driver.flows.flows import FlowManager
-from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.flows.start import FlowContext
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.restart import SpecFile, exit_after_restart
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
 from runtime.driver.slots.files import FileSlots
-from runtime.driver.slots.layout import NO_SLOTS, slot_layout
 from runtime.driver.slots.manager import SlotManager
-from runtime.driver.slots.membership import Membership
+from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.supervisor import DriverContext
 from runtime.driver.spark_process import JvmSilent
 from runtime.kafka.errors import WireError

@@ -20,7 +20,7 @@ except ModuleNotFoundError:
 
 import uvloop  # noqa: E402
 
-from runtime.contract.client.values import ClientSettingsError  # noqa: E402
+from runtime.contract.client.settings import ClientSettingsError  # noqa: E402
 from runtime.contract.spec.jobspec import (  # noqa: E402
     BadJobSpec,
     JobExit,

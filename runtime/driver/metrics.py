@@ -18,8 +18,7 @@ from runtime.contract.spec.jobspec import METRICS_PORT, JobSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
-from runtime.metrics.slot_metrics import SlotMetrics
-from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot, unready
+from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot, SlotMetrics, unready
 
 _EVERY_S = 1.0
 _RETRY_S = 5.0

@@ -19,7 +19,7 @@ from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableSta
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.kafka.cluster import KafkaCluster
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 from runtime.slot.log import log_driver_message
 
 _WATCH_S = 2.5  # heartbeats come once a second

@@ -15,9 +15,8 @@ import uvloop
 from pyspark import TaskContext
 
 from runtime.contract.records import control, job_status
-from runtime.contract.records.job_status import SlotKey, SlotReport
+from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.records.status import SlotStatus
 from runtime.contract.spec import assignment, naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.driver.slots.channel import TopicTail, pause, post

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from runtime.contract.groups.translate import (
+from runtime.contract.groups import (
     GroupPartition,
     PendingTranslation,
     Position,
@@ -21,8 +21,8 @@ from runtime.contract.groups.translate import (
     origins_of,
     position,
 )
-from runtime.contract.records import checkpoint
-from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey, UnreadableCheckpoint
+from runtime.contract.records import group_records
+from runtime.contract.records.group_records import Checkpoint, CheckpointKey, UnreadableCheckpoint
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import naming
@@ -32,11 +32,11 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 Place = tuple[str, str, int]  # Group, topic and partition at the cluster itself.
 
@@ -95,14 +95,14 @@ class Checkpoints:
         return list(self._by_place.get((group, topic, partition), {}).values())
 
     def _take_record(self, stored: bytes, value: bytes | None) -> None:
-        key = checkpoint.decode_key(stored)
+        key = group_records.decode_checkpoint_key(stored)
         if key is None:
             return
         older = self._by_key.pop(key, None)
         if older is not None:
             self._by_place[_place(key, older)].pop(key, None)
         try:
-            found = checkpoint.decode(value) if value is not None else None
+            found = group_records.decode_checkpoint(value) if value is not None else None
         except UnreadableCheckpoint:
             return
         if found is not None:

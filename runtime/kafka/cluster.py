@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import Connection

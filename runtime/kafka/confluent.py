@@ -19,9 +19,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from runtime.contract.client.redaction import without_quoted_value
-from runtime.contract.client.settings import confluent_config, speaks_bearer
-from runtime.contract.client.values import ClientSettingsError, TokenCommand
+from runtime.contract.client.secrets import without_quoted_value
+from runtime.contract.client.settings import (
+    ClientSettingsError,
+    TokenCommand,
+    confluent_config,
+    speaks_bearer,
+)
 from runtime.contract.spec.acls import AclRule
 from runtime.kafka.auth.oauthbearer import fetch_token
 

@@ -9,7 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from runtime.contract.client.values import Password, TokenCommand, TokenEndpoint, UnsecuredToken, WireSettings
+from runtime.contract.client.settings import (
+    Password,
+    TokenCommand,
+    TokenEndpoint,
+    UnsecuredToken,
+    WireSettings,
+)
 from runtime.kafka.auth.login import Exchange, LoginError, advance, quoted
 from runtime.kafka.auth.oauthbearer import Token, Tokens, TokenSource, fetch_token
 from runtime.kafka.auth.sasl import exchange_of, mechanism_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from runtime.contract.client.redaction import redacted
+from runtime.contract.client.secrets import redacted
 from runtime.kafka.codes import ErrorCode
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from runtime.batch import Batch, PartitionLocation, walk
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode

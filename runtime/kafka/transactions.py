@@ -17,7 +17,7 @@ from runtime.kafka.protocol.transactions import (
     InitProducerIdRequest,
     ProducerIdentity,
 )
-from runtime.kafka.queries.partitions import Coordinated, coordinated
+from runtime.kafka.queries import Coordinated, coordinated
 
 DEFAULT_S = 30.0
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from runtime.lab.brokers import ports, properties, storage
+from runtime.lab.brokers import ports, storage
 from runtime.lab.brokers.launch import Kits
-from runtime.lab.brokers.properties import render
+from runtime.lab.brokers.storage import render_properties
 from runtime.lab.brokers.zookeeper import write_settings as write_zookeeper_settings
 from runtime.lab.cluster import (
     ADMIN,
@@ -31,7 +31,7 @@ def write_for(cluster: LabKafkaCluster) -> None:
     """Writes the client files of each user of the cluster."""
     for user in cluster.users or (ADMIN,):
         for_java, for_topology = cluster.client_files(user)
-        write(for_java, render(cluster.java_client(user)), secret=True)
+        write(for_java, render_properties(cluster.java_client(user)), secret=True)
         write(for_topology, _yaml(cluster.settings(user)))
 
 
@@ -170,7 +170,7 @@ def _write_files(cluster: LabKafkaCluster) -> Mapping[str, str]:
     if cluster.zookeeper is not None:
         write_zookeeper_settings(cluster, cluster.zookeeper)
     for node in cluster.nodes:
-        text = properties.render(properties.server_properties(cluster, node, passwords))
+        text = storage.render_properties(storage.server_properties(cluster, node, passwords))
         write(cluster.properties_file(node), text, secret=True)
         (cluster.home_of(node) / "scratch").mkdir()
     write_for(cluster)
@@ -195,9 +195,9 @@ def _secrets(cluster: LabKafkaCluster) -> Mapping[str, str]:
     users = cluster.users
     if cluster.spec.security is Security.TLS:
         # Only this mode needs the import.
-        from runtime.lab.brokers import certificates
+        from runtime.lab.brokers import storage
 
-        certificates.make(cluster, users)
+        storage.make_certificates(cluster, users)
     if cluster.spec.security is not Security.SASL:
         return {}
     passwords = {user: secrets.token_urlsafe(18) for user in (*users, CONTROLLER)}

@@ -33,9 +33,7 @@ from runtime.lab.cluster import (
 )
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
-from runtime.lab.kit import jars
-from runtime.lab.kit.jars import Report
-from runtime.lab.kit.kit import Kit, bootstrap_flag, ensure_archive, find_kit, main_class
+from runtime.lab.kit import Kit, Report, bootstrap_flag, ensure_archive, find_kit, main_class, silent
 
 
 class LabState(StrEnum):
@@ -153,7 +151,7 @@ WAIT_S = 60.0  # start and down wait so long for another command on the lab; a s
 class Lab:
     """A Lab runs the clusters of one folder. Its methods raise LabError."""
 
-    def __init__(self, home: Path, *, report: Report = jars.silent) -> None:
+    def __init__(self, home: Path, *, report: Report = silent) -> None:
         self.home = home.absolute()
         self.report = report
         self.clusters: dict[str, LabKafkaCluster] = create.load_all(self.home)

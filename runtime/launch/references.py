@@ -10,9 +10,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from runtime.contract.client.redaction import OPERATOR_KEYS, secret_settings
-from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.secrets import OPERATOR_KEYS, ClientSecrets, secret_settings
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError
 

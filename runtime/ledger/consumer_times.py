@@ -13,24 +13,23 @@ from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, Record, records, walk
 from runtime.batch.failure import BatchFailure
-from runtime.contract.groups import consumer_times
-from runtime.contract.groups.consumer_times import (
+from runtime.contract.groups import GroupPartition
+from runtime.contract.records import group_records
+from runtime.contract.records.group_records import (
     NO_TIME,
     ConsumerTimes,
     OffsetTimestamp,
     TimesKey,
     UnreadableTimes,
 )
-from runtime.contract.groups.translate import GroupPartition
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets, offsets_of
-from runtime.ledger.records import InternalRecord
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.kafka.queries import list_offsets, offsets_of
+from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced
 
 _WINDOW_BYTES = 64 << 10
 _BACK = 100  # Markers and aborted records may precede an offset.
@@ -191,9 +190,9 @@ class ConsumerTimeTable:
         """Returns the records that are not stored yet, by partition of the timestamps topic."""
         found: dict[int, list[InternalRecord]] = {}
         for key in self._unsaved:
-            at = consumer_times.partition_of(key, partitions)
+            at = group_records.partition_of(key, partitions)
             said = ConsumerTimes(self._known[key].moments, _now_ms())
-            record = InternalRecord(consumer_times.encode_key(key), consumer_times.encode(said))
+            record = InternalRecord(group_records.encode_times_key(key), group_records.encode_times(said))
             found.setdefault(at, []).append(record)
         return found
 
@@ -233,12 +232,12 @@ class ConsumerTimeTable:
         return self._scans.values()
 
     def _take_record(self, stored: bytes, value: bytes | None) -> None:
-        key = consumer_times.decode_key(stored)
+        key = group_records.decode_times_key(stored)
         if key is None or key.flow != self._flow or key in self._unsaved:
             return
         try:
             if value is not None:
-                self._known[key] = consumer_times.decode(value)
+                self._known[key] = group_records.decode_times(value)
         except UnreadableTimes:
             return
 

@@ -5,9 +5,11 @@ import time
 from dataclasses import dataclass, replace
 
 from runtime.contract.records.ledger import (
+    NO_ORPHANS,
     Generation,
     GenerationKey,
     OrphanedKey,
+    Orphans,
     PartitionKey,
     Progress,
     ProgressKey,
@@ -21,12 +23,11 @@ from runtime.contract.records.ledger import (
     encode_key,
     partition_of,
 )
-from runtime.contract.records.orphans import NONE, Orphans
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 _POLL_S = 0.02
 
@@ -128,10 +129,10 @@ class Ledger:
         for key, value in self._scan(flow).fold.items():
             match decode_key_of(key, flow):
                 case OrphanedKey(of, low):
-                    known = found.get(of, NONE)
+                    known = found.get(of, NO_ORPHANS)
                     found[of] = replace(known, orphaned=(*known.orphaned, (low, decode_orphaned(value))))
                 case ReplayedKey(of, low):
-                    known = found.get(of, NONE)
+                    known = found.get(of, NO_ORPHANS)
                     found[of] = replace(known, replayed=(*known.replayed, (low, decode_replayed(value))))
         return found
 

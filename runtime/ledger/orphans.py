@@ -22,15 +22,15 @@ from runtime.contract.records.ledger import (
     OrphanedKey,
     PartitionKey,
     Progress,
+    orphan,
 )
-from runtime.contract.records.orphans import orphan
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
-from runtime.kafka.queries.partitions import offsets_of
+from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.start_positions import first_positions
 from runtime.ledger.transaction_writer import TransactionWriter, fence

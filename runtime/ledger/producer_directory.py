@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.records.producers import FlowProducer, decode, decode_key, encode, encode_key
-from runtime.contract.records.provenance import ClusterTopic
+from runtime.contract.records.provenance import (
+    ClusterTopic,
+    FlowProducer,
+    decode_producer,
+    decode_producer_key,
+    encode_producer,
+    encode_producer_key,
+)
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.records import InternalRecord, build, plain
-from runtime.ledger.scan import InternalTopicScan, TopicReplaced
+from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced, build, plain
 from runtime.ledger.transaction_writer import send
 
 _NO_PRODUCER = -1
@@ -90,8 +95,8 @@ class ProducerDirectory:
                 continue
             producer_id: int | None = None
             try:
-                producer_id = decode_key(key)
-                self._flows[producer_id] = decode(value)
+                producer_id = decode_producer_key(key)
+                self._flows[producer_id] = decode_producer(value)
             except UnreadableRecord as error:
                 self._unreadable[producer_id] = error
             else:
@@ -104,5 +109,7 @@ async def register(cluster: KafkaCluster, producer_id: int, producer: FlowProduc
 
     The record is written outside a transaction, because it is true whether a transaction commits or not.
     """
-    batch = plain(build([InternalRecord(encode_key(producer_id), encode(producer))], now_ms))
+    batch = plain(
+        build([InternalRecord(encode_producer_key(producer_id), encode_producer(producer))], now_ms)
+    )
     await send(cluster, TopicPartition(naming.PRODUCERS, _PARTITION), batch)

@@ -1,16 +1,31 @@
-"""Builds and reads the batches of small records in the internal topics."""
+"""Builds and reads the records of the internal topics.
 
+`build` makes the batch of some small records. `CommittedValues` folds batches into the newest committed value
+of each key: batches are read uncommitted, and control markers resolve their transactions (fencing 2); it is
+pure. `InternalTopicScan` reads the batches of one partition up to a high watermark.
+"""
+
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch import Batch, PartitionLocation, StampedBatch
+from runtime.batch import Batch, BatchFailure, PartitionLocation, RecordSet, StampedBatch, marker_type, walk
 from runtime.batch import records as records_of
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER
 from runtime.batch.splice import Raw, join
 from runtime.batch.varint import varint
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries import log_start, offsets_of
+from runtime.kafka.timing import RetryDeadline
 
 MAX_UNPACKED: Final = 16 << 20
 BATCH_BYTES: Final = 512 << 10
@@ -92,3 +107,223 @@ def _tail(record: InternalRecord) -> bytes:
     value = record.value
     packed = varint(-1) if value is None else varint(len(value)) + value
     return varint(len(record.key)) + record.key + packed + varint(0)
+
+
+_COMMIT = 1
+_FETCH_BYTES = 8 << 20
+_PAUSE_S = 0.1
+# Scans use a connection of their own. A quota delays the connection on which it is exceeded, and must not
+# delay the scans, which copying depends on.
+_PURPOSE = "scan"
+
+
+class CommittedValue(NamedTuple):
+    """The newest committed value of a key, None for a tombstone, and its offset."""
+
+    offset: int
+    value: bytes | None
+
+
+class _Open(NamedTuple):
+    """The records that a producer id wrote under one epoch since its last marker.
+
+    `newest` is the last offset of each key.
+    """
+
+    epoch: int
+    records: list[StoredRecord]
+    newest: dict[bytes, int]
+
+    def extend(self, records: Iterable[StoredRecord]) -> None:
+        """Appends records."""
+        for record in records:
+            self.records.append(record)
+            if record.key is not None:
+                self.newest[record.key] = record.offset
+
+
+class CommittedValues:
+    """A fold holds the newest committed value of each key, and the keys with an undecided newer value.
+
+    Records of a producer id wait for its marker: a commit applies them, an abort drops them. Compaction may
+    have removed superseded records, and markers without data. It keeps the marker of any record that is
+    left. It may also remove a marker for which a fold still waits that has read the record before. The
+    record was then aborted or superseded, and the id's next epoch shows that its transaction is over
+    (fencing 1).
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._kept: dict[bytes, CommittedValue] = {}
+        self._open: dict[int, _Open] = {}
+        self._changed: set[bytes] = set()
+
+    def get(self, key: bytes) -> bytes | None:
+        """Returns the newest committed value of a key."""
+        kept = self._kept.get(key)
+        return kept.value if kept else None
+
+    def offset(self, key: bytes) -> int:
+        """Returns the offset of the newest committed record of a key, or -1 without one."""
+        kept = self._kept.get(key)
+        return kept.offset if kept else -1
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Returns all keys with their newest committed values, without tombstones."""
+        return ((key, kept.value) for key, kept in self._kept.items() if kept.value is not None)
+
+    def news(self) -> list[tuple[bytes, bytes | None]]:
+        """Returns the keys whose committed value changed since the last call; None is a removed value."""
+        changed, self._changed = self._changed, set()
+        return [(key, self.get(key)) for key in changed]
+
+    def undecided(self, key: bytes) -> bool:
+        """Returns whether an open transaction has written the key after its committed value."""
+        kept = self._kept.get(key)
+        since = kept.offset if kept else -1
+        return any(pending.newest.get(key, -1) > since for pending in self._open.values())
+
+    def take(self, sets: Iterable[RecordSet]) -> None:
+        """Takes in the batches that end behind the position, and moves the position to their end."""
+        for batch in sets:
+            if isinstance(batch, Batch) and batch.next_offset > self.position:
+                self._take_batch(batch)
+                self.position = batch.next_offset
+
+    def skip_to(self, start: int) -> None:
+        """Continues at a log start offset that moved past the position.
+
+        The markers between the two are gone, so a transaction that was open there stays undecided for ever.
+        Its keys are dropped, with their older values: a reader that begins now finds neither.
+        """
+        for pending in self._open.values():
+            for key, offset in pending.newest.items():
+                kept = self._kept.get(key)
+                if kept is not None and kept.offset < offset:
+                    del self._kept[key]
+                    self._changed.add(key)
+        self._open.clear()
+        self.position = start
+
+    def _take_batch(self, batch: Batch) -> None:
+        """Applies a marker, collects transactional records, or applies records outside a transaction."""
+        if batch.control:
+            pending = self._open.pop(batch.producer_id, None)
+            if (
+                pending is not None
+                and pending.epoch == batch.producer_epoch
+                and marker_type(batch) == _COMMIT
+            ):
+                self._apply(pending.records)
+        elif batch.transactional:
+            pending = self._open.get(batch.producer_id)
+            if pending is None or pending.epoch != batch.producer_epoch:
+                pending = self._open[batch.producer_id] = _Open(batch.producer_epoch, [], {})
+            pending.extend(self._unread(batch))
+        else:
+            self._apply(self._unread(batch))
+
+    def _unread(self, batch: Batch) -> list[StoredRecord]:
+        """Returns the records of a batch that are not read yet."""
+        return [record for record in read(batch) if record.offset >= self.position]
+
+    def _apply(self, records: Iterable[StoredRecord]) -> None:
+        """Applies records by their offsets, not by the order of markers, as compaction does.
+
+        Compaction keeps the record with the highest offset of a key.
+        """
+        for offset, key, value in records:
+            if key is None:
+                continue
+            kept = self._kept.get(key)
+            if kept is None or kept.offset < offset:
+                self._kept[key] = CommittedValue(offset, value)
+                self._changed.add(key)
+
+
+class TopicReplaced(Exception):
+    """The internal topic was replaced since it was read, so its values are not valid any more."""
+
+
+READ_FAILURES = (TopicReplaced, BatchFailure, UnreadableRecord)
+"""The errors of reading an internal topic, beside WireError. A flow that needs its records stops (R7)."""
+
+
+class InternalTopicScan:
+    """A scan owns the read position in one partition of an internal topic; `fold` holds what was read."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str, partition: int) -> None:
+        self.fold = CommittedValues()
+        self._cluster = cluster
+        self._topic = topic
+        self._partition = partition
+        self._topic_id: bytes | None = None
+        self._reading = asyncio.Lock()
+
+    async def refresh(self, within: float = 30.0) -> None:
+        """Reads up to a high watermark that is taken after this call began.
+
+        Raises WireError once the retries are over. The watermark comes from ListOffsets, not from a fetch.
+        Right after an election, a leader's high watermark lags behind the records that were acknowledged
+        before. Only ListOffsets reports this, with error 78, and is retried; a fetch shows the lower
+        watermark.
+        """
+        async with self._reading:
+            end = await self._end(within)
+            while self.fold.position < end:
+                answer = await self._fetch(within)
+                if answer is None:
+                    continue
+                walked = walk(answer.records, PartitionLocation(self._topic, self._partition))
+                if walked.failure is not None:
+                    raise walked.failure
+                before = self.fold.position
+                self.fold.take(walked.sets)
+                if self.fold.position > before:
+                    continue
+                if answer.high_watermark >= end:  # Compaction has removed the remaining records.
+                    self.fold.position = end
+                else:
+                    await asyncio.sleep(_PAUSE_S)
+
+    async def _end(self, within: float) -> int:
+        """Returns the high watermark from the leader."""
+        at = TopicPartition(self._topic, self._partition)
+        return (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
+
+    async def _fetch(self, within: float) -> FetchedPartition | None:
+        """Fetches with retries; returns None where the log start and the position have moved."""
+        timeout = RetryDeadline(within)
+        while True:
+            try:
+                return await self._fetch_once()
+            except WireError as error:
+                retriable = isinstance(error, ConnectionFailure) or (
+                    isinstance(error, BrokerError) and error.code.retriable
+                )
+                if not retriable or timeout.over():
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _fetch_once(self) -> FetchedPartition | None:
+        """Fetches once. Raises WireError, and TopicReplaced where the topic's id has changed."""
+        answer = await fetch_once(
+            self._cluster,
+            TopicPartition(self._topic, self._partition),
+            self.fold.position,
+            _FETCH_BYTES,
+            _PURPOSE,
+            isolation=Isolation.READ_UNCOMMITTED,
+            by_epoch=True,
+        )
+        if self._topic_id not in (None, answer.topic_id):
+            raise TopicReplaced(f"{self._topic} was recreated")
+        self._topic_id = answer.topic_id
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await log_start(self._cluster, TopicPartition(self._topic, self._partition))
+            if start > self.fold.position:
+                self.fold.skip_to(start)
+                return None
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, f"{self._topic}-{self._partition}")
+        return answer

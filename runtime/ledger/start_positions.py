@@ -13,7 +13,7 @@ from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Late
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries.partitions import offsets_of
+from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.transaction_writer import LedgerWriter
 

@@ -27,7 +27,7 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, TimedOut, WireE
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity, RenewProducerIdRequest
-from runtime.kafka.queries.partitions import coordinated
+from runtime.kafka.queries import coordinated
 from runtime.kafka.transactions import DEFAULT_S, add_partitions, end_transaction, init_producer_id
 from runtime.ledger.records import InternalRecord, batches_of
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runtime.audit.verify.partition_logs import open_spec, settings_of
+from runtime.audit.partition_logs import open_spec, settings_of
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.salvage_view import ReplayedPartition, SalvagedPartition
+from runtime.contract.views.comparison_view import ReplayedPartition, SalvagedPartition
 from runtime.kafka.codes import ErrorCode
 
 

@@ -14,22 +14,28 @@ from dataclasses import replace
 import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
-from runtime.audit.verify.partition_logs import open_spec
+from runtime.audit.partition_logs import open_spec
 from runtime.batch import Batch, BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
-from runtime.contract.records.ledger import PartitionKey, Replayed, ReplayedKey, UnreadableRecord
-from runtime.contract.records.orphans import NONE, OrphanedRange, uncopied_ranges
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
+from runtime.contract.records.ledger import (
+    NO_ORPHANS,
+    OrphanedRange,
+    PartitionKey,
+    Replayed,
+    ReplayedKey,
+    UnreadableRecord,
+    uncopied_ranges,
+)
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
 from runtime.contract.spec.jobspec import FlowSpec, TableRule
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.views.salvage_view import ReplayedPartition
+from runtime.contract.views.comparison_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries.partitions import offsets_of
+from runtime.kafka.queries import offsets_of
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
@@ -162,7 +168,7 @@ class PartitionReplay:
         if is_other_topic(progress.source_topic_id, topic.id):
             raise ReplayStopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
         start, end = await self._log()
-        orphans = ledger.orphans(self._key.flow).get(self._key, NONE)
+        orphans = ledger.orphans(self._key.flow).get(self._key, NO_ORPHANS)
         self._count(sum(one.records for _, one in orphans.replayed))
         # Offsets behind the flow's position are left alone: the flow itself may still copy them.
         for one in uncopied_ranges(

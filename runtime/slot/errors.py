@@ -7,7 +7,7 @@ produce error aborts. An error that may mean that another writer is active ends 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.codes import ErrorCode as E
 from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
 

@@ -7,15 +7,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.batch import BadRecord, BatchFailure, TooLarge
+from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, FlowStats
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import UndecidedProgress
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.budget import TokenBucket
 from runtime.slot.context import SlotContext, lane_settings

@@ -14,16 +14,28 @@ import msgspec
 
 from runtime.contract.spec.transform import fields_of
 
-_STRING = rb'"(?:[^"\\]|\\.)*+"'
-_MEMBER = re.compile(
-    rb"\s*(" + _STRING + rb")\s*:\s*(?:(" + _STRING + rb'|[^\s,{}\[\]":]+)|([{\[]))', re.DOTALL
-)
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_SCALAR = rb'[^\s,{}\[\]":]++'
+_DEEPEST = 3  # objects and arrays within one another that the pattern of a member passes over
+
+
+def _nested(depth: int) -> bytes:
+    """Returns the pattern of an object or array of so many levels, whose brackets match: it is valid JSON."""
+    inside = rb'[^"{}\[\]]++|' + _STRING + (rb"|" + _nested(depth - 1) if depth > 1 else b"")
+    return rb"[{\[](?:" + inside + rb")*+[}\]]"
+
+
+_VALUE = _STRING + rb"|" + _SCALAR + rb"|" + _nested(_DEEPEST)
 _MARK = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
-_NEXT = re.compile(rb"\s*([,}])")
+_NEXT = re.compile(rb"\s*+([,}])")
 _OPEN = re.compile(rb"\s*\{")
 _EMPTY = re.compile(rb"\s*\}")
 _BLANK = re.compile(rb"\s*\Z")
 _NULL = b"null"
+_COMMA = ord(",")
+_BLANKS = b" \t\r\n"
+_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_FLAT = re.compile(rb'\s*+:\s*+("[^"]*+"|' + _SCALAR + rb")\s*+([,}])")
 
 
 class UneditableValue(ValueError):
@@ -37,6 +49,20 @@ class _Fields:
     drop: set[bytes] = field(default_factory=set)
     set: dict[bytes, int] = field(default_factory=dict)
     inside: dict[bytes, _Fields] = field(default_factory=dict)
+    member: re.Pattern[bytes] = _MARK
+
+    def compile(self) -> None:
+        """Compiles the pattern of the next member that may change, or the last one, behind those that stay.
+
+        A pattern that passes over members is several times faster than a loop over them. It stops at a name
+        with escapes and at a value of more levels than `_DEEPEST`.
+        """
+        names = b"|".join(map(re.escape, sorted([*self.drop, *self.set, *self.inside])))
+        stays = rb'\s*+(?!"(?:' + names + rb')")"[^"\\]*+"\s*+:\s*+(?:' + _VALUE + rb")\s*+,"
+        found = rb"\s*+(" + _STRING + rb")\s*+:\s*+(?:(" + _VALUE + rb")\s*+([,}])|[{\[])"
+        self.member = re.compile(rb"((?:" + stays + rb")*+)" + found, re.DOTALL)
+        for one in self.inside.values():
+            one.compile()
 
 
 class JsonEditor:
@@ -50,6 +76,15 @@ class JsonEditor:
         for number, path in enumerate(sorted(paths)):
             *outer, last = (name.encode() for name in fields_of(path))
             self._at(outer).set[last] = number
+        self._root.compile()
+        # The fields with the numbers of their values, -1 for those that are dropped.
+        numbers: dict[str, int] = dict.fromkeys(drop, -1) | {
+            path: at for at, path in enumerate(sorted(paths))
+        }
+        fields = {path: fields_of(path) for path in numbers}
+        self._flat = [(f'"{fields[path][0]}"'.encode(), number) for path, number in numbers.items()]
+        if not all(len(one) == 1 and _SIMPLE.fullmatch(one[0]) for one in fields.values()):
+            self._flat = []
 
     def edited(self, text: bytes, values: list[bytes]) -> bytes:
         """Returns the text with the new values, each as JSON. Raises UneditableValue.
@@ -57,15 +92,49 @@ class JsonEditor:
         A field that is not in the text is added, unless its new value is null or the object around it is not
         there.
         """
+        if self._flat and (flat := self._edited_flat(text, values)) is not None:
+            return flat
         opened = _OPEN.match(text)
         if opened is None:
             raise UneditableValue("no JSON object")
         parts: list[bytes] = [text[: opened.end()]]
         end = _edit(text, opened.end(), self._root, values, parts)
-        if _BLANK.match(text, end) is None:
-            raise UneditableValue("text behind the JSON object")
-        parts.append(text[end:])
+        if end < len(text):
+            if _BLANK.match(text, end) is None:
+                raise UneditableValue("text behind the JSON object")
+            parts.append(text[end:])
         return b"".join(parts)
+
+    def _edited_flat(self, text: bytes, values: list[bytes]) -> bytes | None:
+        """Returns what `edited` returns; None where it must do it.
+
+        A text without escapes and with one pair of braces is searched for the quoted names. Spark has parsed
+        it, so a quoted name before a colon is the name of a member of its only object.
+        """
+        if b"\\" in text or text[-1:] != b"}" or text.count(b"{") != 1 or text.count(b"}") != 1:
+            return None
+        cuts: list[tuple[int, int, bytes]] = []
+        for quoted, number in self._flat:
+            at = text.find(quoted)
+            if at < 0:
+                if number >= 0 and values[number] != _NULL:
+                    return None
+                continue
+            found = _FLAT.match(text, at + len(quoted))
+            if found is None or text.find(quoted, at + 1) >= 0:
+                return None
+            begin, end = found.span(1)
+            if number >= 0:
+                cuts.append((begin, end, values[number]))
+                continue
+            behind, after = found.span(2)
+            while text[at - 1] in _BLANKS:
+                at -= 1
+            if text[at - 1] == _COMMA:
+                cuts.append((at - 1, behind, b""))
+            else:
+                cuts.append((at, after if text[behind] == _COMMA else behind, b""))
+        return _replaced(text, sorted(cuts))
 
     def _at(self, outer: list[bytes]) -> _Fields:
         found = self._root
@@ -74,44 +143,64 @@ class JsonEditor:
         return found
 
 
+def _replaced(text: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes | None:
+    """Returns the text with other content in place of the cuts; None where they overlap."""
+    parts: list[bytes] = []
+    at = 0
+    for begin, end, content in cuts:
+        if begin < at:
+            return None
+        parts += text[at:begin], content
+        at = end
+    parts.append(text[at:])
+    return b"".join(parts)
+
+
 def _edit(text: bytes, at: int, changed: _Fields, values: list[bytes], parts: list[bytes]) -> int:
     """Appends the object whose members begin at `at`, and returns where it ends."""
-    if (empty := _EMPTY.match(text, at)) is not None:
-        added = _added(changed, set(), values)
-        parts.append(b",".join(added) + text[at : empty.end()] if added else text[at : empty.end()])
-        return empty.end()
     members: list[bytes] = []
     seen: set[bytes] = set()
     while True:
-        member = _MEMBER.match(text, at)
+        member = changed.member.match(text, at)
         if member is None:
+            if not members and (empty := _EMPTY.match(text, at)) is not None:
+                parts.append(b",".join(_added(changed, seen, values)) + text[at : empty.end()])
+                return empty.end()
             raise UneditableValue(f"no member of the JSON object at byte {at}")
-        name = _name(member[1])
-        begin = member.start(2) if member[2] is not None else member.start(3)
-        end = member.end() if member[2] is not None else _end(text, begin)
-        follows = _NEXT.match(text, end)
-        if follows is None:
-            raise UneditableValue(f"no end of the member of the JSON object at byte {at}")
-        behind = follows.start(1)
-        seen.add(name)
-        if name in changed.drop:
-            pass
-        elif (number := changed.set.get(name)) is not None:
+        stay, quoted, value, follows = member.groups()
+        if stay:
+            members.append(stay[:-1])
+            at += len(stay)
+        if value is not None:
+            begin, end = member.span(3)
+            behind, after = member.start(4), member.end()
+        else:
+            begin = member.end() - 1
+            end = _end(text, begin)
+            if (next_ := _NEXT.match(text, end)) is None:
+                raise UneditableValue(f"no end of the member of the JSON object at byte {at}")
+            behind, after, follows = next_.start(1), next_.end(), next_[1]
+        name = quoted[1:-1] if b"\\" not in quoted else _name(quoted)
+        if (number := changed.set.get(name)) is not None:
+            seen.add(name)
             members.append(text[at:begin] + values[number] + text[end:behind])
-        elif name in changed.inside and member[3] == b"{":
+        elif name in changed.inside and text[begin : begin + 1] == b"{":
             inner: list[bytes] = [text[at : begin + 1]]
             _edit(text, begin + 1, changed.inside[name], values, inner)
             members.append(b"".join(inner) + text[end:behind])
-        else:
+        elif name not in changed.drop:
             members.append(text[at:behind])
-        at = follows.end()
-        if follows[1] == b"}":
+        at = after
+        if follows == b"}":
             break
-    parts.append(b",".join([*members, *_added(changed, seen, values)]) + b"}")
+    members += _added(changed, seen, values)
+    parts.append(b",".join(members) + b"}")
     return at
 
 
 def _added(changed: _Fields, seen: set[bytes], values: list[bytes]) -> list[bytes]:
+    if len(seen) == len(changed.set):
+        return []
     return [
         msgspec.json.encode(name.decode()) + b":" + values[number]
         for name, number in changed.set.items()
@@ -133,8 +222,6 @@ def _end(text: bytes, begin: int) -> int:
 
 
 def _name(quoted: bytes) -> bytes:
-    if b"\\" not in quoted:
-        return quoted[1:-1]
     try:
         name: str = msgspec.json.decode(quoted, type=str)
     except msgspec.DecodeError as error:

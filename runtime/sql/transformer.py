@@ -36,6 +36,7 @@ from runtime.sql.json_fields import JsonEditor, UneditableValue
 from runtime.sql.rows import APPENDED, ROWS, SourceRow, read_columns
 
 _PROVENANCE = HEADER.encode()
+_KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 8 * ROWS, 1 << 20
 
 
@@ -43,6 +44,10 @@ class Evaluates(Protocol):
     """Evaluates the transform on rows: Spark's query, or a test's own."""
 
     async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]: ...
+
+
+class InvalidValue(Exception):
+    """The transform can't handle the value of a record."""
 
 
 class Transformed(NamedTuple):
@@ -77,6 +82,7 @@ class Transformer:
         fields: list[Any] = [("b", bool), ("k", bool), *((name, msgspec.Raw) for name in names)]
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
         self._values = names
+        self._known_headers: dict[bytes, list[tuple[str, str | None]]] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
         """Returns what of the batches travels. Raises EvaluationEnded where Spark ends the query.
@@ -142,7 +148,7 @@ class Transformer:
             SourceRow(
                 record.value,
                 record.key,
-                _headers(record, where) if with_headers else [],
+                self._headers(record, where) if with_headers else [],
                 topic,
                 partition,
                 record.offset,
@@ -151,6 +157,28 @@ class Transformer:
             )
             for record in records
         ]
+
+    def _headers(self, record: UnpackedRecord, where: PartitionLocation) -> list[tuple[str, str | None]]:
+        """Returns the headers of the source's record: the last value of each name, without the product's own.
+
+        Many records have the same headers, so some are remembered. Raises CorruptBatch.
+        """
+        raw = record.tail[record.headers_at :]
+        if (known := self._known_headers.get(raw)) is not None:
+            return known
+        try:
+            last = {name: value for name, value in headers(record) if name != _PROVENANCE}
+        except (MalformedBytes, IndexError) as error:
+            raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
+        found = [
+            (name.decode(errors="replace"), value.decode(errors="replace") if value is not None else None)
+            for name, value in last.items()
+        ]
+        if len(raw) <= _SHORT_HEADERS:
+            if len(self._known_headers) == _KNOWN_HEADERS:
+                self._known_headers.clear()
+            self._known_headers[raw] = found
+        return found
 
     def _kept(
         self,
@@ -161,28 +189,41 @@ class Transformer:
     ) -> tuple[list[Raw], BadRecord | None]:
         """Returns the records that travel, up to the first bad one; appends the offsets of the others."""
         kept: list[Raw] = []
-        decode, change = self._decoder.decode, self._change
+        new_value = self.new_value
         for record, answer in zip(records, answers, strict=False):
             if record.value is None:  # a tombstone
                 kept.append(unchanged(record))
                 continue
-            if answer is None:
-                return kept, BadRecord(where, record.offset, "an expression of the transform fails on it")
-            found = decode(answer)
-            if found.b:
-                return kept, BadRecord(where, record.offset, self._mismatch())
-            if not found.k:
-                filtered.append(record.offset)
-                continue
-            if change is None:
-                kept.append(unchanged(record))
-                continue
             try:
-                value = change(record.value, [bytes(getattr(found, name)) for name in self._values])
-            except UneditableValue as error:
-                return kept, BadRecord(where, record.offset, f"its value can't be edited: {error}")
-            kept.append(with_value(record, value))
+                value = new_value(record.value, answer)
+            except InvalidValue as error:
+                return kept, BadRecord(where, record.offset, str(error))
+            if value is None:
+                filtered.append(record.offset)
+            elif value is record.value:
+                kept.append(unchanged(record))
+            else:
+                kept.append(with_value(record, value))
         return kept, None
+
+    def new_value(self, value: bytes, answer: bytes | None) -> bytes | None:
+        """Returns the value with which a record travels; None for a record that does not.
+
+        Raises InvalidValue where the record can't be handled.
+        """
+        if answer is None:
+            raise InvalidValue("an expression of the transform fails on it")
+        found = self._decoder.decode(answer)
+        if found.b:
+            raise InvalidValue(self._mismatch())
+        if not found.k:
+            return None
+        if self._change is None:
+            return value
+        try:
+            return self._change(value, [bytes(getattr(found, name)) for name in self._values])
+        except UneditableValue as error:
+            raise InvalidValue(f"its value can't be edited: {error}") from None
 
     def _mismatch(self) -> str:
         forms = {"value": self.transform.value, "key": self.transform.key}
@@ -212,21 +253,6 @@ def _text(value: bytes) -> bytes:
 
 def _binary(value: bytes) -> bytes:
     return base64.b64decode(_text(value))
-
-
-def _headers(record: UnpackedRecord, where: PartitionLocation) -> list[tuple[str, str | None]]:
-    """Returns the headers of the source's record: the last value of each name, without the product's own.
-
-    Raises CorruptBatch.
-    """
-    try:
-        found = {name: value for name, value in headers(record) if name != _PROVENANCE}
-    except (MalformedBytes, IndexError) as error:
-        raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
-    return [
-        (name.decode(errors="replace"), value.decode(errors="replace") if value is not None else None)
-        for name, value in found.items()
-    ]
 
 
 def _windows(prepared: Sequence[OutgoingBatch]) -> Iterator[list[OutgoingBatch]]:

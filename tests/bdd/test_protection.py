@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 scenarios("failing_over/protection.feature")
 
 WORDS = ("orders", "payments")
-AUDITOR = "User:auditor"
+AUDITOR, CLERK = "User:auditor", "User:clerk"
 REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
 EVERY_RULE: tuple[Any, ...] = (
     ResourceType.ANY,
@@ -180,6 +180,11 @@ def _(guarded: Guarded) -> None:
     eventually(lambda: guarded.write_as("stranger", f"{prefix}-own") is None)
 
 
+@given("a rule at dc1 lets clerk read orders")
+def _(guarded: Guarded) -> None:
+    guarded.allow("dc1", allowing(CLERK, AclOperation.READ, guarded.town.name("orders")))
+
+
 @given("two clusters with TLS, where dc2 allows everyone what no rule speaks of")
 def _(scene: list[Guarded], own_lab: MakeLab, tmp_path: Path) -> None:
     dc2 = spec("dc2", security=Security.TLS, properties=OPEN_TLS)
@@ -205,6 +210,16 @@ def _(guarded: Guarded) -> None:
     assert f"- acl.dc2.{rule}" in text, guarded.plan
     assert f"protect: acl replaces {rule} at dc2, by which everyone may write" in text, guarded.plan
     assert "User:repl gets the rule instead; everyone may go on writing the topic payments-own" in text
+
+
+@then("the plan said that clerk may read orders at dc2")
+def _(guarded: Guarded) -> None:
+    assert f"+ acl.dc2.allow.{CLERK}.READ.topic.orders" in guarded.plan
+
+
+@then("rules at dc2 let clerk read orders")
+def _(guarded: Guarded) -> None:
+    assert _of(guarded, CLERK) == {AclOperation.READ}
 
 
 @then("app is refused at orders and at payments at dc2")
@@ -251,8 +266,8 @@ def _(guarded: Guarded) -> None:
     assert error.code() == REFUSED, error
 
 
-def _of_auditor(guarded: Guarded) -> set[Any]:
-    return {one.operation for one in guarded.rules() if one.principal == AUDITOR}
+def _of(guarded: Guarded, *principals: str) -> set[Any]:
+    return {one.operation for one in guarded.rules() if one.principal in principals}
 
 
 @when("a rule at dc1 allows auditor everything on orders")
@@ -263,20 +278,20 @@ def _(guarded: Guarded) -> None:
 @then("rules at dc2 let auditor read and describe orders, and none lets it write")
 def _(guarded: Guarded) -> None:
     wanted = {AclOperation.READ, AclOperation.DESCRIBE}
-    eventually(lambda: _of_auditor(guarded) == wanted, about="rules of auditor")
+    eventually(lambda: _of(guarded, AUDITOR) == wanted, about="rules of auditor")
 
 
-@when("that rule is removed at dc1")
+@when("the rules of auditor and clerk are removed at dc1")
 def _(guarded: Guarded) -> None:
     admin = guarded.town.admin("dc1")
-    rule = AclBindingFilter(*_parts(guarded.made.pop()))
-    for answer in admin.delete_acls([rule]).values():
+    gone = [AclBindingFilter(*_parts(one)) for one in guarded.made if one.principal in (AUDITOR, CLERK)]
+    for answer in admin.delete_acls(gone).values():
         answer.result(timeout=PATIENCE_S)
 
 
-@then("no rule at dc2 names auditor")
+@then("no rule at dc2 names auditor or clerk")
 def _(guarded: Guarded) -> None:
-    eventually(lambda: not _of_auditor(guarded), about="rules of auditor")
+    eventually(lambda: not _of(guarded, AUDITOR, CLERK), about="rules of auditor and clerk")
 
 
 @when("the engineer promotes the flow")

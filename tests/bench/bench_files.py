@@ -22,7 +22,7 @@ from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
-from runtime.kafka.queries.partitions import offsets_of
+from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from runtime.lab.lab import Lab
+from tests import checker
 from tests.chaos.blows import DOORS, EXECUTOR, LEADERS, TWO_DRIVERS, WEIGHTS
 from tests.chaos.copiers import EXECUTORS, LOCAL, Copier, Kept, SlotCopier, SparkCopier, sides_of
 from tests.chaos.doors import doors, through
@@ -31,12 +32,16 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help=f"go on with a run that was cut; n × {ROUND}")
     parser.add_argument("--brokers", type=int, default=3, help="of each cluster")
     parser.add_argument("--without-spark", action="store_true", help="one bare slot, restarted when it ends")
+    parser.add_argument("--sql", action="store_true", help="a second flow of the job filters and masks")
     parser.add_argument("--keep", type=Path, help="a folder for logs and clusters, left as they are")
     options = parser.parse_args()
     rounds = range(0, options.blows, ROUND)
     if options.first not in rounds:
         parser.error(f"--first {options.first}: no round begins there, but every {ROUND} of {options.blows}")
     again = " ".join(f"--{name} {getattr(options, name)}" for name in ("seed", "first", "blows", "brokers"))
+    again += " --sql" if options.sql else ""
+    if options.sql and options.without_spark:
+        parser.error("--sql: Spark evaluates the transform, so it can't be left out")
     print(f"chaos: {again}", flush=True)
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch, links() as given:
         folder = options.keep or Path(scratch)
@@ -61,6 +66,11 @@ def _round(ground: Ground, folder: Path, options: argparse.Namespace, first: int
     sides = sides_of({name: cluster.bootstrap for name, cluster in ground.lab.clusters.items()})
     prepare(sides, topic, mirror=options.without_spark)
     flow = flow_of(topic, [topic])
+    flows, masked = [flow], None
+    if options.sql:
+        masked = f"{topic}-masked"
+        prepare(sides, masked, mirror=False)
+        flows.append(flow_of(masked, [masked], transform=checker.TRANSFORM))
     weights = {
         **WEIGHTS,
         **TWO_DRIVERS,
@@ -75,7 +85,7 @@ def _round(ground: Ground, folder: Path, options: argparse.Namespace, first: int
         master = LOCAL if first // ROUND % 2 else EXECUTORS
         weights |= EXECUTOR if master is EXECUTORS else {}
         copier = SparkCopier(
-            through(ground.lab, spec_of(ground.lab, topic, [flow])), folder / f"{topic}.json", master
+            through(ground.lab, spec_of(ground.lab, topic, flows)), folder / f"{topic}.json", master
         )
     began = time.monotonic()
 
@@ -84,11 +94,13 @@ def _round(ground: Ground, folder: Path, options: argparse.Namespace, first: int
 
     storm = Storm(options.seed + first, [None] * blows, weights)
     log = folder / f"{topic}.log"
-    found = rage(ground, topic, storm, lambda: Kept(copier, ground.links.prefix, log), say)
+    found = rage(ground, topic, storm, lambda: Kept(copier, ground.links.prefix, log), say, masked)
     print(f"{topic}: {found}", flush=True)
     if options.keep is None:
         for side in sides.values():  # a gigabyte a round
-            side.delete(topic)
+            for one in (topic, masked):
+                if one is not None:
+                    side.delete(one)
     return found
 
 
@@ -96,8 +108,8 @@ def _verdict(found: list[Weather], again: str) -> int:
     dealt, kinds = Counter[str](), Counter[str]()
     for weather in found:
         dealt.update(weather.dealt)
-        kinds.update(finding.kind for finding in weather.report.findings)
-    records = sum(weather.report.records for weather in found)
+        kinds.update(finding.kind for report in weather.reports for finding in report.findings)
+    records = sum(report.records for weather in found for report in weather.reports)
     print(f"\nchaos: {dealt.total()} blows, {records} records")
     for what, count in sorted(dealt.items()):
         print(f"  {count:5} × {what}")
@@ -105,7 +117,7 @@ def _verdict(found: list[Weather], again: str) -> int:
         print(f"  {kinds[kind]} {'lost' if kind is Kind.MISSING else kind}")
     for what in sorted(AT_SOURCE & kinds.keys()):
         print(f"  {kinds[what]} {what}: copied as its readers see it there")
-    if all(weather.report.exact for weather in found):
+    if all(weather.exact for weather in found):
         return 0
     print(f"chaos: the copy is not exact; again with {again}", file=sys.stderr)
     return 1

@@ -16,7 +16,7 @@ import msgspec
 import psutil
 
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, encode
-from runtime.launch.command import JVM, MAIN, spark_home
+from runtime.launch.command import MAIN, java_options, spark_home
 from tests.labs import WITH_PARENT
 from tests.processes import below, freeze, kill_together, parent_of, thaw, words_of
 from tests.runtime.slot.world import Driver, Side, assigned
@@ -67,7 +67,7 @@ class SparkCopier:
 
     def command(self) -> Sequence[str]:
         self.file.write_bytes(encode(self.spec))
-        return submit_command(self.file, self.master)
+        return submit_command(self.spec, self.file, self.master)
 
     def victims(self, root: psutil.Process) -> Mapping[str, list[psutil.Process]]:
         """Workers are the forks of pyspark's daemon, which the driver's JVM or an executor started; the
@@ -85,12 +85,12 @@ class SparkCopier:
         }
 
 
-def submit_command(file: Path, master: str) -> list[str]:
+def submit_command(spec: JobSpec, file: Path, master: str) -> list[str]:
     options = [
         *("--master", master),
         *("--driver-memory", "512m"),
         *("--conf", "spark.executor.memory=512m"),
-        *("--driver-java-options", " ".join(JVM)),
+        *("--driver-java-options", " ".join(java_options(spec))),
     ]
     return [str(SUBMIT), *options, *("--conf", "spark.ui.enabled=false"), str(MAIN), "--spec", str(file)]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from runtime.lab.cluster import LabClusterSpec
@@ -51,11 +52,15 @@ class Weather:
 
     dealt: dict[str, int]
     starts: int
-    report: checker.Report
+    reports: Sequence[checker.Report]
+
+    @property
+    def exact(self) -> bool:
+        return all(report.exact for report in self.reports)
 
     def __str__(self) -> str:
         told = ", ".join(f"{count} × {what}" for what, count in sorted(self.dealt.items()))
-        return f"{told}; {self.starts} starts\n{self.report}"
+        return "\n".join([f"{told}; {self.starts} starts", *map(str, self.reports)])
 
 
 def cluster_specs(links: Links, brokers: int, *, with_doors: bool = False) -> list[LabClusterSpec]:
@@ -83,12 +88,24 @@ def prepare(sides: Mapping[str, Side], topic: str, *, mirror: bool) -> None:
 
 
 def rage(
-    ground: Ground, topic: str, storm: Storm, start: Callable[[], Kept], say: Callable[[str], None]
+    ground: Ground,
+    topic: str,
+    storm: Storm,
+    start: Callable[[], Kept],
+    say: Callable[[str], None],
+    masked: str | None = None,
 ) -> Weather:
+    """`masked`: a topic that a flow of the same job transforms meanwhile."""
     dice = random.Random(storm.seed)
     here, there = (ground.lab.clusters[name].client for name in CLUSTERS)
     spec = checker.Spec(records=10**9, rate=storm.rate, seed=storm.seed, large_every=400)
-    with start() as kept, checker.writing(here, topic, spec) as writer:
+    with ExitStack() as stack:
+        kept = stack.enter_context(start())
+        writer = stack.enter_context(checker.writing(here, topic, spec))
+        other = None
+        if masked is not None:
+            other = stack.enter_context(checker.writing(here, masked, replace(spec, json=True)))
+            other.wait_for(50)
         writer.wait_for(50)
         wait_for(lambda: kept.victims("worker"), timeout=240)
         blows = Blows(*ground, kept, dice, storm.weights)
@@ -98,10 +115,18 @@ def rage(
                 say(f"{number}/{len(storm.blows)} {blows.strike(name)}")
         finally:
             blows.mend()
-        report = checker.compare(here, there, topic, written=writer.written, patience=storm.patience_s)
+        patience = storm.patience_s
+        reports = [checker.compare(here, there, topic, written=writer.written, patience=patience)]
+        if masked is not None and other is not None:
+            written = other.written
+            reports.append(
+                checker.compare(
+                    here, there, masked, written=written, change=checker.transformed, patience=patience
+                )
+            )
         # Whoever was replaced has ended for good.
         wait_for(lambda: not kept.outlived(), timeout=storm.patience_s)
-        return Weather(dict(blows.dealt), kept.starts, report)
+        return Weather(dict(blows.dealt), kept.starts, reports)
 
 
 def _wait(seconds: float, blows: Blows) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runtime.lab.lab import Lab
+from tests import checker
 from tests.chaos.blows import WEIGHTS
 from tests.chaos.copiers import Kept, SparkCopier, sides_of
 from tests.chaos.links import links
@@ -18,21 +19,23 @@ SEED = 20
 
 
 def test_nothing_is_lost_doubled_or_reordered(tmp_path: Path, fresh: Callable[[str], str]) -> None:
-    topic = fresh("chaos")
+    topic, masked = fresh("chaos"), fresh("masked")
     order = [*WEIGHTS, "worker killed"]
     random.Random(SEED).shuffle(order)
     lab = Lab(tmp_path / "lab")
     with links() as given:
         try:
             lab.up(cluster_specs(given, 1))
-            prepare(
-                sides_of({name: one.bootstrap for name, one in lab.clusters.items()}), topic, mirror=False
-            )
-            copier = SparkCopier(spec_of(lab, topic, [flow_of(topic, [topic])]), tmp_path / "job.json")
+            sides = sides_of({name: one.bootstrap for name, one in lab.clusters.items()})
+            for one in (topic, masked):
+                prepare(sides, one, mirror=False)
+            flows = [flow_of(topic, [topic]), flow_of(masked, [masked], transform=checker.TRANSFORM)]
+            copier = SparkCopier(spec_of(lab, topic, flows), tmp_path / "job.json")
             storm = Storm(SEED, order, pause_s=1.5, rate=200.0)
             log = tmp_path / "job.log"
-            found = rage(Ground(lab, given, {}), topic, storm, lambda: Kept(copier, given.prefix, log), print)
+            ground = Ground(lab, given, {})
+            found = rage(ground, topic, storm, lambda: Kept(copier, given.prefix, log), print, masked)
         finally:
             lab.down(purge=True)
     assert sum(found.dealt.values()) == len(order)
-    assert found.report.exact, found
+    assert found.exact, str(found)

@@ -17,10 +17,12 @@ from tests.checker.compare import compare, compare_logs
 from tests.checker.reader import Log, Reader, Seen, read
 from tests.checker.report import Finding, Kind, Report
 from tests.checker.shapes import TOPIC_CONFIG, Spec
+from tests.checker.transformed import TRANSFORM, transformed
 from tests.checker.writer import Writing, Written, write, writing
 
 __all__ = [
     "TOPIC_CONFIG",
+    "TRANSFORM",
     "Finding",
     "Kind",
     "Log",
@@ -33,6 +35,7 @@ __all__ = [
     "compare",
     "compare_logs",
     "read",
+    "transformed",
     "write",
     "writing",
 ]

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.checker.reader import PATIENCE, Log, Reader, Seen, read
+from tests.checker.reader import PATIENCE, Change, Log, Reader, Seen, read
 from tests.checker.report import Finding, Kind, Report
 from tests.checker.writer import Written
 
@@ -21,6 +21,7 @@ def compare(
     hops: int = 0,
     start: Mapping[int, int] | None = None,
     written: Written | None = None,
+    change: Change | None = None,
     patience: float = PATIENCE,
     settle: float = 1.0,
 ) -> Report:
@@ -28,9 +29,10 @@ def compare(
 
     `hops`: headers provenance added so many headers; what the last says must be true. `start`: the copy began
     at these offsets of the source. `written`: the source's log, too, must be what its writer knows it wrote.
+    `change`: what the flow's transform makes of a record.
     """
-    left = read(source, topic)
-    whole = left
+    whole = read(source, topic)
+    left = whole if change is None else read(source, topic, change=change)
     if start:
         left = {at: [one for one in log if one.offset >= start.get(at, 0)] for at, log in left.items()}
     wanted = sum(len(log) for log in left.values())

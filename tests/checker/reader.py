@@ -1,6 +1,7 @@
 """A topic as a read_committed consumer sees it, by librdkafka, which shares nothing with the copy."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -24,14 +25,20 @@ class Seen(NamedTuple):
     hop: Origin | None = None  # what the header of the last hop says
 
 
+Change = Callable[[bytes | None, Headers], tuple[bool, bytes | None]]  # whether it counts, and its value
 Log = dict[int, list[Seen]]  # by partition, in the order that the consumer gave them
 
 
 class Reader:
     """All partitions from their beginning; `drain` as often as one likes."""
 
-    def __init__(self, client: dict[str, Any], topic: str, *, hops: int = 0) -> None:
-        """`hops`: so many provenance headers stand behind a record's own."""
+    def __init__(
+        self, client: dict[str, Any], topic: str, *, hops: int = 0, change: Change | None = None
+    ) -> None:
+        """`hops`: so many provenance headers stand behind a record's own. `change`: which records count, and
+        with which values.
+        """
+        self._change = change
         self.log: Log = {}
         self._hops = hops
         self._topic = topic
@@ -91,25 +98,38 @@ class Reader:
             self._ended.add(partition)
             return
         self._ended.discard(partition)
-        self.log[partition].append(_seen(message, self._hops))
+        value = message.value()
+        if self._change is not None:
+            given: Any = message.headers() or []
+            travels, value = self._change(value, given)
+            if not travels:
+                return
+        self.log[partition].append(_seen(message, value, self._hops))
 
 
-def _seen(message: Message, hops: int) -> Seen:
+def _seen(message: Message, value: bytes | None, hops: int) -> Seen:
     given: Any = message.headers() or []
     headers: Headers = list(given)
     hop = None
     for _ in range(hops):
         name, value = headers.pop() if headers else ("", None)
         hop = decode(value) if name == HEADER else None
-    key, value = message.key(), message.value()
+    key = message.key()
     _, timestamp = message.timestamp()
     shown = "null" if key is None else repr(key[:KEY_SHOWN])[1:]
     whole, content = digest(timestamp, key, value, headers), digest(None, key, value, headers)
     return Seen(message.offset() or 0, timestamp, whole, content, shown, hop)
 
 
-def read(client: dict[str, Any], topic: str, *, hops: int = 0, patience: float = PATIENCE) -> Log:
-    with Reader(client, topic, hops=hops) as reader:
+def read(
+    client: dict[str, Any],
+    topic: str,
+    *,
+    hops: int = 0,
+    change: Change | None = None,
+    patience: float = PATIENCE,
+) -> Log:
+    with Reader(client, topic, hops=hops, change=change) as reader:
         return reader.drain(patience=patience)
 
 

@@ -1,11 +1,12 @@
 """Numbered records of every shape that a copy could get wrong."""
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import pack
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -34,6 +35,7 @@ class Spec:
     large_every: int = 500  # 900 KB; 0: never
     huge_every: int = 0  # 5 MB; needs TOPIC_CONFIG on both sides
     keyed: bool = False  # compacted topics refuse null keys
+    json: bool = False  # for a flow with the transform of checker.transformed
 
 
 class Shaped(NamedTuple):
@@ -49,11 +51,16 @@ def shaped(number: int, spec: Spec) -> Shaped:
     dice = random.Random(f"{spec.seed}/{number}")
     timestamp = PAST + (number ^ 5) * 1009 + dice.randrange(1000)
     named = b"%d/%d" % (spec.seed, number)
-    key, value, headers = dice.choices(_SHAPES, _WEIGHTS)[0](named, dice)
+    size = 0
     if spec.large_every and number % spec.large_every == spec.large_every // 2:
-        value = named + _NOISE[: LARGE - len(named)]
+        size = LARGE
     if spec.huge_every and number % spec.huge_every == spec.huge_every // 3:
-        value = named + _NOISE[: HUGE - len(named)]
+        size = HUGE
+    if spec.json:
+        key, value, headers = _json(number, named, size, dice)
+    else:
+        key, value, headers = dice.choices(_SHAPES, _WEIGHTS)[0](named, dice)
+        value = named + _NOISE[: size - len(named)] if size else value
     if spec.keyed and key is None:
         key = named
     return Shaped(number, timestamp, key, value, headers)
@@ -99,6 +106,39 @@ def _headed(named: bytes, dice: random.Random) -> Content:
     return dice.choice([None, b"", named]), dice.choice([None, b"", named]), headers
 
 
+def _json(number: int, named: bytes, size: int, dice: random.Random) -> Content:
+    """JSON as `json.dumps` writes it, with names and braces where an edit could go wrong."""
+    fields: dict[str, Any] = {"id": number + 1, "email": f"{named.decode()}@example.com"}
+    fields["country"] = dice.choice(["DE", "DE", "FR", "US", None])
+    fields["card"] = dice.choice(["4111 1111", None, 4111, [1, {"email": "inner"}], 'a "quoted" \\ {card'])
+    fields["amount"] = number / 8
+    fields["note"] = dice.choice(["", "}", 'card: "é"\n', "email", "\x7f\u2028"]) + "x" * size
+    match dice.randrange(9):
+        case 0:
+            fields["email"] = None
+        case 1:
+            del fields["email"]
+        case 2:
+            fields = {"more": {"card": [1, {"email": "inner"}]}, **fields}
+        case 3:
+            fields["address"] = dice.choice(
+                [None, {}, {"city": "Berlin"}, {"street": "Mozartstr. 1", "no": 1}]
+            )
+    text = json.dumps(fields, ensure_ascii=dice.random() < 0.5, indent=dice.choice([None, None, 1]))
+    if dice.random() < 0.1:
+        text = text.replace('"email": ', ESCAPED_NAME)
+    if dice.random() < 0.1:
+        between = ",\n " if "\n" in text else ", "
+        text = text.replace('"note"', f'"card": "twice"{between}"note"')
+    choices: list[tuple[str, bytes | None]] = [("a", None), ("ä", b"\xff"), ("b", b"x" * 90), ("test", None)]
+    headers = [dice.choice(choices) for _ in range(dice.choice([0, 0, 1, 4]))]
+    if dice.random() < 0.1:
+        headers.append(("test", b"1"))
+    value = None if dice.random() < 0.1 else text.encode()
+    return dice.choice([None, b"", named, b"\xff\xfe"]), value, headers
+
+
+ESCAPED_NAME: Final = '"em\\u0061il": '
 _SHAPES: Final[list[Callable[[bytes, random.Random], Content]]] = [
     _plain, _noisy, _tombstone, _keyless, _empty, _nothing, _headed,
 ]  # fmt: skip

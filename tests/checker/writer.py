@@ -216,10 +216,15 @@ class Writing:
         self.stop()
         return self._done.result()
 
+    @property
+    def so_far(self) -> int:
+        """How many are committed."""
+        return self._written.records
+
     def wait_for(self, records: int, patience: float = PATIENCE) -> None:
         """Until so many are committed."""
         limit = time.monotonic() + patience
-        while self._written.records < records:
+        while self.so_far < records:
             if self._done.done():
                 self._done.result()
                 raise AssertionError(f"the writer ended with {self._written.records} records")

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -58,11 +58,19 @@ class Scram:
     final: Callable[[bytes], bytes] = lambda signature: b"v=" + base64.b64encode(signature)
 
 
+async def _at_once(asked: Asked) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How the broker misbehaves. `trickle_s` pauses after each byte of an answer to `trickle_on`."""
+    """How the broker misbehaves. `trickle_s` pauses after each byte of an answer to `trickle_on`.
+
+    An answer is sent when `before` has returned.
+    """
 
     reply: Reply = lambda asked: None
+    before: Callable[[Asked], Awaitable[None]] = _at_once
     scram: Scram = field(default_factory=Scram)
     trickle_on: int | None = None
     trickle_s: float = 0.0
@@ -128,6 +136,7 @@ class HostileBroker:
                 return  # as Kafka does, for example where TLS begins on a plaintext port
             asked = _asked(await reader.readexactly(size))
             self.asked.append(asked)
+            await self._fault.before(asked)
             pieces = self._fault.reply(asked)
             trickles = asked.api == self._fault.trickle_on
             for piece in (self._honest(asked, login),) if pieces is None else pieces:

@@ -24,12 +24,13 @@ from runtime.contract.records.job_status import (
     JobKey,
     JobState,
     JobStatus,
+    PartitionStatus,
     SlotKey,
     SlotReport,
+    SlotStatus,
     SpecKey,
     StatusKey,
 )
-from runtime.contract.records.status import PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.internal_topics import at_destination
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runtime.kafka.auth.login import LoginError, advance
 from runtime.kafka.auth.oauthbearer import parse_answer
 from runtime.kafka.auth.sasl import scram
-from runtime.kafka.protocol.acls import DescribeAclsRequest
+from runtime.kafka.protocol.administration import DescribeAclsRequest, DescribeLogDirsRequest
 from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fields import Reader
 from runtime.kafka.protocol.groups import ListGroupsRequest
@@ -23,7 +23,6 @@ from runtime.kafka.protocol.handshake import (
     SaslHandshakeRequest,
 )
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataRequest
-from runtime.kafka.protocol.replicas import DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
 from tests.fakes.hostile_broker import api_versions, authenticated, metadata, old_text

@@ -13,23 +13,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.groups import consumer_times
-from runtime.contract.groups.consumer_times import ConsumerTimes, OffsetTimestamp, UnreadableTimes
 from runtime.contract.records import (
-    checkpoint,
     control,
+    group_records,
     heartbeat,
     job_status,
     ledger,
-    producers,
+    provenance,
     record_values,
-    status,
 )
 from runtime.contract.records import offset_map as offsetmap
-from runtime.contract.records.checkpoint import Checkpoint, CheckpointState, UnreadableCheckpoint
 from runtime.contract.records.control import UnreadableControl
+from runtime.contract.records.group_records import (
+    Checkpoint,
+    CheckpointState,
+    ConsumerTimes,
+    OffsetTimestamp,
+    UnreadableCheckpoint,
+    UnreadableTimes,
+)
 from runtime.contract.records.heartbeat import Heartbeat, UnreadableHeartbeat
-from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, UnreadableStatus
+from runtime.contract.records.job_status import (
+    JobStatus,
+    SlotReport,
+    SlotStatus,
+    SourceEnds,
+    UnreadableStatus,
+)
 from runtime.contract.records.ledger import (
     Generation,
     Orphaned,
@@ -38,9 +48,8 @@ from runtime.contract.records.ledger import (
     Segment,
     UnreadableRecord,
 )
-from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.records.status import SlotStatus
 from runtime.contract.spec import assignment, jobspec
 from runtime.contract.spec.assignment import Assignment
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, TemplateRule
@@ -87,25 +96,30 @@ CODECS = [
     ),
     Codec("ends", job_status.decode_ends, UnreadableStatus, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
     Codec("spec", job_status.decode_spec, UnreadableStatus, job_status.encode(SPEC)),
-    Codec("slot status", status.decode, UnreadableValue, status.encode(SlotStatus(0, 1, 1))),
+    Codec(
+        "slot status",
+        job_status.decode_slot_status,
+        UnreadableValue,
+        job_status.encode_slot_status(SlotStatus(0, 1, 1)),
+    ),
     Codec("heartbeat", heartbeat.decode, UnreadableHeartbeat, heartbeat.encode(Heartbeat("f", "j", "id", 7))),
     Codec(
         "checkpoint",
-        checkpoint.decode,
+        group_records.decode_checkpoint,
         UnreadableCheckpoint,
-        checkpoint.encode(Checkpoint(1, 2, 3, CheckpointState.OURS, "x")),
+        group_records.encode_checkpoint(Checkpoint(1, 2, 3, CheckpointState.OURS, "x")),
     ),
     Codec(
         "times",
-        consumer_times.decode,
+        group_records.decode_times,
         UnreadableTimes,
-        consumer_times.encode(ConsumerTimes((OffsetTimestamp(1, 2),), 3)),
+        group_records.encode_times(ConsumerTimes((OffsetTimestamp(1, 2),), 3)),
     ),
     Codec(
         "producer",
-        producers.decode,
+        provenance.decode_producer,
         UnreadableRecord,
-        producers.encode(FlowProducer("f", "dc1", "id", TemplateRule(text="{topic}"))),
+        provenance.encode_producer(FlowProducer("f", "dc1", "id", TemplateRule(text="{topic}"))),
     ),
     Codec("progress", ledger.decode_progress, UnreadableRecord, ledger.encode_value(PROGRESS)),
     Codec(
@@ -217,10 +231,10 @@ def test_whatever_the_bytes_are_nothing_else_is_raised(codec: Codec, value: byte
 
 KEYS: list[Callable[[bytes | None], object]] = [
     job_status.decode_key,
-    checkpoint.decode_key,
-    consumer_times.decode_key,
+    group_records.decode_checkpoint_key,
+    group_records.decode_times_key,
 ]
-LEDGER_KEYS: list[Callable[[bytes | None], object]] = [ledger.decode_key, producers.decode_key]
+LEDGER_KEYS: list[Callable[[bytes | None], object]] = [ledger.decode_key, provenance.decode_producer_key]
 HOSTILE_KEYS = [None, *TEXTS.values(), b'["job"]', b'["slot", "j", "1"]', b'["progress", "f", "t", "0"]']
 
 

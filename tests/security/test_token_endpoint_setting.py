@@ -12,7 +12,7 @@ from planner.model.diagnostic import Failure
 from planner.model.topology import Cluster
 from runtime.contract.client.keys import ALLOW_INSECURE
 from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 
 KEY = "sasl.oauthbearer.token.endpoint.url"
 CLEAR = "http://idp.example.org/token"

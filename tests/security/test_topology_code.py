@@ -14,7 +14,7 @@ from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
 from planner.workflows.clusters import endpoints_of
 from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.confluent import admin_client
 

@@ -16,8 +16,8 @@ from planner.cli.app import run
 from planner.kafka import ClusterEndpoint, admin
 from planner.model.diagnostic import ExitCode, Failure
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
-from runtime.contract.client.redaction import remember
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.secrets import remember
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.kafka.confluent import admin_client
 
 CANARY = "canary-AKIA-4711/secret"

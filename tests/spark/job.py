@@ -20,18 +20,24 @@ from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Command
-from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
+from runtime.contract.records.job_status import (
+    JobKey,
+    JobStatus,
+    PartitionStatus,
+    SlotKey,
+    SlotReport,
+    SpecKey,
+)
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.records.offset_map import OffsetMap
-from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.lab.lab import Lab
-from runtime.launch.command import HEAP, JVM, MAIN
+from runtime.launch.command import HEAP, MAIN, java_options
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
 
@@ -194,7 +200,7 @@ def start_job(
         "--driver-memory",
         HEAP,
         "--driver-java-options",
-        " ".join(JVM),
+        " ".join(java_options(spec)),
     ]
     command += [*given, str(MAIN), "--spec", str(file)]
     variables = {

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from runtime.contract.records.control import AcceptLoss
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
 from runtime.files.manifest import ManifestFolder

@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
 from msgspec.structs import replace
 
 from runtime.contract.records import control, heartbeat
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import AtOffsets, ClusterSpec, FlowSpec, OriginCommitsSpec
 from runtime.lab.lab import Lab
 from tests import checker

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 from msgspec.structs import replace
 
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import ClusterSpec, GroupsSpec, OriginCommitsSpec, SelectionSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl

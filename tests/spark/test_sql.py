@@ -1,190 +1,236 @@
-"""A flow with a transform copies what an independent implementation of it says, and maps it exactly."""
+"""A flow with a transform on real brokers and real Spark, beside an independent implementation of it.
 
-import hashlib
+One job for all of these. They build on each other and are meant to run in this order; each has a topic of its
+own.
+"""
+
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import TopicPartition
 
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset
-from runtime.contract.records.status import PartitionState
-from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
 from runtime.lab.lab import Lab
 from tests import checker
-from tests.records import Record, create_topic, read, wait_for, write
+from tests.commands import repl
+from tests.records import create_topic, wait_for
+from tests.runtime.driver.groups_world import consumer_of
+from tests.runtime.slot.world import Row, Side
 from tests.spark.job import Running, flow_of, offset_maps, spec_of, start_job
 
 pytestmark = pytest.mark.spark
-_STARTS_S = 180
-PARTITIONS = 3
-TRANSFORM = TransformSpec(
-    value=FormatSpec(format="json", schema="id BIGINT, email STRING, country STRING, card STRING"),
-    key=FormatSpec(format="text"),
-    where="value.country <> 'DE' AND headers['test'] IS NULL AND 1000000 DIV value.id > 0",
-    set={"value.email": "sha2(value.email, 256)"},
-    drop=["value.card"],
-)
+FLOW, KINDS, BAD, RESUMED = "masking", "masking-kinds", "masking-bad", "masking-resumed"
+GROUP = "masking-app"
+PARTITIONS = 4
+PATIENCE_S = 240
+GOOD = b'{"id": 1, "country": "FR", "card": "4111"}'
+# By partition: a record in the middle of a batch that stops it, and why.
+STOPS = {
+    0: (b'{"id": 2, "cou', "it does not match the transform's format: value is not json of this schema"),
+    1: (
+        b'{"id": "two", "country": "FR"}',
+        "it does not match the transform's format: value is not json of this schema",
+    ),
+    2: (b'{"id": 0, "country": "FR"}', "an expression of the transform fails on it"),  # a division by zero
+}
 
 
-def value_of(number: int, chance: random.Random) -> bytes | None:
-    """Records of every kind that the transform must get right."""
-    country = chance.choice(["DE", "DE", "FR", "US", None])
-    fields: dict[str, Any] = {"id": number, "email": f"user{number}@example.com", "country": country}
-    fields |= {"card": "4111 1111", "amount": number / 8, "note": 'card: "é" ' * chance.randrange(5)}
-    match chance.randrange(8):
-        case 0:
-            return None
-        case 1:
-            del fields["email"]
-        case 2:
-            fields["email"] = None
-        case 3:
-            fields = dict(sorted(fields.items()), more={"card": [1, {"email": "inner"}]})
-    return json.dumps(fields, ensure_ascii=chance.random() < 0.5, indent=chance.choice([None, 1])).encode()
+@pytest.fixture(scope="module")
+def sides(lab: Lab) -> dict[str, Side]:
+    return {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
 
 
-def produce(client: dict[str, Any], topic: str, numbers: range, chance: random.Random) -> None:
-    producer = Producer({**client, "enable.idempotence": True, "linger.ms": 2, "compression.type": "lz4"})
-    for number in numbers:
-        name, content = ("test", b"1") if chance.random() < 0.1 else ("h", b"\x00")
-        key = None if chance.random() < 0.1 else f"k{number}".encode()
-        producer.produce(
-            topic, value_of(number, chance), key, number % PARTITIONS, timestamp=1_700_000_000_000 + number,
-            headers=[(name, content)],
-        )  # fmt: skip
-        producer.poll(0)
-        if chance.random() < 0.01:
-            producer.flush()
-    assert producer.flush(120) == 0
-
-
-def expected(value: bytes | None, headers: list[tuple[str, bytes]]) -> tuple[bool, Any]:
-    """The same transform in Python: whether the record travels, and its fields then."""
-    if value is None:
-        return True, None
-    fields = json.loads(value)
-    if fields["country"] in (None, "DE") or dict(headers).get("test") is not None:
-        return False, None
-    del fields["card"]
-    if fields.get("email") is not None:
-        fields["email"] = hashlib.sha256(fields["email"].encode()).hexdigest()
-    return True, fields
-
-
-def running(job: Running) -> None:
-    job.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"])
-
-
-def check(job: Running, lab: Lab, flow: str, topic: str) -> int:
-    """Compares both sides record by record, and maps every source offset; returns how many travelled."""
-    source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
-    written, arrived = read_whole(source, topic), read_whole(there, topic)
-    travelled = 0
-    for partition in range(PARTITIONS):
-        kept: list[tuple[int, Record, Any]] = []
-        for one, headers, _ in written:
-            if one.partition == partition:
-                travels, fields = expected(one.value, headers)
-                if travels:
-                    kept.append((one.offset, one, fields))
-        mine = [entry for entry in arrived if entry[0].partition == partition]
-        assert [entry[0].key for entry in mine] == [one.key for _, one, _ in kept]
-        assert [json.loads(entry[0].value) if entry[0].value else None for entry in mine] == [
-            fields for _, _, fields in kept
-        ]
-        offsets = offset_maps(job.spec, flow)[PartitionKey(flow, topic, partition)]
-        behind = 0
-        for one, _, _ in (entry for entry in written if entry[0].partition == partition):
-            while behind < len(kept) and kept[behind][0] < one.offset:
-                behind += 1
-            answer = offsets.translate(one.offset)
-            if behind == len(kept):
-                assert isinstance(answer, EndOfOffsetMap)
-            else:
-                exact = kept[behind][0] == one.offset
-                assert answer == MappedOffset(mine[behind][0].offset, exact)
-        travelled += len(kept)
-    return travelled
-
-
-def read_whole(client: dict[str, Any], topic: str) -> list[tuple[Record, list[tuple[str, bytes]], int]]:
-    """Every committed record with its headers and its timestamp."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    plain = read(client, topic)
-    consumer = Consumer(
-        {**client, "group.id": "whole", "isolation.level": "read_committed", "enable.auto.commit": False}
-    )
+@pytest.fixture(scope="module")
+def job(lab: Lab, sides: dict[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    for topic in (KINDS, BAD, RESUMED):
+        create_topic(sides["dc1"].client, topic, PARTITIONS, config=checker.TOPIC_CONFIG)
+    groups = GroupsSpec(selection=SelectionSpec(include=[GROUP]), every_ms=500)
+    flow = flow_of(FLOW, ["masking-.*"], transform=checker.TRANSFORM, groups=groups)
+    running = start_job(spec_of(lab, FLOW, [flow]), tmp_path_factory.mktemp("job"))
     try:
-        consumer.assign([TopicPartition(topic, one, 0) for one in {record.partition for record in plain}])
-        found: dict[tuple[int | None, int | None], tuple[Any, int]] = {}
-        while len(found) < len(plain):
-            message = consumer.poll(10)
-            assert message is not None
-            if message.error() is None:
-                at = (message.partition(), message.offset())
-                found[at] = (message.headers() or [], message.timestamp()[1])
-        return [(one, *found[one.partition, one.offset]) for one in plain]
+        running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"])
+        yield running
     finally:
-        consumer.close()
+        running.kill()
 
 
-def test_what_travels_is_what_the_transform_says_through_the_death_of_its_workers(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
-) -> None:
-    source = dict(lab.clusters["dc1"].client)
-    topic, flow, chance = fresh("masked"), fresh("flow"), random.Random(7)
-    create_topic(source, topic, PARTITIONS, config=checker.TOPIC_CONFIG)
-    produce(source, topic, range(1, 4_000), chance)
-    spec = spec_of(lab, fresh("job"), [flow_of(flow, [topic], transform=TRANSFORM)])
-    job = start_job(spec, tmp_path)
-
-    def caught_up() -> bool:
-        partitions = [one for key, one in job.partitions().items() if key.topic == topic]
-        return len(partitions) == PARTITIONS and all(
-            one.state is PartitionState.CAUGHT_UP and one.position == one.source_end for one in partitions
-        )
-
-    def stopped(partition: int) -> bool:
-        found = job.partitions()[PartitionKey(flow, topic, partition)]
-        return (
-            found.state is PartitionState.RECORD_INVALID
-            and found.position == found.source_end - partition - 1
-        )
-
-    def again(attempt: int) -> bool:
-        return job.reports()[0].attempt > attempt
-
-    try:
-        running(job)
-        wait_for(caught_up, _STARTS_S, about=job.tail)
-        for victim in (0, 1):  # the slot itself, then the feeding worker
-            attempt = job.reports()[0].attempt
-            slot = job.reports()[0].status.process
+def test_every_kind_of_record_through_the_death_of_both_workers(job: Running, sides: dict[str, Side]) -> None:
+    here, there = dict(sides["dc1"].client), dict(sides["dc2"].client)
+    spec = checker.Spec(json=True, records=1_500, large_every=300, huge_every=700)
+    written = checker.write(here, KINDS, spec)
+    for victim in ("slot", "feeding worker"):
+        more = checker.Spec(json=True, records=10**9, seed=len(victim), rate=300, large_every=0)
+        attempt, slot = job.reports()[0].attempt, job.reports()[0].status.process
+        with checker.writing(here, KINDS, more) as writer:
+            writer.wait_for(100)
             others = [one.pid for one in job.workers if one.pid != slot]
-            psutil.Process(slot if victim == 0 else others[0]).kill()
-            produce(source, topic, range(4_000 + victim * 2_000, 6_000 + victim * 2_000), chance)
-            wait_for(partial(again, attempt), _STARTS_S, about=job.tail)
-            wait_for(caught_up, _STARTS_S, about=job.tail)
-        assert check(job, lab, flow, topic) > 1_000
+            psutil.Process(slot if victim == "slot" else others[0]).kill()
+            wait_for(partial(started_again, job, attempt), PATIENCE_S, about=job.tail)
+            writer.wait_for(writer.so_far + 100)
+            for partition, sent in writer.written.committed.items():
+                written.committed[partition] += sent
+            for partition, sent in writer.written.aborted.items():
+                written.aborted[partition] += sent
+    report = checker.compare(
+        here, there, KINDS, written=written, change=checker.transformed, patience=PATIENCE_S
+    )
+    assert report.clean, str(report)
+    assert 1_000 < report.records < written.records / 2
+    wait_for(partial(caught_up, job, KINDS), PATIENCE_S, about=job.tail)
+    for partition, pairs in report.pairs.items():
+        check_map(job, sides, partition, pairs)
 
-        write(source, topic, [b'{"id": 1, "country": "FR"}', b'{"id": 2, "cou'], b"k", 0)
-        write(source, topic, [b'{"id": 0, "country": "FR"}', b'{"id": 2}'], b"k", 1)
-        for partition, behind, why in (
-            (0, 1, "it does not match the transform's format: value is not json of this schema"),
-            (1, 2, "an expression of the transform fails on it"),
-        ):
-            wait_for(partial(stopped, partition), _STARTS_S, about=job.tail)
-            found = job.partitions()[PartitionKey(flow, topic, partition)]
-            assert found.why == f"{topic}-{partition} at offset {found.position}: {why}"
-            assert found.position == found.source_end - behind
-        assert job.stop() == 0
-    finally:
+
+def started_again(job: Running, attempt: int) -> bool:
+    return job.reports()[0].attempt > attempt
+
+
+def caught_up(job: Running, topic: str) -> bool:
+    partitions = [one for key, one in job.partitions().items() if key.topic == topic]
+    return len(partitions) == PARTITIONS and all(
+        one.state is PartitionState.CAUGHT_UP and one.position == one.source_end for one in partitions
+    )
+
+
+def check_map(job: Running, sides: dict[str, Side], partition: int, pairs: list[tuple[int, int]]) -> None:
+    """Every source offset is translated to the first record at or behind it that travelled."""
+    offsets = offset_maps(job.spec, FLOW)[PartitionKey(FLOW, KINDS, partition)]
+    behind = 0
+    for offset in range(sides["dc1"].ends(KINDS, PARTITIONS)[partition][1]):
+        while behind < len(pairs) and pairs[behind][0] < offset:
+            behind += 1
+        found = offsets.translate(offset)
+        if behind == len(pairs):
+            assert isinstance(found, EndOfOffsetMap)
+        else:
+            assert found == MappedOffset(pairs[behind][1], pairs[behind][0] == offset)
+
+
+def test_a_record_that_cannot_be_handled_stops_its_partition_alone(
+    job: Running, sides: dict[str, Side]
+) -> None:
+    rows = [{"value": value, "partition": 3} for value in (GOOD, None, GOOD)]
+    for partition, (bad, _) in STOPS.items():
+        rows += [{"value": value, "partition": partition} for value in (GOOD, GOOD, bad, GOOD)]
+    sides["dc1"].write(BAD, rows, linger_ms=200)
+
+    def all_known() -> bool:
+        states = {key.partition: one.state for key, one in job.partitions().items() if key.topic == BAD}
+        stopped = dict.fromkeys(STOPS, PartitionState.RECORD_INVALID)
+        return states == {**stopped, 3: PartitionState.CAUGHT_UP}
+
+    wait_for(all_known, PATIENCE_S, about=job.tail)
+    for partition, (_, why) in STOPS.items():
+        found = job.partitions()[PartitionKey(FLOW, BAD, partition)]
+        assert (found.position, found.why) == (2, f"{BAD}-{partition} at offset 2: {why}")
+    masked = b'{"id": 1, "country": "FR"}'
+    arrived = [[row.value for row in rows] for rows in sides["dc2"].read(BAD, PARTITIONS)]
+    assert arrived == [[masked] * 2] * len(STOPS) + [[masked, None, masked]]
+
+
+def test_verify_recomputes_the_transform(job: Running, lab: Lab, tmp_path: Path) -> None:
+    same = repl("verify", FLOW, "--path", str(topology(lab, tmp_path)), "--topics", KINDS, "--json")
+    assert same.returncode == 0, same.stdout + same.stderr
+    found = json.loads(same.stdout)["partitions"]
+    assert all(one["compared"] > 100 and one["filtered"] > 100 for one in found)
+    other = topology(lab, tmp_path, "value.country = 'US'", "upper(value.email)")
+    differs = repl("verify", FLOW, "--path", str(other), "--topics", KINDS, "--sample", "50%")
+    assert differs.returncode == 2, differs.stdout + differs.stderr
+    assert "changed: value of source offset" in differs.stdout
+    assert "foreign: offset" in differs.stdout
+    assert "a sample of 50%" in differs.stdout
+
+
+def topology(
+    lab: Lab, folder: Path, where: str | None = checker.TRANSFORM.where, email: str | None = None
+) -> Path:
+    """The flow as people write it, perhaps with another transform."""
+    transform = checker.TRANSFORM
+    document = {
+        "apiVersion": "repl/v1",
+        "name": "tests",
+        "clusters": {name: {"bootstrap": one.bootstrap} for name, one in lab.clusters.items()},
+        "jobs": {FLOW: {}},
+        "flows": [
+            {
+                "name": FLOW,
+                "from": "dc1",
+                "to": "dc2",
+                "job": FLOW,
+                "topics": {"include": ["masking-.*"]},
+                "transform": {
+                    "value": {"format": "json", "schema": transform.value.schema},
+                    "key": {"format": "text"},
+                    "where": where,
+                    "set": {**transform.set, **({"value.email": email} if email else {})},
+                    "drop": transform.drop,
+                },
+            }
+        ],
+    }
+    path = folder / "repl.yaml"
+    path.write_text(json.dumps(document))  # JSON is YAML
+    return path
+
+
+def test_a_group_goes_on_exactly_behind_nine_tenths_of_filtered_records(
+    job: Running, sides: dict[str, Side]
+) -> None:
+    """It committed on a filtered record, on one that travels, at the end, and never; then the job is gone."""
+    chance = random.Random(3)
+    rows = []
+    for number in range(2_000):
+        country = "FR" if chance.random() < 0.1 else "DE"
+        value = json.dumps({"id": number + 1, "country": country}).encode()
+        rows.append({"value": value, "partition": number % PARTITIONS})
+    sides["dc1"].write(RESUMED, rows)
+    wait_for(partial(caught_up, job, RESUMED), PATIENCE_S, about=job.tail)
+    written, arrived = (sides[name].read(RESUMED, PARTITIONS) for name in ("dc1", "dc2"))
+    at_filtered, at_travelling = (
+        next(row.offset for row in written[partition][100:] if travels(row) is wanted)
+        for partition, wanted in ((0, False), (1, True))
+    )
+    committed = [at_filtered, at_travelling, sides["dc1"].ends(RESUMED, PARTITIONS)[2][1], 0]
+    consumer = consumer_of(sides["dc1"], GROUP)
+    places = [TopicPartition(RESUMED, at, offset) for at, offset in enumerate(committed)]
+    consumer.commit(offsets=places[:3], asynchronous=False)
+    consumer.close()
+    rest = [
+        [row.value for row in written[at] if travels(row) and row.offset >= offset]
+        for at, offset in enumerate(committed)
+    ]
+    reader = consumer_of(sides["dc2"], GROUP, auto_offset_reset="earliest")
+    try:
+        due = [arrived[at][len(arrived[at]) - len(rest[at])].offset for at in (0, 1)]
+
+        def translated() -> bool:
+            found = reader.committed([TopicPartition(RESUMED, at) for at in range(3)], timeout=30)
+            return [one.offset for one in found[:2]] == due and found[2].offset > arrived[2][-1].offset
+
+        wait_for(translated, PATIENCE_S, about=job.tail)
         job.kill()
+        reader.subscribe([RESUMED])
+        got: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
+        ends: set[int | None] = set()
+        while len(ends) < PARTITIONS:
+            message = reader.poll(PATIENCE_S)
+            assert message is not None
+            if message.error() is not None:
+                ends.add(message.partition())
+            else:
+                got[message.partition() or 0].append(message.value())
+    finally:
+        reader.close()
+    assert got == rest
+
+
+def travels(row: Row) -> bool:
+    return checker.transformed(row.value, [])[0]

@@ -22,8 +22,7 @@ from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, R
 from planner.model.topology import RUNNING
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure
-from runtime.contract.records.job_status import FlowView, JobKey, JobStatus
-from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.contract.records.job_status import FlowView, JobKey, JobStatus, PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, LaunchSpec
 from runtime.contract.spec.naming import CONTROL, STATUS

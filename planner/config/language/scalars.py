@@ -17,7 +17,7 @@ from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.shapes import SettingsShape
 from planner.model.topology import SecretRef, Setting, looks_secret
 from runtime.contract.client.keys import CREDENTIALS, refusal
-from runtime.contract.client.redaction import secret_settings
+from runtime.contract.client.secrets import secret_settings
 
 MILLISECONDS: Final = MappingProxyType(
     {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.topology import Cluster, Flow, Setting, Topology
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import ClientSettingsError, parse_bootstrap
+from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap, wire_settings
 
 CLEAR_TEXT = "credentials-in-clear-text"
 UNCHECKED = "certificate-not-checked"

@@ -30,10 +30,6 @@ from planner.model.topology.flows import (
     Protect,
     Provenance,
     Selection,
-    Start,
-    StartAt,
-    StartAtOffsets,
-    StartAtTimestamp,
 )
 from planner.model.topology.jobs import (
     Job,
@@ -58,8 +54,9 @@ from planner.model.topology.root import (
     Timestamps,
     Topology,
 )
+from planner.model.topology.starts import Start, StartAt, StartAtOffsets, StartAtTimestamp
 from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat, Transform
-from runtime.contract.client.redaction import SECRET_WORDS, looks_secret
+from runtime.contract.client.secrets import SECRET_WORDS, looks_secret
 from runtime.contract.spec.acls import AclRule
 
 __all__ = [

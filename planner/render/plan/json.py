@@ -8,6 +8,7 @@ import msgspec
 
 from planner.diff.values import displayed, displayed_values
 from planner.model.diagnostic import Diagnostic
+from planner.model.forecast import Simulation
 from planner.model.observed import CONFIG
 from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan
 from planner.model.step import Step
@@ -27,10 +28,14 @@ ACTIONS: Mapping[Action, tuple[str, ...]] = {
 }
 
 
-def json_text(plan: Plan, signature: str | None = None) -> str:
+def json_text(plan: Plan, signature: str | None = None, simulation: Simulation | None = None) -> str:
     """Returns the plan as JSON text. `signature` is the result of checking a saved plan's signature."""
     tree = json_tree(plan)
-    return as_json(tree if signature is None else {**tree, "signature": signature})
+    if signature is not None:
+        tree["signature"] = signature
+    if simulation is not None:
+        tree["simulation"] = [{**asdict(one), "keeps_up": one.keeps_up} for one in simulation.flows]
+    return as_json(tree)
 
 
 def as_json(tree: Any) -> str:

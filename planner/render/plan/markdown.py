@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from planner.model.diagnostic import Diagnostic, Severity
+from planner.model.forecast import Simulation
 from planner.model.plan import Action, Mode, Plan
 from planner.plan.serialize import digest
 from planner.render.escape import one_line
 from planner.render.numbers import plural
+from planner.render.plan.simulation import cells, columns, heading, remarks
 from planner.render.plan.words import SYMBOL, ChangeGroup, grouped, has, shown_changes, summary_line, will
 
 LIMIT = 65_000  # a comment on GitHub holds 65,536 characters
@@ -36,10 +38,12 @@ DRIFT_TITLES = {
 }
 
 
-def markdown(plan: Plan, limit: int = LIMIT) -> str:
+def markdown(plan: Plan, limit: int = LIMIT, simulation: Simulation | None = None) -> str:
     """Returns at most `limit` characters. The middle is cut, never the summary."""
     head, blocks = _head(plan), _blocks(plan)
     tail = f"\n<sub>{_tail(plan)}</sub>\n"
+    if simulation is not None:
+        tail = _cut(_simulation(simulation), HEAD_SHARE, "repl plan --simulate") + tail
     room = limit - len(head) - len(tail)
     return head + _cut(blocks, room) + tail
 
@@ -99,6 +103,18 @@ def _block(group: ChangeGroup, mode: Mode) -> str:
     if len(group.changes) > 1:
         lines.append(f"  <details><summary>which</summary>\n\n  {_names(group)}\n  </details>")
     return "\n".join(lines) + "\n"
+
+
+def _simulation(simulation: Simulation) -> list[str]:
+    named = columns(simulation)
+    return [
+        f"\n#### {_text(heading(simulation))}\n\n",
+        "| " + " | ".join(one.name.capitalize() for one in named) + " |\n",
+        "| " + " | ".join("---:" if one.right else "---" for one in named) + " |\n",
+        *("| " + " | ".join(_text(cell) for cell in cells(one)) + " |\n" for one in simulation.flows),
+        "\n",
+        *(f"- ⚠️ {_text(one)}\n" for one in remarks(simulation)),
+    ]
 
 
 def _names(group: ChangeGroup) -> str:

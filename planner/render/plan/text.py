@@ -9,11 +9,11 @@ from textwrap import wrap
 from typing import assert_never
 
 from planner.diff.record import recorded_flow
-from planner.diff.typed_values import flow_values, job_values, launcher_values
-from planner.diff.values import displayed_values, readable
+from planner.diff.typed_values import launcher_values, new_flow_values, new_job_values
+from planner.diff.values import readable
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Severity
-from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan
+from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, Value
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -185,7 +185,14 @@ NOT_READABLE = "(not readable)"
 
 
 def steps_text(plan: Plan) -> Iterator[str]:
-    """Yields the clusters that are written to, then every step in order."""
+    """Yields the clusters that are written to, then every step in order.
+
+    A flow or a job is shown by the names of the plan, without the settings that are the defaults.
+    """
+    return map(one_line, _steps(plan))
+
+
+def _steps(plan: Plan) -> Iterator[str]:
     written = sorted({step.cluster for step in plan.steps})
     yield f"{plan.topology}: repl executes {plural(len(plan.steps), 'step')}:"
     for name in written:
@@ -197,6 +204,9 @@ def steps_text(plan: Plan) -> Iterator[str]:
         details = "; ".join(one for one in _details(step, _hidden(changes.get(step.address))) if one)
         elsewhere = f" at {step.cluster}" if step.address.cluster is None else ""
         yield f"  {describe(step)}{elsewhere}" + (f": {details}" if details else "")
+        for name, value in _values(step).items():
+            field = FieldChange((name,), None, value)
+            yield f"      {field_name(field)}: {value_text(field, value)}"
     yield ""
 
 
@@ -217,10 +227,9 @@ def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
         case Disown():
             yield "no longer managed"
         case LaunchJob() | ReconfigureJob():
-            yield from _job(step.spec)
+            yield NOT_READABLE if _spec(step) is None else ""
         case StopJob():
-            launch = launch_of(step.launch)
-            yield NOT_READABLE if launch is None else _fields(launcher_values(launch))
+            yield NOT_READABLE if launch_of(step.launch) is None else ""
         case _:
             assert_never(step)
 
@@ -259,31 +268,35 @@ def _counts(replicas: tuple[tuple[int, ...], ...]) -> str:
 
 
 def _remembered(step: Own) -> Iterator[str]:
-    """Yields what later plans read from the registry entry.
-
-    A flow's settings are shown here, since its job's spec holds them as one text.
-    """
-    entry = step.entry
+    """Yields what later plans read from the registry entry."""
     if step.address.kind is Kind.FLOW:
-        flow = recorded_flow(entry)
-        yield NOT_READABLE if flow is None else _fields(flow_values(flow))
+        yield NOT_READABLE if recorded_flow(step.entry) is None else ""
         return
-    yield "protected" if entry.protect else ""
-    yield "deleted when it leaves the topology" if entry.on_remove is OnRemove.DELETE else ""
+    yield "protected" if step.entry.protect else ""
+    yield "deleted when it leaves the topology" if step.entry.on_remove is OnRemove.DELETE else ""
 
 
-def _job(text: str) -> Iterator[str]:
+def _spec(step: LaunchJob | ReconfigureJob) -> jobspec.JobSpec | None:
     try:
-        spec = jobspec.decode(text)
+        return jobspec.decode(step.spec)
     except jobspec.BadJobSpec:
-        yield NOT_READABLE
-        return
-    yield _fields(job_values(spec))
+        return None
 
 
-def _fields(fields: Mapping[str, object]) -> str:
-    return ", ".join(
-        f"{key}={', '.join(value) if isinstance(value, tuple) else value}"
-        for key, value in displayed_values(fields).items()
-        if value not in ((), "")
-    )
+def _values(step: Step) -> Mapping[str, Value]:
+    """Returns the fields of a flow or a job, by the names of the plan.
+
+    A flow's fields are shown with its registry entry, since its job's spec holds them as one text.
+    """
+    match step:
+        case Own(address=address, entry=entry) if address.kind is Kind.FLOW:
+            flow = recorded_flow(entry)
+            return new_flow_values(flow) if flow is not None else {}
+        case LaunchJob() | ReconfigureJob():
+            spec = _spec(step)
+            return new_job_values(spec) if spec is not None else {}
+        case StopJob():
+            launch = launch_of(step.launch)
+            return launcher_values(launch) if launch is not None else {}
+        case _:
+            return {}

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
+from planner.diff.fields import DERIVED
 from planner.diff.values import displayed, readable
 from planner.model.address import Kind
 from planner.model.plan import Action, Change, FieldChange, Mode, Plan, Value
@@ -148,12 +149,16 @@ def _drift_line(plan: Plan, counted: ChangeSummary) -> str:
 
 def field_name(field: FieldChange) -> str:
     """Returns `retention.ms`, also for a field whose registered value alone changes."""
+    if field.key in DERIVED:
+        return DERIVED[field.key].name
     return field.key.removeprefix("config.") if field.path[0] == "recorded" else field.key
 
 
 def value_text(field: FieldChange, value: Value) -> str:
     """Returns a readable value. None is the cluster's own value, which is named if it differs."""
     name = field_name(field)
+    if field.key in DERIVED and isinstance(value, bool):
+        return DERIVED[field.key].words[value]
     shown = displayed(field.path, value)
     if shown is None:
         if field.path[0] == "recorded":

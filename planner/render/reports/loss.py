@@ -9,7 +9,8 @@ from rich.text import Text
 from planner.graph.messages import few
 from planner.render.numbers import count, moment, plural, span
 from planner.render.table import Cell, Column, table
-from runtime.contract.views.loss_view import FlowLoss, GroupLoss, GroupTopics
+from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupTopics
+from runtime.contract.views.verdict_view import FailoverVerdict, Verdict
 
 
 def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:
@@ -50,6 +51,33 @@ def _older(one: FlowLoss) -> str:
         if each.as_of_ms is not None
     ]
     return f"; {few(told)}" if told else ""
+
+
+def verdict_text(one: FailoverVerdict, now_ms: int) -> str:
+    """Returns whether a failover of the cluster is safe, to follow `Fail over dc1: `."""
+    if one.verdict is Verdict.ENDED:
+        return f"nothing is left to fail over ({', '.join(one.because)})"
+    if one.records is None:
+        return "not known what would be lost"
+    if not one.records and one.answers:
+        return _LOSES_NOTHING.get(one.verdict, "not known what would be lost")
+    least = "" if one.answers and one.verdict is not Verdict.UNKNOWN else "at least "
+    lost = f"would lose {least}{plural(one.records, 'record')}"
+    lost += f", {span(one.ms)}" if one.ms else ""
+    if one.as_of_ms is not None:
+        lost += f", as of {moment(one.as_of_ms)} ({span(max(now_ms - one.as_of_ms, 0))} ago)"
+    return lost + _BY_RPO.get(one.verdict, "")
+
+
+_LOSES_NOTHING = {
+    Verdict.SAFE: "safe, nothing would be lost",
+    Verdict.NOT_COPYING: "nothing would be lost now, but not everything is being copied",
+}
+_BY_RPO = {
+    Verdict.WITHIN_RPO: ": within the RPO",
+    Verdict.BEYOND_RPO: ": beyond the RPO",
+    Verdict.UNKNOWN: "; how many more is not known",
+}
 
 
 READ_COMMITTED = (

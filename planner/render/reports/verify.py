@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.numbers import plural
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.views.verify_view import Difference, VerificationReport, VerifiedPartition
+from runtime.contract.views.comparison_view import Difference, VerificationReport, VerifiedPartition
 
 SHOWN = 10  # differences of a partition
 _COLUMNS = (
@@ -46,6 +46,7 @@ def _row(one: VerifiedPartition) -> Row:
     left_out = [
         plural(one.replayed, "record") + " replayed by salvage" if one.replayed else "",
         plural(one.kept_back, "record") + " filtered by provenance" if one.kept_back else "",
+        plural(one.filtered, "record") + " filtered by the transform" if one.filtered else "",
         plural(one.given_up, "record") + " given up" if one.given_up else "",
         plural(one.others, "record") + " written by others" if one.others else "",
         plural(one.compacted, "record") + " that compaction left at one side" if one.compacted else "",

@@ -4,7 +4,7 @@ These are `repl read`, `clients`, `offsets`, `locate`, `doctor` and `status`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -218,7 +218,7 @@ def status(request: ReplicationStatusRequest) -> StatusView:
     )
 
 
-async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncIterator[StatusView]:
+async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerator[StatusView, None]:
     """Yields the status again and again, each with the rates since the one before."""
     asked = status_request(load(request.path, request.var_files))
     within_s = request.timeout_ms / 1000

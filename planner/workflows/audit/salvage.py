@@ -23,10 +23,10 @@ from planner.workflows.interaction import (
 from planner.workflows.one_off import on_spark
 from planner.workflows.spark import job_spec
 from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of
-from runtime.audit.salvage.salvage import SalvageRequest
-from runtime.audit.salvage.salvage import salvage as read_salvage
+from runtime.audit.salvage import SalvageRequest
+from runtime.audit.salvage import salvage as read_salvage
 from runtime.contract.spec import naming
-from runtime.contract.views.salvage_view import ReplayedPartition, SalvagedRecord, SalvageView
+from runtime.contract.views.comparison_view import ReplayedPartition, SalvagedRecord, SalvageView
 from runtime.replay.request import ReplayOutcome, ReplayRequest
 
 Take = Callable[[SalvagedRecord], None]

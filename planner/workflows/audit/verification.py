@@ -20,7 +20,7 @@ from planner.workflows.spark import job_spec, launcher_home
 from planner.workflows.topology import TopologyRequest, flow_of
 from runtime.audit.verify.request import VerifyRequest, decode_outcome, encode_request
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.views.verify_view import VerificationReport
+from runtime.contract.views.comparison_view import VerificationReport
 
 _TASKS = 2  # on a cluster, for a job that has a slot for each core
 
@@ -55,15 +55,6 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
 
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    if flow.transform is not None:
-        raise Failure(
-            error(
-                f"flow.{flow.name} has a transform, and verify does not recompute it yet: every record that"
-                " it filters or changes would be a difference",
-                "read both sides with repl read, or verify a flow without a transform",
-                source=flow.source,
-            )
-        )
     job = job_spec(topology, flow, request.timeout_ms, progress)
     opposite = opposite_of(flow, topology)
     compared = VerifyRequest(

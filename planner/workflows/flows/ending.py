@@ -13,11 +13,11 @@ from planner.model.diagnostic import Failure, error, warning
 from planner.model.topology import Flow, FlowState, GroupMode, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.interaction import CopyAwaited, Noticed, ProgressHandler, SubscriptionsRead
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
-    from runtime.audit.offsets.rehearsal import RehearsalRequest
-    from runtime.contract.views.loss_view import GroupLoss, GroupTopics
+    from runtime.audit.offsets.offsets import RehearsalRequest
+    from runtime.contract.views.groups_view import GroupLoss, GroupTopics
     from runtime.contract.views.status_view import FlowStatusView, StatusView, TopicStatusView
 
 
@@ -189,7 +189,7 @@ def report_subscriptions(
 
 
 async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
-    from runtime.audit.offsets.rehearsal import subscriptions
+    from runtime.audit.offsets.offsets import subscriptions
 
     found = []
     for request in _requests(topology, flows, within_s):
@@ -198,7 +198,7 @@ async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 
 
 async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
-    from runtime.audit.offsets.rehearsal import rehearse
+    from runtime.audit.offsets.offsets import rehearse
 
     running = [flow for flow in flows if flow.state is not FlowState.FAILED_OVER]
     found = []
@@ -210,7 +210,7 @@ async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 def _requests(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalRequest]":
     from planner.graph.routes import router_of
     from planner.workflows.audit.requests import cluster_access
-    from runtime.audit.offsets.rehearsal import RehearsalRequest
+    from runtime.audit.offsets.offsets import RehearsalRequest
 
     router = router_of(topology)
     own = _own_groups(topology)
@@ -237,7 +237,7 @@ def _own_groups(topology: Topology) -> frozenset[str]:
 
 
 def _selects(flow: Flow, own: frozenset[str]) -> Callable[[str], bool]:
-    from runtime.contract.groups.translate import group_selector
+    from runtime.contract.groups import group_selector
     from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
 
     select = flow.groups.select

@@ -31,7 +31,7 @@ from planner.workflows.plans import see
 from planner.workflows.topology import ChangeRequest, checked, cluster_of
 
 if TYPE_CHECKING:
-    from runtime.contract.views.loss_view import GroupTopics
+    from runtime.contract.views.groups_view import GroupTopics
     from runtime.contract.views.status_view import TopicStatusView
 
 

@@ -21,7 +21,7 @@ from planner.workflows.interaction import (
 from planner.workflows.topology import ChangeRequest, checked, cluster_of
 
 if TYPE_CHECKING:
-    from runtime.contract.views.loss_view import FlowLoss, GroupLoss, GroupTopics
+    from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupTopics
     from runtime.contract.views.status_view import StatusView
 
 # How long the status is measured before a failover: a job that died with its cluster misses some heartbeats
@@ -79,7 +79,7 @@ def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) ->
 
 def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = silent) -> FailoverRehearsal:
     """Returns what a failover would cost. It changes nothing."""
-    from runtime.contract.views.loss_view import GroupTopics
+    from runtime.contract.views.groups_view import GroupTopics
 
     topology = checked(request.path, request.var_files).topology
     flows = leaving(topology, request.cluster)
@@ -120,7 +120,7 @@ def _cost(
     topology: Topology, flows: list[Flow], timeout_ms: int, progress: ProgressHandler
 ) -> "tuple[StatusView, tuple[FlowLoss, ...]]":
     """Before the failover, records that are still on their way count as lost."""
-    from runtime.contract.views.loss_view import loss_of
+    from runtime.contract.views.groups_view import loss_of
 
     cluster, names = flows[0].source_cluster, _not_yet(flows)
     status = _status(topology, cluster, timeout_ms, MEASURED_S)
@@ -137,7 +137,7 @@ def _lost(
     progress: ProgressHandler,
 ) -> "tuple[FlowLoss, ...]":
     """After the failover: what had not arrived when the last transaction ended."""
-    from runtime.contract.views.loss_view import loss_of, with_ends_of
+    from runtime.contract.views.groups_view import loss_of, with_ends_of
 
     after = _status(topology, flows[0].source_cluster, timeout_ms, 0)
     names, older = _not_yet(flows), {flow.name: flow for flow in before.flows}

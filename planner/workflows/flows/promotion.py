@@ -18,7 +18,7 @@ from planner.workflows.topology import ChangeRequest, FlowRequest, checked, flow
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:
-    from runtime.contract.views.loss_view import GroupTopics
+    from runtime.contract.views.groups_view import GroupTopics
     from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
 
 _MAY_BE_PROMOTED = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)

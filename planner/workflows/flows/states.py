@@ -32,7 +32,7 @@ from planner.workflows.interaction import (
 )
 from planner.workflows.plans import apply_plan, see
 from planner.workflows.topology import ChangeRequest, FlowRequest, checked, job_flow_of
-from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.views.status_view import next_step
 
 

@@ -18,11 +18,11 @@ from runtime.audit.ledger import (
     open_ledger,
     producers_at,
 )
-from runtime.audit.read.records_fetch import FetchedRecord as FoundRecord
-from runtime.audit.read.records_fetch import fetch_places, find_record
+from runtime.audit.partition_logs import FetchedRecord as FoundRecord
+from runtime.audit.partition_logs import fetch_places, find_record
 from runtime.audit.verify.provenance import original_of
 from runtime.batch import BatchFailure
-from runtime.contract.records.ledger import PartitionKey, Progress, Replayed
+from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, Replayed
 from runtime.contract.records.offset_map import (
     Answer,
     EndOfOffsetMap,
@@ -31,15 +31,13 @@ from runtime.contract.records.offset_map import (
     OffsetMap,
     UnmappedOffset,
 )
-from runtime.contract.records.orphans import NONE
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import ClusterPartition
+from runtime.contract.records.provenance import ClusterPartition, FlowProducer
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 
 Ranges = Sequence[tuple[int, Replayed]]
 
@@ -63,7 +61,7 @@ async def with_replays(
     mirror = progress.destination_topic
     replayed = [
         (low, one)
-        for low, one in opened.ledger.orphans(key.flow).get(key, NONE).replayed
+        for low, one in opened.ledger.orphans(key.flow).get(key, NO_ORPHANS).replayed
         if not is_other_topic(one.source_topic_id, progress.source_topic_id)
     ]
     if not replayed:

@@ -1,4 +1,4 @@
 """Reads how far the tool that a flow replaces has copied, and whether it still runs.
 
-`connect_offsets` reads the offsets topic of Kafka Connect, and `progress` joins what both clusters tell.
+`progress` reads the tool's positions at both clusters, and `alignment` finds the end of a mirror by content.
 """

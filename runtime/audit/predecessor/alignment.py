@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure
-from runtime.audit.read.records_fetch import FetchedRecord, fetch_records
+from runtime.audit.partition_logs import FetchedRecord, fetch_records
 from runtime.batch import BatchFailure
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition

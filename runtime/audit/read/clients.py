@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from runtime.audit.ledger import ClusterAccess, as_audit_failure, open_cluster, producers_at
 from runtime.audit.read.records import ReadRecordsRequest
 from runtime.audit.status.numbers import rate, sum_known, sum_rates
-from runtime.contract.client.redaction import redacted
+from runtime.contract.client.secrets import redacted
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.views.records_view import (
@@ -31,8 +31,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest
-from runtime.kafka.queries.groups import committed_by, list_groups
-from runtime.kafka.queries.partitions import active_producers, list_offsets
+from runtime.kafka.queries import active_producers, committed_by, list_groups, list_offsets
 
 _GROUPS_PER_REQUEST = 100
 
@@ -61,6 +60,13 @@ class GroupDescriptions:
 
     found: dict[str, GroupDescription] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+
+
+async def read_groups(reach: ClusterAccess, within_s: float) -> dict[str, str]:
+    """Returns the groups of a cluster with Kafka's state of each. Raises AuditFailure."""
+    async with open_cluster(reach, within_s) as cluster:
+        listed = (await list_groups(cluster, within_s)).groups
+        return {name: one.state for name, one in sorted(listed.items())}
 
 
 async def describe_groups(reach: ClusterAccess, names: Iterable[str], within_s: float) -> GroupDescriptions:

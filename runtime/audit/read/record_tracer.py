@@ -25,12 +25,11 @@ from runtime.audit.ledger import (
     open_cluster,
     producers_at,
 )
-from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
+from runtime.audit.partition_logs import FetchedRecord, fetch_places
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.records.offset_map import MappedOffset, OffsetMap
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import origins
+from runtime.contract.records.provenance import FlowProducer, origins
 from runtime.contract.views.records_view import ProvenanceHopView, RecordView
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode

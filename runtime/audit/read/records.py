@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, ledger_of, open_cluster, unanswered
+from runtime.audit.partition_logs import FetchedRecord, fetch_records
 from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
-from runtime.audit.read.records_fetch import FetchedRecord, fetch_records
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
@@ -25,7 +25,7 @@ from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 
 _RANGE_GROWTH = (
     4  # markers and gaps take offsets too: each attempt reads a range that is larger by this factor

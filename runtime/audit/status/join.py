@@ -13,12 +13,11 @@ from runtime.audit.status.facts import (
     StatusRequest,
     StatusSnapshot,
 )
-from runtime.audit.status.jobs import JobFacts, SlotPartitionReport, judge
 from runtime.audit.status.numbers import lag_ms, longest, quantile, rate, sum_known, sum_rates, summed
-from runtime.audit.status.partition import PartitionFacts, state_of
+from runtime.audit.status.states import JobFacts, PartitionFacts, SlotPartitionReport, judge, state_of
 from runtime.contract.records.failback import handed_over
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
-from runtime.contract.records.status import PartitionState as S
 from runtime.contract.spec import naming
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.views.status_view import (

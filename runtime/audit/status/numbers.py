@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from runtime.contract.records.status import LATENCY_BOUNDS_MS
+from runtime.contract.records.job_status import LATENCY_BOUNDS_MS
 
 
 def lag_ms(

@@ -24,8 +24,8 @@ from runtime.audit.ledger import (
     unanswered,
 )
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, StatusRequest, StatusSnapshot, TopicFacts
-from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
+from runtime.audit.status.states import doubtful
 from runtime.batch import Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records import job_status
@@ -49,9 +49,9 @@ from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 from runtime.kafka.timing import in_time
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 
 _RETRY_WITHIN_S = 0.5
 _PARTITION = 0

@@ -2,7 +2,7 @@
 …`.
 
 It exits with 0 whatever it found: the outcome is in the file. One task compares one range of a partition in
-its Python worker; no record ever crosses into the JVM.
+its Python worker. Records of the source cross into the JVM only where the flow has a transform.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -40,13 +40,17 @@ from runtime.audit.verify.request import (  # noqa: E402
     encode_request,
 )
 from runtime.audit.verify.results import results  # noqa: E402
-from runtime.audit.verify.task import decode_verified, encode_pieces, verify_pieces  # noqa: E402
-from runtime.contract.views.verify_view import VerificationReport  # noqa: E402
+from runtime.audit.verify.task import (  # noqa: E402
+    RESULT,
+    decode_verified,
+    encode_pieces,
+    verify_pieces,
+    verify_pieces_with_sql,
+)
+from runtime.contract.views.comparison_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
 _PREFIX = "verify: "  # lines with this prefix are shown to the user of the command
-
-Work = Callable[[Iterable[bytes]], Iterator[bytes]]
 
 
 def main() -> None:
@@ -105,10 +109,9 @@ def _compared(asked: VerifyRequest, begun: SavedVerification, book: Verification
             _report(f"goes on behind {len(groups) - len(todo)} of {len(groups)} stretches")
         context = _context(asked)
         tasks = min(max(context.defaultParallelism, 1), len(todo))
-        work = functools.partial(verify_pieces, encode_request(asked), tasks)
         threads = ThreadPoolExecutor(tasks)
         try:
-            ends = as_completed([threads.submit(_one, context, work, group) for group in todo])
+            ends = as_completed([threads.submit(_one, context, asked, tasks, group) for group in todo])
             for number, end in enumerate(ends, len(groups) - len(todo) + 1):
                 book.add(end.result())
                 found += end.result()
@@ -130,9 +133,19 @@ def _context(asked: VerifyRequest) -> SparkContext:
     return context
 
 
-def _one(context: SparkContext, work: Work, group: list[VerificationPiece]) -> list[VerifiedPiece]:
-    (found,) = context.parallelize([encode_pieces(group)], 1).mapPartitions(work).collect()
-    return decode_verified(found)
+def _one(
+    context: SparkContext, asked: VerifyRequest, tasks: int, group: list[VerificationPiece]
+) -> list[VerifiedPiece]:
+    request, pieces, transform = encode_request(asked), encode_pieces(group), asked.flow.transform
+    if transform is None:
+        work = functools.partial(verify_pieces, request, tasks)
+        (found,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
+        return decode_verified(found)
+    from runtime.sql.pipeline import standing_query  # most flows do not need Spark SQL
+
+    token = secrets.token_hex(16)
+    collect = functools.partial(verify_pieces_with_sql, request, tasks, pieces, token)
+    return decode_verified(bytes(standing_query(context, transform, token, collect, f"{RESULT} BINARY")))
 
 
 def _report(text: str) -> None:

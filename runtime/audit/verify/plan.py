@@ -28,16 +28,22 @@ from runtime.audit.ledger import (
     as_audit_failure,
     ledger_of,
 )
-from runtime.audit.verify.partition_logs import PartitionLogs, logs_of, open_spec
+from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
-from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.records.ledger import (
+    NO_ORPHANS,
+    Orphans,
+    PartitionKey,
+    Progress,
+    UnreadableRecord,
+    orphaned_ranges,
+)
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
-from runtime.contract.records.orphans import NONE, Orphans, ranges
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.regex import regex
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.views.verify_view import UncomparableRange
+from runtime.contract.views.comparison_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
@@ -121,7 +127,7 @@ async def _left_by_the_opposite(
     found = {}
     for key, one in progress.items():
         other = PartitionKey(asked.opposite, one.destination_topic, key.partition)
-        orphaned = ranges(orphans.get(other, NONE), one.destination_topic_id)
+        orphaned = orphaned_ranges(orphans.get(other, NO_ORPHANS), one.destination_topic_id)
         found[key] = [(left.low, left.end) for left in orphaned]
         if other in theirs and not is_other_topic(theirs[other].source_topic_id, one.destination_topic_id):
             found[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
@@ -159,13 +165,13 @@ class _Partition:
         self._asked, self._number, self._key = asked, number, key
         self._progress, self._map = read.progress[key], read.maps[key]
         self._here, self._there = read.here, read.there
-        orphaned = ranges(read.orphans.get(key, NONE), self._progress.source_topic_id)
+        orphaned = orphaned_ranges(read.orphans.get(key, NO_ORPHANS), self._progress.source_topic_id)
         given_up = [(gap.low, gap.end, gap.why) for gap in self._progress.gaps]
         self._gaps = [*((one.low, one.end, one.why) for one in orphaned), *given_up]
         self._own = tuple(read.own.get(key, ()))
         self._replayed = [
             (low, one.end, one.records)
-            for low, one in sorted(read.orphans.get(key, NONE).replayed, key=itemgetter(0))
+            for low, one in sorted(read.orphans.get(key, NO_ORPHANS).replayed, key=itemgetter(0))
             if one.topic == self._progress.destination_topic
             and not is_other_topic(one.source_topic_id, self._progress.source_topic_id)
         ]

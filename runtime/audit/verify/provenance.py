@@ -15,11 +15,17 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
-from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.compare import RecordContent, RecordDifference, condensed
 from runtime.audit.verify.request import VerificationPiece
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, decode, origins
+from runtime.contract.records.provenance import (
+    HEADER,
+    ClusterPartition,
+    ClusterTopic,
+    FlowProducer,
+    decode,
+    origins,
+)
 from runtime.contract.spec.jobspec import FlowSpec
 
 

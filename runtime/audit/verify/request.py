@@ -6,7 +6,7 @@ import msgspec
 
 from runtime.audit.verify.compare import RecordDifference
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
-from runtime.contract.views.verify_view import VerificationReport
+from runtime.contract.views.comparison_view import VerificationReport
 
 
 class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,8 @@ class VerifiedPiece(msgspec.Struct, frozen=True, array_like=True):
     """Reports the comparison of a piece.
 
     `unread`: why it stopped at the source offset `end`; `passed`: retention deleted the records there.
-    `replayed`: the records found of each range of the ledger, by the range's first source offset.
+    `replayed`: the records found of each range of the ledger, by the range's first source offset. `filtered`:
+    records that the flow's transform does not let through.
     """
 
     number: int
@@ -81,6 +82,7 @@ class VerifiedPiece(msgspec.Struct, frozen=True, array_like=True):
     unread: str = ""
     passed: bool = False
     replayed: dict[int, int] = {}
+    filtered: int = 0
 
 
 class VerificationOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from runtime.audit.verify.compare import RecordContent, RecordDifference
 from runtime.audit.verify.plan import PlannedPartition
 from runtime.audit.verify.request import VerifiedPiece
-from runtime.contract.views.verify_view import Difference, UncomparableRange, VerifiedPartition
+from runtime.contract.views.comparison_view import Difference, UncomparableRange, VerifiedPartition
 
 _KEY_CHARACTERS = 40
 _CONTENT_BYTES = 32
@@ -138,6 +138,7 @@ def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Ve
         others=sum(piece.others for piece in pieces),
         compacted=sum(piece.compacted for piece in pieces),
         replayed=sum(sum(piece.replayed.values()) for piece in pieces),
+        filtered=sum(piece.filtered for piece in pieces),
         differences=[*differences_of(edits), *(() if cut else _not_replayed(planned, pieces))],
         more=any(piece.more for piece in pieces),
         not_comparable=sorted(not_comparable, key=lambda one: one.low),

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
-from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
-from runtime.audit.verify.compare import ComparedRecord, RecordComparer
-from runtime.audit.verify.partition_logs import (
+from runtime.audit.partition_logs import (
     CommittedRecordReader,
+    FetchedRecord,
     OpenTransactionTimeout,
     RecordsExpired,
+    fetch_places,
     open_spec,
 )
+from runtime.audit.verify.compare import ComparedRecord, RecordComparer
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, content_of
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import ClusterTopic
+from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer
+from runtime.contract.spec import naming
+from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
+from runtime.sql.rows import APPENDED, SourceRow
+from runtime.sql.transformer import Evaluates, InvalidValue, Transformer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RESULT = "result"  # the column of the result, in the output of verify_pieces_with_sql
 
 _pieces = msgspec.msgpack.Decoder(list[VerificationPiece])
 _verified = msgspec.msgpack.Decoder(list[VerifiedPiece])
@@ -52,8 +63,91 @@ def verify_pieces(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterat
             yield msgspec.msgpack.encode(runner.run(_verify(asked, tasks, _pieces.decode(group))))
 
 
+def verify_pieces_with_sql(
+    request: bytes, tasks: int, group: bytes, token: str, answers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Compares the given pieces of a flow with a transform, as the collecting worker of a query."""
+    import pyarrow as pa
+
+    asked = decode_request(request)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(_verify_with_sql(asked, tasks, _pieces.decode(group), token, answers))
+    yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(found)], pa.binary())], [RESULT])
+
+
+async def _verify_with_sql(
+    asked: VerifyRequest,
+    tasks: int,
+    pieces: Sequence[VerificationPiece],
+    token: str,
+    answers: Iterable[pa.RecordBatch],
+) -> list[VerifiedPiece]:
+    from runtime.sql.evaluator import Evaluator
+
+    transform = asked.flow.transform
+    assert transform is not None, "verify_pieces compares without a transform"
+    evaluator = Evaluator(token, transform, answers)
+    serving = asyncio.create_task(evaluator.run())
+    try:
+        return await _verify(asked, tasks, pieces, SourceTransform(transform, evaluator))
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await evaluator.close()
+
+
+class SourceTransform:
+    """Applies the flow's transform again to records that are read at the source."""
+
+    def __init__(self, transform: TransformSpec, evaluator: Evaluates) -> None:
+        self._transformer = Transformer(transform, evaluator)
+        self._evaluator = evaluator
+
+    async def apply(
+        self, topic: str, found: Sequence[FetchedRecord]
+    ) -> tuple[list[FetchedRecord], frozenset[int]]:
+        """Returns the records as they travel, and the offsets of those that do not.
+
+        A record that the transform can't handle is returned as it is: the flow stops before it.
+        """
+        if topic == naming.HEARTBEATS:  # they are copied as they are
+            return list(found), frozenset()
+        answers = await self._evaluator.evaluate([_row(topic, one) for one in found])
+        records: list[FetchedRecord] = []
+        filtered: set[int] = set()
+        for one, answer in zip(found, answers, strict=True):
+            value = one.value
+            if value is not None:  # a tombstone always travels
+                with contextlib.suppress(InvalidValue):
+                    value = self._transformer.new_value(value, answer)
+                if value is None:
+                    filtered.add(one.offset)
+            records.append(one._replace(value=value))
+        return records, frozenset(filtered)
+
+
+def _row(topic: str, one: FetchedRecord) -> SourceRow:
+    headers = {name: value for name, value in one.headers if name != HEADER}
+    return SourceRow(
+        one.value,
+        one.key,
+        [
+            (name, value.decode(errors="replace") if value is not None else None)
+            for name, value in headers.items()
+        ],
+        topic,
+        one.partition,
+        one.offset,
+        one.timestamp * 1000 if one.timestamp >= 0 else None,
+        APPENDED if one.appended else 0,
+    )
+
+
 async def _verify(
-    asked: VerifyRequest, tasks: int, pieces: Sequence[VerificationPiece]
+    asked: VerifyRequest,
+    tasks: int,
+    pieces: Sequence[VerificationPiece],
+    transform: SourceTransform | None = None,
 ) -> list[VerifiedPiece]:
     try:
         async with (
@@ -62,7 +156,7 @@ async def _verify(
         ):
             bucket = TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic)
             producers = await producers_at(source), await producers_at(destination)
-            work = _Work(asked, source, destination, *producers, bucket)
+            work = _Work(asked, source, destination, *producers, bucket, transform)
             found = [await work.compare(piece) for piece in pieces]
             await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
             return found
@@ -82,11 +176,13 @@ class _Work:
         at_source: Mapping[int, FlowProducer],
         at_destination: Mapping[int, FlowProducer],
         bucket: TokenBucket,
+        transform: SourceTransform | None,
     ) -> None:
         self._asked = asked
         self._source, self._destination = source, destination
         self._at_source, self._at_destination = at_source, at_destination
         self._bucket = bucket
+        self._transform = transform
 
     async def compare(self, piece: VerificationPiece) -> VerifiedPiece:
         replayed = ReplayedRecords(
@@ -106,13 +202,25 @@ class _Work:
         why, passed = "", False
         try:
             while not pair.comparer.done:
-                await asyncio.gather(_feed_here(pair, here), self._feed_there(pair, there, piece))
+                await asyncio.gather(
+                    self._feed_here(pair, here, piece.topic), self._feed_there(pair, there, piece)
+                )
                 pair.comparer.advance()
         except RecordsExpired as error:
             why, passed = str(error), True
         except (WireError, BatchFailure, OpenTransactionTimeout) as error:
             why = str(error)
         return pair.result(why, passed)
+
+    async def _feed_here(self, pair: PieceComparison, side: CommittedRecordReader, topic: str) -> None:
+        while pair.comparer.wants_source:
+            if side.ended:
+                pair.comparer.end_source()
+                return
+            found, filtered = await side.next(), frozenset[int]()
+            if self._transform is not None:
+                found, filtered = await self._transform.apply(topic, found)
+            pair.add_source(found, filtered)
 
     async def _feed_there(
         self, pair: PieceComparison, side: CommittedRecordReader, piece: VerificationPiece
@@ -138,14 +246,6 @@ class _Work:
         return ProvenanceFilter(self._asked.flow, piece.topic, home, self._at_source)
 
 
-async def _feed_here(pair: PieceComparison, side: CommittedRecordReader) -> None:
-    while pair.comparer.wants_source:
-        if side.ended:
-            pair.comparer.end_source()
-        else:
-            pair.add_source(await side.next())
-
-
 class PieceComparison:
     """Converts a piece's records into lines, less those that are not to be compared."""
 
@@ -167,13 +267,16 @@ class PieceComparison:
         runs = decode_runs(piece.runs, piece.low, piece.destination_low)
         self._to = RunOffsetTranslator([(run.source, run.destination, run.records) for run in runs])
         self._from = RunOffsetTranslator([(run.destination, run.source, run.records) for run in runs])
-        self._kept_back = self._given_up = self._others = 0
+        self._kept_back = self._given_up = self._others = self._filtered = 0
 
-    def add_source(self, found: Iterable[FetchedRecord]) -> None:
+    def add_source(self, found: Iterable[FetchedRecord], filtered: Container[int] = frozenset()) -> None:
+        """Adds records of the source; those at the offsets `filtered` must not be at the destination."""
         lines = []
         for one in found:
             at = self._to.other(one.offset)
             if at is not None:
+                if one.offset in filtered:
+                    continue
                 lines.append(ComparedRecord(one.offset, at, content_of(one)))
             elif self._replayed.holds(one.offset):
                 continue  # it is compared when its replay is found
@@ -181,6 +284,8 @@ class PieceComparison:
                 self._given_up += 1
             elif self._filter.drops(one):
                 self._kept_back += 1
+            elif one.offset in filtered:
+                self._filtered += 1
             else:
                 lines.append(ComparedRecord(one.offset, at, content_of(one)))
         self.comparer.add_source(lines)
@@ -239,6 +344,7 @@ class PieceComparison:
             why,
             passed,
             dict(self._replayed.found),
+            self._filtered,
         )
 
 

@@ -1,13 +1,28 @@
-"""The header `__repl` records where a record came from. There is one per hop; the first names its origin.
+"""Provenance tells where a record came from: by its header `__repl`, or by the producer id of its batch (R5).
 
-Value, version 1: version, then cluster id and topic (each a length byte and UTF-8), partition (4 bytes), time
-of the copy (8 bytes, ms), offset (8 bytes; last, so that all before it is the same for a whole batch). Every
-later version begins with all of this and only adds behind it: an older reader still cuts loops (R5).
+The header has one entry per hop; the first names the record's origin. Value, version 1: version, then cluster
+id and topic (each a length byte and UTF-8), partition (4 bytes), time of the copy (8 bytes, ms), offset (8
+bytes; last, so that all before it is the same for a whole batch). Every later version begins with all of this
+and only adds behind it: an older reader still cuts loops.
+
+The producers topic says which producer id belongs to which flow, for batch provenance. A record is written
+before the id's first data, and read by flows in the opposite direction. A producer id writes for one flow
+only, so its records in a topic came from the one topic to which the flow's rename rule leads back. So "do
+these records return to their home" is decided from names and ids, once per id and topic.
 """
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
+
+import msgspec
+
+from runtime.contract.records import record_values
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec import rename
+from runtime.contract.spec.jobspec import RenameRule
+from runtime.contract.spec.jobspec import rename as as_rename
 
 HEADER: Final = "__repl"
 VERSION: Final = 1
@@ -96,3 +111,64 @@ def origins(headers: Iterable[tuple[str, bytes | None]] | None) -> Sequence[Orig
     """Returns the hops of a record in their order; empty for a record that originated where it is read."""
     found = (decode(value) for name, value in headers or () if name == HEADER)
     return tuple(origin for origin in found if origin is not None)
+
+
+_PRODUCER_VERSION = b"\x01"
+
+
+class FlowProducer(msgspec.Struct, frozen=True):
+    """Names the flow that a producer id writes for, and where that flow's records come from.
+
+    `only`: the one topic in which the id's records are the flow's own copies. `undoes`: the cluster to which
+    a failback flow copies; the rename rule is then the one of the flow that it reverses.
+    """
+
+    flow: str
+    source: str  # the cluster's name in the topology, as the rename rule may use it
+    source_cluster_id: str
+    rename: RenameRule
+    only: str | None = None
+    undoes: str | None = None
+
+    def home(self, topic: str) -> ClusterTopic | None:
+        """Returns the topic from which this id copied into `topic`; None where the flow writes no such
+        topic.
+        """
+        if self.only not in (None, topic):
+            return None
+        rule = as_rename(self.rename)
+        origin: str | None = (
+            rename.backward(rule, topic, self.source)
+            if self.undoes is None
+            else rename.forward(rule, topic, self.undoes)
+        )
+        return ClusterTopic(self.source_cluster_id, origin) if origin is not None else None
+
+
+def encode_producer_key(producer_id: int) -> bytes:
+    return msgspec.json.encode(["producer", producer_id])
+
+
+def decode_producer_key(key: bytes | None) -> int:
+    match record_values.key_parts(key):
+        case ["producer", int(producer_id)]:
+            return producer_id
+    raise UnreadableRecord(f"producers: unknown key {key!r}")
+
+
+def encode_producer(producer: FlowProducer) -> bytes:
+    return _PRODUCER_VERSION + msgspec.json.encode(producer)
+
+
+def decode_producer(value: bytes) -> FlowProducer:
+    if value[:1] != _PRODUCER_VERSION:
+        raise UnreadableRecord(
+            f"producers: value of version {value[:1].hex() or 'none'}, this runtime reads 01"
+        )
+    try:
+        return record_values.decode(_producer, value[1:])
+    except UnreadableValue as error:
+        raise UnreadableRecord(f"producers: {error}") from error
+
+
+_producer = msgspec.json.Decoder(FlowProducer)

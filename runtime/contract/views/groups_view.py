@@ -1,8 +1,16 @@
-"""Defines the results of `repl offsets` and `repl locate`: values that are only shown."""
+"""Defines where groups continue at the destination, and what a failover loses of a flow and of its groups.
+
+These are the results of `repl offsets` and `repl locate`, and pure arithmetic over the results of status. The
+field names are those of `--json`: they are only ever added. None is an unknown value.
+"""
 
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
+
+from runtime.contract.records.job_status import PartitionState
+from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView
 
 BY_MAP = "map"
 BY_TIME = "time"
@@ -85,3 +93,153 @@ class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     other_offset: int | None = None
     replicated_through: int | None = None
     low: int | None = None
+
+
+_OLDER_MS = 60_000  # a partition is named if its end is older than the flow's newest one by this much
+# In these states the log was replaced: how much of its source is at the destination is unknown.
+_ANOTHER_LOG = (PartitionState.RECREATED, PartitionState.DIVERGED)
+
+
+class PartitionUnheard(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a partition whose loss is unknown, or known only as of `as_of_ms`, long before its flow's;
+    and why.
+    """
+
+    topic: str
+    partition: int
+    why: str
+    as_of_ms: int | None = None
+
+
+class FlowLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """Reports the loss of a flow: at least `records` are lost, by the source's end offsets at `as_of_ms`.
+
+    `ms` is how far the destination was behind at that time. `unheard` counts the partitions whose loss is
+    unknown, `unheard_partitions` names them. `older_partitions` are counted, by end offsets that are much
+    older.
+    """
+
+    flow: str
+    source: str
+    destination: str
+    state: str
+    source_answers: bool
+    destination_answers: bool
+    records: int | None
+    ms: int | None
+    as_of_ms: int | None
+    partitions: int
+    unheard: int
+    unheard_partitions: list[PartitionUnheard] = []
+    older_partitions: list[PartitionUnheard] = []
+
+
+class GroupLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """Reports where one group over one flow continues at the destination, by number of partitions.
+
+    `exact` continues at its own position; `again` reads some records again (both sides write the topic);
+    `lost` had read further than the flow copied, by `records_lost` in all; `kept` keeps its commit, because
+    of `why`. `topics` are the names that its consumers subscribe to at the destination.
+    """
+
+    flow: str
+    group: str
+    exact: int = 0
+    again: int = 0
+    lost: int = 0
+    records_lost: int = 0
+    kept: int = 0
+    why: str = ""
+    topics: list[str] = []
+
+
+class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
+    """Lists the topics that a group's consumers subscribe to at the destination; the flow may rename them."""
+
+    flow: str
+    group: str
+    cluster: str
+    topics: list[str]
+
+
+def loss_of(flow: FlowStatusView, now_ms: int) -> FlowLoss:
+    """Computes the records and the time that a failover of this flow loses."""
+    known = [one for one in flow.partitions if one.lag_records is not None]
+    as_of = max((_source_end_time(one, now_ms) for one in known), default=None)
+    behind = [_behind_ms(one) for one in known if one.lag_records]
+    return FlowLoss(
+        flow=flow.name,
+        source=flow.source,
+        destination=flow.destination,
+        state=flow.state,
+        source_answers=flow.source_answers,
+        destination_answers=flow.destination_answers,
+        records=sum(one.lag_records or 0 for one in known) if known else None,
+        ms=max((one for one in behind if one is not None), default=None if behind or not known else 0),
+        as_of_ms=as_of,
+        partitions=len(flow.partitions),
+        unheard=len(flow.partitions) - len(known),
+        unheard_partitions=[_unheard(one, flow) for one in flow.partitions if one.lag_records is None],
+        older_partitions=[
+            _unheard(one, flow, _source_end_time(one, now_ms))
+            for one in known
+            if as_of is not None and as_of - _source_end_time(one, now_ms) >= _OLDER_MS
+        ],
+    )
+
+
+def _unheard(one: PartitionStatusView, flow: FlowStatusView, as_of_ms: int | None = None) -> PartitionUnheard:
+    if not flow.destination_answers:
+        why = f"{flow.destination} does not answer"
+    elif one.state in _ANOTHER_LOG or as_of_ms is not None:
+        why = f"{one.state}: {one.why}" if one.why else one.state
+    elif one.position is None:
+        why = f"the ledger at {flow.destination} has no position of it"
+    else:
+        why = f"job {flow.job} has not told where it ends at {flow.source}"
+    return PartitionUnheard(topic=one.topic, partition=one.partition, why=why, as_of_ms=as_of_ms)
+
+
+def with_ends_of(after: FlowStatusView, before: FlowStatusView, before_ms: int) -> FlowStatusView:
+    """Returns the final positions of a flow, compared with end offsets of the source that were read
+    before.
+    """
+    known = {(one.topic, one.partition): one for one in before.partitions if one.source_end is not None}
+    topics = [
+        replace(
+            topic,
+            partitions=[
+                _against(one, known[one.topic, one.partition], before_ms)
+                if (one.topic, one.partition) in known
+                else one
+                for one in topic.partitions
+            ],
+        )
+        for topic in after.topics
+    ]
+    return replace(after, topics=topics, source_answers=False)
+
+
+def _against(one: PartitionStatusView, before: PartitionStatusView, before_ms: int) -> PartitionStatusView:
+    if one.state == PartitionState.PROMOTED:
+        return one
+    if before.state in _ANOTHER_LOG:
+        return replace(one, lag_records=None, lag_ms=None, state=before.state, why=before.why)
+    seen_ms = before.source_end_seen_ms if before.source_end_seen_ms is not None else before_ms
+    lag = max((before.source_end or 0) - one.position, 0) if one.position is not None else None
+    return replace(
+        one, source_end_seen_ms=seen_ms, lag_records=lag, lag_ms=None, state=before.state, why=before.why
+    )
+
+
+def _source_end_time(one: PartitionStatusView, now_ms: int) -> int:
+    return one.source_end_seen_ms if one.source_end_seen_ms is not None else now_ms
+
+
+def _behind_ms(one: PartitionStatusView) -> int | None:
+    """Returns how far the destination was behind when the source last answered."""
+    if one.lag_ms is not None:
+        return one.lag_ms
+    if one.source_end_seen_ms is None or one.last_timestamp_ms is None:
+        return None
+    return max(one.source_end_seen_ms - one.last_timestamp_ms, 0)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from runtime.contract.records.status import OpenTransaction
-from runtime.contract.records.status import PartitionState as S
+from runtime.contract.records.job_status import OpenTransaction
+from runtime.contract.records.job_status import PartitionState as S
 
 # Beside the states that a job reports itself (`status.PartitionState`):
 DOWN = "down"  # no job copies it: the job is dead, was stopped, or never ran

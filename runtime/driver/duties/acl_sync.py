@@ -4,6 +4,8 @@ The rules of MirrorMaker apply: ALLOW WRITE is never mirrored, ALLOW ALL becomes
 made is registered, so that the planner owns it. A rule that the flow made is removed when its rule at the
 source is gone. A rule that existed without the flow is never removed.
 
+Flows with the same interval sync at the same moments and share one read of each cluster.
+
 A rule that came from the destination's own direction, in a loop of flows, is not mirrored again: it would
 outlive the rule that it was made from.
 """
@@ -11,32 +13,39 @@ outlive the rule that it was made from.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import naming
-from runtime.contract.spec.acl_mirroring import AclMirror
-from runtime.contract.spec.acls import PROTECTION, AclRule, flow_origin
+from runtime.contract.spec.acls import PROTECTION, AclMirror, AclRule, flow_origin
 from runtime.contract.spec.jobspec import FlowSpec, RouteSpec
 from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
+from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.topics.acl_admin import make, remove
+from runtime.driver.topics.admin import make_rules, remove_rules
 from runtime.driver.topics.registry import OwnedAcl, has_registry, owned_acl
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
-from runtime.ledger.scan import READ_FAILURES, InternalTopicScan
+from runtime.kafka.timing import Shared
+from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.slot.log import log_event
+
+_SHARED_S = 0.1  # flows that sync within this time use one read
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
-    """The rules on topics of one cluster, and those of them that flows made, as the registry says."""
+    """The rules on topics of one cluster, and those of them that topologies made, as its registry says.
+
+    `registered` is whether the cluster has a registry.
+    """
 
     live: Collection[AclRule]
     owned: Collection[OwnedAcl] = ()
+    registered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +133,65 @@ def _is_mirrored(
     return source_topic in every and rule.resource in topics.values()
 
 
+class ClusterRulesReader:
+    """A ClusterRulesReader reads the rules of each cluster for all flows of the job."""
+
+    def __init__(self, clusters: DriverClusters) -> None:
+        self._clusters = clusters
+        self._newest: dict[str, tuple[float, ClusterRules | None]] = {}
+        self._reading: dict[str, Shared[ClusterRules | None]] = {}
+        self._scans: dict[str, InternalTopicScan] = {}
+
+    async def read(self, name: str) -> ClusterRules | None:
+        """Returns the rules of a cluster, or None where it has no authorizer. Concurrent callers share one
+        read.
+
+        Raises WireError, ClientSettingsError and READ_FAILURES.
+        """
+        read_at, newest = self._newest.get(name, (-math.inf, None))
+        if asyncio.get_running_loop().time() - read_at < _SHARED_S:
+            return newest
+        return await self._reading.setdefault(name, Shared()).run(lambda: self._read(name))
+
+    async def _read(self, name: str) -> ClusterRules | None:
+        try:
+            found = await self._found(name)
+        except Exception:
+            self._scans.pop(name, None)
+            raise
+        self._newest[name] = (asyncio.get_running_loop().time(), found)
+        return found
+
+    async def _found(self, name: str) -> ClusterRules | None:
+        live = await (await self._clusters.acls(name)).rules()
+        if live is None:
+            return None
+        cluster = await self._clusters.cluster(name)
+        if not await has_registry(cluster):
+            return ClusterRules(live, registered=False)
+        scan = self._scans.setdefault(name, InternalTopicScan(cluster, naming.REGISTRY, 0))
+        await scan.refresh()
+        found = (owned_acl(name, key, value) for key, value in scan.fold.items())
+        return ClusterRules(live, [one for one in found if one is not None])
+
+
 class AclSync:
     """An AclSync object syncs the rules of one flow. What fails is noted in `notes` and retried."""
 
     def __init__(
-        self, flow: DriverFlow, topology: str, route: CompiledRoute, routes: Iterable[RouteSpec]
+        self,
+        flow: DriverFlow,
+        topology: str,
+        route: CompiledRoute,
+        routes: Iterable[RouteSpec],
+        rules: ClusterRulesReader,
     ) -> None:
         self.notes: dict[str, str] = {}
         self._flow = flow
         self._topology = topology
         self._route = route
         self._routes = tuple(routes)
-        self._scans: dict[str, InternalTopicScan] = {}
+        self._rules = rules
 
     async def run(self) -> None:
         """Syncs the rules at the interval of `follow`. Raises DriverFenced."""
@@ -148,16 +204,17 @@ class AclSync:
                 self.notes = {"acls": "; ".join(refused[:5])} if refused else {}
             except (WireError, ClientSettingsError, *READ_FAILURES) as error:
                 self.notes = {"acls": str(error)}
-                self._scans = {}
-            await asyncio.sleep(every / 1000)
+            await _next_moment(every / 1000)
 
     async def _sync(self) -> list[str]:
         """Makes and removes rules once. Returns what was refused. Raises WireError, DriverFenced."""
         spec, shared = self._flow.spec, self._flow.shared
-        at_source = await self._rules(spec.source)
-        at_destination = await self._rules(spec.destination)
-        if at_source is None or at_destination is None:
+        at_source = await self._rules.read(spec.source)
+        at_destination = await self._rules.read(spec.destination)
+        if at_source is None or at_destination is None or not at_destination.registered:
             return []
+        own = [one for one in at_destination.owned if one.topology == self._topology]
+        at_destination = ClusterRules(at_destination.live, own)
         listed = await shared.clusters.listing(spec.source)
         every = [name for name, topic in listed.items() if topic.error is ErrorCode.NONE]
         topics = self._flow.selected(every)
@@ -168,8 +225,8 @@ class AclSync:
         admin = await shared.clusters.acls(spec.destination)
         await shared.leadership.ensure()
         origins = dict.fromkeys(sorted(changes.create), flow_origin(spec.name))
-        refused = await make(admin, cluster, self._topology, origins) if origins else {}
-        refused |= await remove(admin, cluster, changes.delete) if changes.delete else {}
+        refused = await make_rules(admin, cluster, self._topology, origins) if origins else {}
+        refused |= await remove_rules(admin, cluster, changes.delete) if changes.delete else {}
         log_event(
             "acls_synced",
             key=spec.name,
@@ -180,23 +237,7 @@ class AclSync:
         )
         return [f"{rule.name} at {spec.destination}: {why}" for rule, why in sorted(refused.items())]
 
-    async def _rules(self, name: str) -> ClusterRules | None:
-        """Returns the rules of a cluster; None where it has no authorizer, or the destination no registry."""
-        clusters = self._flow.shared.clusters
-        live = await (await clusters.acls(name)).rules()
-        if live is None:
-            return None
-        cluster = await clusters.cluster(name)
-        if not await has_registry(cluster):
-            return ClusterRules(live) if name == self._flow.spec.source else None
-        return ClusterRules(live, await self._owned(name, cluster))
 
-    async def _owned(self, name: str, cluster: KafkaCluster) -> list[OwnedAcl]:
-        """Returns the rules that the registry of a cluster lists. Raises WireError."""
-        scan = self._scans.setdefault(name, InternalTopicScan(cluster, naming.REGISTRY, 0))
-        await scan.refresh()
-        found = (owned_acl(name, key, value) for key, value in scan.fold.items())
-        at_destination = name == self._flow.spec.destination
-        return [
-            one for one in found if one is not None and (one.topology == self._topology or not at_destination)
-        ]
+async def _next_moment(every_s: float) -> None:
+    """Waits until the clock of the event loop shows the next multiple of the interval."""
+    await asyncio.sleep(every_s - asyncio.get_running_loop().time() % every_s)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat, job_status
 from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
@@ -21,18 +21,17 @@ from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import DriverClusters, ensure
-from runtime.driver.duties.acl_sync import AclSync
+from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets, offset_commit
+from runtime.kafka.queries import list_offsets, offset_commit
 from runtime.ledger.offset_maps import trim_map
-from runtime.ledger.records import InternalRecord
-from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.records import READ_FAILURES, InternalRecord
 from runtime.metrics.snapshot import GroupSnapshot
 from runtime.slot.event_loop import BackgroundTasks
 
@@ -204,6 +203,7 @@ class FlowDuties:
         self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
         self._acls: dict[str, AclSync] = {}
+        self._rules = ClusterRulesReader(clusters)
         self._readers: dict[str, CommittedOffsetsReader] = {}
 
     def restart(self, flow: DriverFlow) -> None:
@@ -223,7 +223,7 @@ class FlowDuties:
         if flow.spec.state != "active":
             return
         spec = self._spec()
-        acls = AclSync(flow, spec.topology, router_of(spec).routes[flow.name], spec.routes)
+        acls = AclSync(flow, spec.topology, router_of(spec).routes[flow.name], spec.routes, self._rules)
         self._acls[flow.name] = acls
         tasks = [
             self._tasks.spawn(acls.run(), f"ACLs {flow.name}"),

@@ -38,13 +38,13 @@ from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.flows.takeover import FlowContext, restart_request
+from runtime.driver.flows.start import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries.partitions import offsets_of
+from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.orphans import FlowNotEnded, OrphanMarks, leave_orphans

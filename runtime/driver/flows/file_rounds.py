@@ -9,9 +9,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import Gap, Progress
 from runtime.contract.records.manifest import FilePosition, OffsetGap
-from runtime.contract.records.status import PartitionState, PartitionStatus
 from runtime.files.export import ExportedPartition, ExportPartition, ExportTicket
 
 _KEPT_GAPS: Final = 20

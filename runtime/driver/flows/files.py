@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
-from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.assignment import AssignedPartition, client_id
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
 from runtime.contract.spec.naming import is_other_topic
@@ -35,8 +35,7 @@ from runtime.driver.flows.file_rounds import (
     tickets_of,
 )
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.start import selection
-from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.flows.start import FlowContext, selection
 from runtime.driver.slots.channel import pause
 from runtime.driver.spark_process import JvmSilent
 from runtime.files.export import (
@@ -60,8 +59,8 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries.partitions import list_offsets
-from runtime.ledger.scan import READ_FAILURES
+from runtime.kafka.queries import list_offsets
+from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.start_positions import resolve_start
 from runtime.slot.log import log_event
 

@@ -10,20 +10,26 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat
 from runtime.contract.records.failback import opposite_of
-from runtime.contract.records.job_status import FlowView
+from runtime.contract.records.job_status import FlowView, PartitionState
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.records.status import PartitionState
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.failback import begin_new_partitions, start_failback
-from runtime.driver.flows.start import commit_begun, group_by_start, initial_topics, restart, selection
-from runtime.driver.flows.takeover import FlowContext, take_over
+from runtime.driver.flows.start import (
+    FlowContext,
+    commit_begun,
+    group_by_start,
+    initial_topics,
+    restart,
+    selection,
+    take_over,
+)
 from runtime.driver.slots.channel import pause
 from runtime.driver.topics.mirrors import MirrorTopic, MirrorTopicManager, discover, selected_topics
 from runtime.kafka.cluster import KafkaCluster
@@ -32,8 +38,8 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
-from runtime.kafka.queries.partitions import offsets_of
-from runtime.ledger.scan import READ_FAILURES
+from runtime.kafka.queries import offsets_of
+from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.start_positions import first_positions
 from runtime.slot.log import log_event
 

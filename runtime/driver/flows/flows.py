@@ -15,9 +15,9 @@ from runtime.contract.spec.route import router_of
 from runtime.driver.flows.files import FileFlow
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.promotion import ENDED, EndingFlow, PromotingFlow
-from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.membership import Membership
-from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
 from runtime.slot.event_loop import BackgroundTasks

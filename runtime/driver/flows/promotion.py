@@ -21,7 +21,7 @@ from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.duties.final_group_sync import FinalGroupSync
+from runtime.driver.duties.group_sync import FinalGroupSync
 from runtime.driver.flows.flow import DriverFlow, count_uncopied, topics_to_drain
 from runtime.slot import log
 

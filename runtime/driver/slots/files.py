@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import SlotKey, SlotReport, SlotView
+from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus, SlotView
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import SlotStatus
 from runtime.contract.spec import naming
 from runtime.driver.flows.files import FileFlow
 from runtime.driver.flows.flow import DriverFlow

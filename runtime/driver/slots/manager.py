@@ -9,9 +9,14 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import SlotKey, SlotReport, SlotView, UnreadableStatus
+from runtime.contract.records.job_status import (
+    PartitionState,
+    SlotKey,
+    SlotReport,
+    SlotView,
+    UnreadableStatus,
+)
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import PartitionState
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec

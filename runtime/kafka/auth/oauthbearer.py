@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, assert_never
 
 from runtime.contract.client.keys import token_endpoint_problem
-from runtime.contract.client.values import Tls, TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.settings import Tls, TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import Exchange, LoginError, quoted
 from runtime.kafka.auth.tls import tls_context
 from runtime.kafka.errors import AuthenticationFailed

@@ -15,7 +15,7 @@ import re
 import secrets
 from typing import assert_never
 
-from runtime.contract.client.values import Password, Sasl, TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.settings import Password, Sasl, TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import Exchange, LoginError, quoted
 from runtime.kafka.auth.oauthbearer import oauthbearer
 

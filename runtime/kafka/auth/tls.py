@@ -7,7 +7,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from runtime.contract.client.values import Tls
+from runtime.contract.client.settings import Tls
 from runtime.kafka.auth.login import LoginError
 
 PROBE = "probe"

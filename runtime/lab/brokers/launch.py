@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from runtime.lab.brokers import processes, zookeeper
 from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster
 from runtime.lab.errors import LabError
-from runtime.lab.kit.kit import Kit
+from runtime.lab.kit import Kit
 
 
 def wait_until_ready(

@@ -1,18 +1,260 @@
-"""This module formats a new cluster's storage with Kafka's tool, once; the other nodes get copies."""
+"""This module prepares the files of a new cluster's brokers: server.properties, certificates and storage.
+
+`server_properties` makes the settings of each node from the cluster's spec; it is pure. Certificates are made
+for mutual TLS: of an authority, of the broker, and of each user. Kafka's tool formats the storage once; the
+other nodes get copies.
+"""
 
 import base64
+import ipaddress
 import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import assert_never
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from runtime.lab.brokers import zookeeper
 from runtime.lab.brokers.launch import Kits
-from runtime.lab.cluster import CONTROLLER, SCRAM, BrokerPorts, LabKafkaCluster, Security
+from runtime.lab.cluster import (
+    ADMIN,
+    CONTROLLER,
+    SCRAM,
+    SESSION_TIMEOUT_MS,
+    BrokerPorts,
+    LabKafkaCluster,
+    Security,
+    jaas,
+    java_tls,
+)
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
-from runtime.lab.kit.kit import Kit
+from runtime.lab.kit import Kit
+
+# A lab uses few threads, little memory, and short housekeeping intervals, so that tests need not wait.
+_SMALL = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "num.recovery.threads.per.data.dir": "2",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+    "log.retention.check.interval.ms": "2000",
+    "log.cleaner.backoff.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    # A killed broker can't register again under its id before this time has passed.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "auto.create.topics.enable": "false",
+}
+
+
+def server_properties(
+    cluster: LabKafkaCluster, node: BrokerPorts, passwords: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns all settings of a broker; those of the spec override the others."""
+    identity = _kraft(cluster, node) if cluster.zookeeper is None else _zookeeper(cluster, node)
+    return {
+        **identity,
+        **_replication(len(cluster.nodes)),
+        **_SMALL,
+        **_security(cluster, passwords),
+        **cluster.spec.properties,
+    }
+
+
+def render_properties(properties: Mapping[str, str]) -> str:
+    """Returns the settings in the format of a properties file."""
+    return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _kraft(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
+    host = cluster.spec.host
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.quorum.voters": ",".join(
+            f"{each.id}@{host}:{each.controller_port}" for each in cluster.nodes
+        ),
+        "controller.listener.names": "CONTROLLER",
+        **_listeners(cluster, node, {"CONTROLLER": node.controller_port}),
+    }
+
+
+def _zookeeper(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
+    assert cluster.zookeeper is not None
+    return {
+        "broker.id": str(node.id),
+        "zookeeper.connect": cluster.address(cluster.zookeeper),
+        "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+        **_listeners(cluster, node, {}),
+    }
+
+
+def _listeners(cluster: LabKafkaCluster, node: BrokerPorts, controller: Mapping[str, int]) -> dict[str, str]:
+    protocol = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[
+        cluster.spec.security
+    ]
+    ports = {"CLIENT": node.port, **node.listener_ports, **controller}
+    advertised = {"CLIENT": cluster.address(node)} | {
+        listener.name: listener.advertised[node.id] for listener in cluster.spec.listeners
+    }
+    return {
+        "log.dirs": str(cluster.home_of(node) / "data"),
+        "listeners": ",".join(f"{name}://{cluster.spec.host}:{port}" for name, port in ports.items()),
+        "advertised.listeners": ",".join(f"{name}://{address}" for name, address in advertised.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name in ports),
+        "inter.broker.listener.name": "CLIENT",
+    }
+
+
+def _replication(brokers: int) -> dict[str, str]:
+    """Returns the usual replication settings: from three brokers on, three replicas, two in sync."""
+    copies, in_sync = str(min(3, brokers)), "2" if brokers >= 3 else "1"
+    return {
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
+
+
+def _security(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, str]:
+    match cluster.spec.security:
+        case Security.PLAIN:
+            # It takes effect only with an authorizer; then the brokers themselves must keep access.
+            return {"super.users": "User:ANONYMOUS"}
+        case Security.SASL:
+            return _sasl(passwords) if cluster.zookeeper is None else _sasl_with_zookeeper(passwords)
+        case Security.TLS:
+            return _tls(cluster)
+        case never:
+            assert_never(never)
+
+
+def _sasl(passwords: Mapping[str, str]) -> dict[str, str]:
+    # A controller can't read the metadata with the SCRAM credentials before it has logged in: it uses PLAIN.
+    controller_login = jaas("PLAIN", CONTROLLER, passwords[CONTROLLER], **{CONTROLLER: passwords[CONTROLLER]})
+    return {
+        "sasl.enabled.mechanisms": SCRAM,
+        "sasl.mechanism.inter.broker.protocol": SCRAM,
+        f"listener.name.client.{SCRAM.lower()}.sasl.jaas.config": jaas(SCRAM, ADMIN, passwords[ADMIN]),
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": controller_login,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN};User:{CONTROLLER}",
+    }
+
+
+def _sasl_with_zookeeper(passwords: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "sasl.enabled.mechanisms": SCRAM,
+        "sasl.mechanism.inter.broker.protocol": SCRAM,
+        f"listener.name.client.{SCRAM.lower()}.sasl.jaas.config": jaas(SCRAM, ADMIN, passwords[ADMIN]),
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": f"User:{ADMIN}",
+    }
+
+
+def _tls(cluster: LabKafkaCluster) -> dict[str, str]:
+    return {
+        **java_tls(cluster.secret_file("ca.pem"), cluster.secret_file("broker.pem")),
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+        "super.users": f"User:{ADMIN};User:broker",
+    }
+
+
+_VALID = timedelta(days=3650)
+
+
+def make_certificates(cluster: LabKafkaCluster, users: Sequence[str]) -> None:
+    """Writes all keys and certificates to the cluster's secrets as PEM, which all clients read."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    authority = _certificate(f"{cluster.name} lab authority", key, key, None, [])
+    write(cluster.secret_file("ca.pem"), _pem(authority), secret=True)
+    _issue(cluster, "broker", key, authority, ["localhost", cluster.spec.host])
+    for user in users:
+        _issue(cluster, user, key, authority, [])
+
+
+def _issue(
+    cluster: LabKafkaCluster,
+    name: str,
+    authority_key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    hosts: Sequence[str],
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _pem(_certificate(name, key, authority_key, authority, hosts))
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    certificate_file, key_file = cluster.certificate_files(name)
+    write(certificate_file, certificate, secret=True)
+    write(key_file, private, secret=True)
+    # Java reads key and certificate from one file.
+    write(cluster.secret_file(f"{name}.pem"), private + certificate, secret=True)
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    authority_key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate | None,
+    hosts: Sequence[str],
+) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(authority.subject if authority else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # the clocks of containers may differ
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+        )
+    )
+    if authority:
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+    if hosts:
+        names = [_host(host) for host in dict.fromkeys(hosts)]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(authority_key, hashes.SHA256())
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()
 
 
 def new_id() -> str:

@@ -18,7 +18,7 @@ from runtime.lab.brokers import processes
 from runtime.lab.cluster import CONTROLLER, SCRAM, BrokerPorts, LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
-from runtime.lab.kit.kit import Kit
+from runtime.lab.kit import Kit
 
 _READY_S = 60.0
 _ITERATIONS = 4096

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
-from runtime.launch import log, processes, references
+from runtime.launch import processes, references
 from runtime.launch.command import ROOT, check_secret, find_java, spark_home, submission
-from runtime.launch.folder import JobFolder, Supervision, hold
+from runtime.launch.folder import JobFolder, Supervision, hold, log_excerpt, log_size, log_tail
 from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
-from runtime.launch.supervision.application import marked
+from runtime.launch.supervision.supervisor import marked
 
 _POLL_S = 0.05
 _LOCK_TIMEOUT_S = 1.0  # a lock that another command only inspects is free again by then
@@ -45,7 +45,7 @@ class SupervisedLauncher:
             self._refuse_elsewhere(folder)
             self._kill_remaining(folder)
             folder.write_spec(spec)
-            start = log.size(folder.log)
+            start = log_size(folder.log)
             self._start_supervisor(folder, lock)
         finally:
             os.close(lock)  # the supervisor's copy of the descriptor keeps the lock
@@ -78,7 +78,7 @@ class SupervisedLauncher:
         self._kill(folder)
 
     def tail(self, job: str, lines: int = _LINES_SHOWN) -> list[str]:
-        return log.tail(self._folder(job).log, lines)
+        return log_tail(self._folder(job).log, lines)
 
     def _folder(self, job: str) -> JobFolder:
         return JobFolder(self.home.absolute(), job)
@@ -162,7 +162,7 @@ class SupervisedLauncher:
         raise LaunchError(
             f"the job {folder.job} did not start: {why}",
             f"read {folder.log}",
-            log.log_excerpt(folder.log, _LINES_SHOWN, start),
+            log_excerpt(folder.log, _LINES_SHOWN, start),
         )
 
     def _kill(self, folder: JobFolder) -> None:

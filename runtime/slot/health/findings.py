@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import give_up, start_over
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import Progress
-from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.naming import is_other_topic
 
 

@@ -13,12 +13,11 @@ from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
-from runtime.kafka.queries.partitions import list_offsets, offsets_of
+from runtime.kafka.queries import list_offsets, offsets_of
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.ledger.scan import TopicReplaced
+from runtime.ledger.records import TopicReplaced
 from runtime.slot import log
-from runtime.slot.offset_accounts import OffsetRange
-from runtime.slot.partition import PartitionCopy
+from runtime.slot.partition import OffsetRange, PartitionCopy
 
 IDLE_EVERY_S = 30.0
 _FETCH_BYTES = 256 << 10

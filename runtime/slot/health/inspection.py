@@ -22,7 +22,7 @@ from runtime.kafka.protocol.offsets import (
     ListedOffset,
     TopicPartition,
 )
-from runtime.kafka.queries.partitions import epoch_ends, list_offsets
+from runtime.kafka.queries import epoch_ends, list_offsets
 from runtime.slot.health.findings import DestinationFacts, SourceFacts
 from runtime.slot.partition import PartitionCopy
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from runtime.contract.client.values import SecurityProtocol
+from runtime.contract.client.settings import SecurityProtocol
+from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import OpenTransaction
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
@@ -24,7 +24,7 @@ from runtime.kafka.protocol.transactions import (
     ListTransactionsRequest,
     TransactionState,
 )
-from runtime.kafka.queries.partitions import active_producers, coordinated
+from runtime.kafka.queries import active_producers, coordinated
 from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.partition import PartitionCopy
 

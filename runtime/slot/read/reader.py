@@ -16,7 +16,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.records import READ_FAILURES
 from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code, decide

@@ -18,7 +18,7 @@ from runtime.contract.records.ledger import (
     encode_value,
     partition_of,
 )
-from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError

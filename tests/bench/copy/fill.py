@@ -35,7 +35,7 @@ def preload(client: Mapping[str, Any], workload: Workload) -> int:
     create_topic(client, workload.topic, PARTITIONS, config={"retention.ms": "-1"})
     _write_pool(client, workload)
     wanted = int(workload.megabytes * 1e6) // workload.value_bytes
-    return asyncio.run(_multiply(str(client["bootstrap.servers"]), workload.topic, wanted))
+    return asyncio.run(multiply(str(client["bootstrap.servers"]), workload.topic, wanted))
 
 
 def _write_pool(client: Mapping[str, Any], workload: Workload) -> None:
@@ -93,7 +93,8 @@ def raw(batch: Batch, now_ms: int | None = None) -> tuple[bytes, memoryview]:
     return bytes(head), batch.body
 
 
-async def _multiply(bootstrap: str, topic: str, wanted: int) -> int:
+async def multiply(bootstrap: str, topic: str, wanted: int) -> int:
+    """Writes the batches of the topic to it again, until it has so many records; how many it has then."""
     async with await KafkaCluster.open(wire_settings(bootstrap, {})) as cluster:
         pool = await read_pool(cluster, topic)
         leader = (await cluster.topics([topic]))[topic].partitions[0].leader

@@ -18,10 +18,13 @@ class Job:
     def __init__(self, copy: CopySettings | None = None) -> None:
         self._copy = copy or CopySettings()
 
-    def flow(self, run: Run) -> FlowSpec:
-        return flow_of(run)
+    def flows(self, run: Run) -> list[FlowSpec]:
+        """The flow that is measured, and those beside it, each of which takes a slot of its own."""
+        return [flow_of(run)]
 
     def start(self, run: Run) -> Running:
+        flows = self.flows(run)
+        slots = run.slots + len(flows) - 1
         spec = JobSpec(
             job=run.tag,
             topology="bench",
@@ -30,12 +33,12 @@ class Job:
                 "here": ClusterSpec(bootstrap=run.source),
                 "there": ClusterSpec(bootstrap=run.destination),
             },
-            flows=[self.flow(run)],
-            slots=run.slots,
+            flows=flows,
+            slots=slots,
             copy=self._copy,
             metrics_port=None,
         )
         file = run.folder / f"{run.tag}.json"
         file.write_bytes(encode(spec))
-        command, log = submit_command(file, f"local[{run.slots}]"), run.folder / f"{run.tag}.log"
+        command, log = submit_command(spec, file, f"local[{slots}]"), run.folder / f"{run.tag}.log"
         return Running.start(command, run.mirror_topic, log, submit_environ(run.folder))

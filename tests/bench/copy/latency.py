@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -21,6 +22,29 @@ from tests.records import create_topic
 
 _STAMP = struct.Struct(">q")
 _DRAIN_S = 5.0
+
+Headers = list[tuple[str, bytes]]
+
+
+class Stamps(Protocol):
+    """The records of a workload, each with the nanosecond at which it was sent."""
+
+    def made(self, number: int, sent_ns: int) -> tuple[bytes, Headers]: ...
+    def sent_ns(self, value: bytes) -> int: ...
+
+
+class _Opaque:
+    """The time, and padding behind it."""
+
+    def __init__(self, value_bytes: int) -> None:
+        self._padding = values(value_bytes - _STAMP.size, 64)
+
+    def made(self, number: int, sent_ns: int) -> tuple[bytes, Headers]:
+        return _STAMP.pack(sent_ns) + self._padding[number % 64], []
+
+    def sent_ns(self, value: bytes) -> int:
+        (sent,) = _STAMP.unpack_from(value)
+        return int(sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +76,20 @@ def summary(
     return Latency(run.workload.name, side, rate, p50, p99, p999, cpu_s / seconds, rss_mb)
 
 
-def at_a_thousand(side: Side, run: Run, rate: int, warm_s: float, window_s: float) -> Latency:
+def at_a_thousand(
+    side: Side, run: Run, rate: int, warm_s: float, window_s: float, stamps: Stamps | None = None
+) -> Latency:
     """Through librdkafka on both ends; what is produced in the first `warm_s` seconds counts for nothing."""
+    stamps = stamps or _Opaque(run.workload.value_bytes)
     create_topic({"bootstrap.servers": run.source}, run.topic, PARTITIONS)
     stop = threading.Event()
-    producing = threading.Thread(target=_produce, args=(run, rate, stop), daemon=True)
+    producing = threading.Thread(target=_produce, args=(run, rate, stop, stamps), daemon=True)
     producing.start()
     running = side.start(run)
     try:
         with ends_of(run.destination, running.topic) as ends:
             first_record(running, ends)
-        took, cpu = _consume(run, running, warm_s, window_s)
+        took, cpu = _consume(run, running, warm_s, window_s, stamps)
     finally:
         stop.set()
         producing.join()
@@ -71,9 +98,8 @@ def at_a_thousand(side: Side, run: Run, rate: int, warm_s: float, window_s: floa
     return summary(side.name, run, [(one, 1) for one in took], window_s, cpu, rss)
 
 
-def _produce(run: Run, rate: int, stop: threading.Event) -> None:
+def _produce(run: Run, rate: int, stop: threading.Event, stamps: Stamps) -> None:
     producer = Producer({"bootstrap.servers": run.source, "linger.ms": 0, "log_level": 0})
-    padding = values(run.workload.value_bytes - _STAMP.size, 64)
     began = time.monotonic()
     for number in itertools.count():
         due = began + number / rate
@@ -82,12 +108,14 @@ def _produce(run: Run, rate: int, stop: threading.Event) -> None:
                 return
         if stop.is_set():
             return
-        value = _STAMP.pack(time.time_ns()) + padding[number % 64]
-        producer.produce(run.topic, value, partition=number % PARTITIONS)
+        value, headers = stamps.made(number, time.time_ns())
+        producer.produce(run.topic, value, partition=number % PARTITIONS, headers=[*headers])
         producer.poll(0)
 
 
-def _consume(run: Run, running: Running, warm_s: float, window_s: float) -> tuple[list[float], float]:
+def _consume(
+    run: Run, running: Running, warm_s: float, window_s: float, stamps: Stamps
+) -> tuple[list[float], float]:
     began = time.time_ns() + int(warm_s * 1e9)
     until = began + int(window_s * 1e9)
     took: list[float] = []
@@ -101,7 +129,7 @@ def _consume(run: Run, running: Running, warm_s: float, window_s: float) -> tupl
             if message is None or message.error() is not None:
                 continue
             now = time.time_ns()
-            (sent,) = _STAMP.unpack_from(message.value() or b"")
+            sent = stamps.sent_ns(message.value() or b"")
             if began <= sent < until:
                 took.append((now - sent) / 1e6)
             elif sent >= until:

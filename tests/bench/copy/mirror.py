@@ -44,8 +44,8 @@ class MirrorMaker:
             }
         return config
 
+    def command(self, run: Run) -> list[str]:
+        return command(run.folder / f"{run.tag}.properties", self.configuration(run), _JVM)
+
     def start(self, run: Run) -> Running:
-        file = run.folder / f"{run.tag}.properties"
-        return Running.start(
-            command(file, self.configuration(run), _JVM), run.mirror_topic, run.folder / f"{run.tag}.log"
-        )
+        return Running.start(self.command(run), run.mirror_topic, run.folder / f"{run.tag}.log")

@@ -76,6 +76,17 @@ class Running:
                 continue
         return found / 1e6
 
+    def python_mb(self) -> float:
+        """Of Spark's Python workers and their daemon alone; what they share counts once."""
+        found = 0
+        for process in self._tree():
+            try:
+                if "pyspark.daemon" in process.cmdline():
+                    found += process.memory_full_info().pss
+            except psutil.Error:
+                continue
+        return found / 1e6
+
     def require_alive(self) -> None:
         if self.root.poll() is not None:
             words = self.log.read_text(errors="replace").splitlines()[-15:]

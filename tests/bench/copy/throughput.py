@@ -28,6 +28,7 @@ class Measured:
     cpu_s_per_gb: float
     brokers_cpu_s_per_gb: float
     rss_mb: float
+    python_mb: float
     first_record_s: float
     window_s: float
 
@@ -108,10 +109,10 @@ def _steady(
         time.sleep(_EVERY_S)
         running.require_alive()
         later = ends.sum()
-        if later > at_source * _NEVER_CAUGHT_UP:
+        if later > at_source * run.workload.travels * _NEVER_CAUGHT_UP:
             break
         now, end, used, used_there = time.monotonic(), later, running.cpu_s(), brokers.cpu_s()
-    seconds, records = now - began, end - copied
+    seconds, records = now - began, (end - copied) / run.workload.travels
     if seconds < min(_SHORTEST_S, window_s):
         raise SystemExit(
             f"{run.tag}: the source's {at_source} records were copied before they could be measured: --scale"
@@ -129,6 +130,7 @@ def _steady(
         cpu_s_per_gb=(used - cpu) / gigabytes,
         brokers_cpu_s_per_gb=(used_there - theirs) / gigabytes,
         rss_mb=running.rss_mb(),
+        python_mb=running.python_mb(),
         first_record_s=first_s,
         window_s=seconds,
     )

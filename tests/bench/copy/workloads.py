@@ -12,7 +12,8 @@ _WORDS: Final = ("express", "standard", "gift", "return", "backorder", "partial"
 class Workload:
     """`megabytes` of record values lie at the source before a side starts: more than it copies meanwhile.
 
-    `batch_records` bounds the batches of the application's producer; `share` is the part of `megabytes`.
+    `batch_records` bounds the batches of the application's producer. `travels` is the share of the records
+    that reach the destination; rates are of records at the source.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Workload:
     linger_ms: int = 20
     batch_records: int = 10_000
     provenance: Literal["batch", "headers"] = "batch"
+    travels: float = 1.0
 
     @property
     def topic(self) -> str:

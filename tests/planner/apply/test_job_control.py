@@ -10,13 +10,15 @@ from runtime.contract.records.job_status import (
     FlowView,
     JobKey,
     JobStatus,
+    PartitionState,
+    PartitionStatus,
     SlotKey,
     SlotReport,
+    SlotStatus,
     SlotView,
     SpecKey,
     StatusKey,
 )
-from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 
 FLOW = FlowSpec(name="x", source="dc1", destination="dc2", topics=SelectionSpec(include=["a"]))

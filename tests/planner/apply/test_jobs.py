@@ -15,7 +15,7 @@ from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
 from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob
 from planner.observe.jobs import read_jobs
-from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 from runtime.lab.lab import Lab

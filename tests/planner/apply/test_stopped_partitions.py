@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from planner.apply.handlers.jobs import stopped_partitions
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from tests.planner.apply.test_job_control import partition, report, table
 
 LOST = {State.DATA_LOSS, State.RECREATED, State.DIVERGED}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli import app
-from runtime.contract.client.redaction import remember
+from runtime.contract.client.secrets import remember
 
 
 def test_a_command_that_breaks_says_so_in_one_line(

@@ -3,8 +3,8 @@
 import click
 import pytest
 
-from planner.cli.options import PatternParam
-from planner.cli.verify import OffsetBounds, PercentParam, RangeParam, RateParam
+from planner.cli.options import PatternParam, RateParam
+from planner.cli.verify import OffsetBounds, PercentParam, RangeParam
 
 
 @pytest.mark.parametrize(

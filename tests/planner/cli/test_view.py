@@ -24,8 +24,8 @@ from planner.workflows.interaction import (
     UnsentRecords,
     UnsentRecordsFound,
 )
-from runtime.contract.records.status import PartitionState, PartitionStatus
-from runtime.contract.views.loss_view import GroupTopics
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
+from runtime.contract.views.groups_view import GroupTopics
 from tests.planner.render.scenes import everything
 
 UNSENT = UnsentRecordsFound(

@@ -10,7 +10,7 @@ from planner.config import load
 from planner.config.secrets import masked, resolve
 from planner.model.diagnostic import Failure
 from planner.model.topology import Cluster, SecretRef
-from runtime.contract.client.redaction import SENSITIVE
+from runtime.contract.client.secrets import SENSITIVE
 from tests.planner.config.given import mistakes_alone, warnings, written
 
 CANARY = "hunter2"

@@ -5,7 +5,7 @@ import pytest
 from planner.graph import expand
 from planner.model.desired import Declared, Desired, MirroredBy
 from planner.model.topology import AclRule, FlowState
-from runtime.contract.spec.acl_mirroring import destination_prefix
+from runtime.contract.spec.acls import destination_prefix
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.route import CompiledRoute, Route
 from runtime.contract.spec.selection import SelectionRules

@@ -12,7 +12,7 @@ import pytest
 from planner.kafka.clients import token_of
 from planner.kafka.errors import Refused
 from runtime.contract.client.keys import ALLOW_INSECURE
-from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.settings import TokenCommand, TokenEndpoint, UnsecuredToken
 
 PYTHON = f"'{sys.executable}' -c"
 Answer = tuple[int, str]

@@ -17,7 +17,7 @@ from planner.workflows.interaction import ApplyEnded, DiagnosticCollector, silen
 from planner.workflows.observing import waiting, waits_of
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
-from runtime.contract.records.status import PartitionState as S
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import PartitionWaits, StatusView
 from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (

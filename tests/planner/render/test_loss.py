@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from planner.render.reports.loss import flow_lines, subscription_lines
-from runtime.contract.views.loss_view import FlowLoss, GroupTopics, PartitionUnheard
+from runtime.contract.views.groups_view import FlowLoss, GroupTopics, PartitionUnheard
 
 LOSS = FlowLoss(
     flow="there",

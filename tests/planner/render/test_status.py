@@ -14,9 +14,8 @@ from planner.cli.status import document
 from planner.render.status import DetailLevel, FlowHistory, screen
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.join import join
-from runtime.contract.records.job_status import SlotView, StandbyStatus
-from runtime.contract.records.status import OpenTransaction
-from runtime.contract.records.status import PartitionState as S
+from runtime.contract.records.job_status import OpenTransaction, SlotView, StandbyStatus
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import StatusView
 from runtime.slot.health.watch import explain
 from tests.runtime.audit.given import (

@@ -7,8 +7,8 @@ from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode, Failure
 from planner.workflows.flows.states import report_loss
 from planner.workflows.interaction import Interaction, LossAccepted, Noticed, ProgressEvent
-from runtime.contract.records.status import PartitionState as State
-from runtime.contract.records.status import PartitionStatus
+from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.records.job_status import PartitionStatus
 from tests.fakes.states import flow
 
 THERE = flow("there")

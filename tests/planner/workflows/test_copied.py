@@ -3,7 +3,7 @@
 from planner.workflows.flows.ending import SILENT_MS, SourceSilence, left_to_copy
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
-from runtime.contract.records.status import PartitionState as S
+from runtime.contract.records.job_status import PartitionState as S
 from tests.runtime.audit.given import (
     TOPIC,
     asked,

@@ -17,9 +17,17 @@ from runtime.audit.status.facts import (
     TopicFacts,
 )
 from runtime.contract.records.advance import first_progress
-from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport, SlotView
+from runtime.contract.records.job_status import (
+    FlowStats,
+    FlowView,
+    JobStatus,
+    PartitionState,
+    PartitionStatus,
+    SlotReport,
+    SlotStatus,
+    SlotView,
+)
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
-from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
 from runtime.kafka.protocol.offsets import TopicPartition

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.predecessor.alignment import TailSearch
-from runtime.audit.read.records_fetch import FetchedRecord
 
 NO_PRODUCER = -1
 

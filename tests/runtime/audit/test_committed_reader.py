@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from runtime.audit.verify.partition_logs import CommittedRecordReader, OpenTransactionTimeout
+from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.fetch import FetchResponse
 from runtime.slot.budget import TokenBucket

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runtime.audit.predecessor.connect_offsets import UnreadableOffset, next_offsets
+from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
 from runtime.kafka.protocol.offsets import TopicPartition
 
 

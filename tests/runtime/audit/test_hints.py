@@ -4,7 +4,7 @@ import pytest
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure
 from runtime.audit.offsets.locate import LocateRequest, not_copied
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.read.record_tracer import MirrorPartitionOrigin, RecordOrigins, RecordTrail
-from runtime.audit.read.records_fetch import FetchedRecord
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import HEADER, Origin, encode
+from runtime.contract.records.provenance import HEADER, FlowProducer, Origin, encode
 from runtime.contract.spec.jobspec import TemplateRule
 from runtime.contract.views.records_view import ProvenanceHopView
 

@@ -13,15 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.read.record_tracer import MirrorPartitionOrigin, RecordOrigins, RecordTrail
-from runtime.audit.read.records_fetch import FetchedRecord
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.failback import PartitionBounds, failback_start
-from runtime.contract.records.ledger import PartitionKey, Progress, Segment
+from runtime.contract.records.ledger import ORPHANED, PartitionKey, Progress, Segment, orphan
 from runtime.contract.records.offset_map import OffsetMap, Run
-from runtime.contract.records.orphans import ORPHANED, orphan
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import HEADER, ClusterTopic, Origin, encode, origins
+from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode, origins
 from runtime.contract.spec.jobspec import TableRule, TemplateRule
 from runtime.contract.views.records_view import ProvenanceHopView, RecordView
 

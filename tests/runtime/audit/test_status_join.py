@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.join import join
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import SourceEnds
 from runtime.contract.records.ledger import Gap, PartitionKey
-from runtime.contract.records.status import PartitionState as S
 from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView, StatusView
 from tests.runtime.audit.given import (
     AT,

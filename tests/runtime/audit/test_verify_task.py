@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
-from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator
+from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator, SourceTransform
 from runtime.contract.records.offset_map import Run, encode_runs
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import HEADER, ClusterTopic, Origin, encode
+from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
+from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec, TableRule, TemplateRule
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.sql.rows import SourceRow
 
 OWN, OTHER, REPLAYER, ASIDE, NOBODY = 1, 2, 3, 4, -1
 PRODUCERS = {
@@ -99,6 +103,47 @@ def test_a_record_in_a_gap_was_given_up_another_is_missing() -> None:
     assert (seen.given_up, seen.edits) == (1, [])
     seen = compared(pair(), left, COPIES)
     assert [(edit.what, edit.source_offset, edit.expected) for edit in seen.edits] == [("missing", 3, None)]
+
+
+class Answers:
+    """Stands for Spark: offset 2 does not travel, and 3 can't be evaluated; the others get another value."""
+
+    async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
+        self.headers = [row.headers for row in rows]
+        return [
+            None if one.offset == 3 else b'{"b":false,"k":%s,"s0":"X"}' % TRUTH[one.offset != 2]
+            for one in rows
+        ]
+
+
+TRUTH = (b"false", b"true")
+UPPER = TransformSpec(value=FormatSpec(format="text"), where="true", set={"value": "upper(value)"})
+
+
+def test_a_transform_is_applied_to_the_source_before_it_is_compared() -> None:
+    answers = Answers()
+    headers = ((HEADER, b"1"), ("h", b"1"), ("h", None))
+    left = [found(0, b"a")._replace(headers=headers), found(1, b"b")._replace(value=None), *ORPHANS]
+    records, filtered = asyncio.run(SourceTransform(UPPER, answers).apply("t", left))
+    assert [one.value for one in records] == [b"X", None, None, b"3", b"X"]
+    assert filtered == {2}
+    assert answers.headers[0] == [("h", None)]
+    heartbeats = asyncio.run(SourceTransform(UPPER, answers).apply(naming.HEARTBEATS, left))
+    assert heartbeats == (left, frozenset())
+
+
+def test_a_record_that_the_transform_filters_is_not_at_the_destination() -> None:
+    made = pair()
+    made.add_source([*COPIED[:2], found(2, b"2"), *COPIED[2:]], {2})
+    seen = compared(made, [], COPIES)
+    assert (seen.compared, seen.edits, seen.filtered) == (4, [], 1)
+    made = pair()
+    made.add_source(COPIED, {5})
+    seen = compared(made, [], COPIES)
+    assert ([(edit.what, edit.destination_offset) for edit in seen.edits], seen.filtered) == (
+        [("extra", 4)],
+        0,
+    )
 
 
 def test_offsets_by_runs() -> None:

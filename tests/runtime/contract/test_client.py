@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.client.keys import ALLOWED
-from runtime.contract.client.settings import confluent_config, wire_settings
-from runtime.contract.client.values import (
+from runtime.contract.client.settings import (
     ClientSettingsError,
     Password,
     Sasl,
@@ -17,7 +16,9 @@ from runtime.contract.client.values import (
     TokenCommand,
     TokenEndpoint,
     UnsecuredToken,
+    confluent_config,
     parse_bootstrap,
+    wire_settings,
 )
 
 BOOTSTRAP = "one:9092"

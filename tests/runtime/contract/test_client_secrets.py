@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.client.redaction import redacted
-from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.client.settings import ClientSettingsError
 
 BOOTSTRAP = "one.example.org:9092,two.example.org:9093"
 CANARY = "canary-4711"

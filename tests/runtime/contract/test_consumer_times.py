@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.groups.consumer_times import (
+from runtime.contract.records.group_records import (
     ConsumerTimes,
     OffsetTimestamp,
     TimesKey,
     UnreadableTimes,
-    decode,
-    decode_key,
-    encode,
-    encode_key,
+    decode_times,
+    decode_times_key,
+    encode_times,
+    encode_times_key,
     partition_of,
 )
 
@@ -21,24 +21,24 @@ TIMES = ConsumerTimes((OffsetTimestamp(30, 300), OffsetTimestamp(10, 100), Offse
 
 
 def test_round_trip() -> None:
-    assert decode_key(encode_key(KEY)) == KEY
-    assert decode(encode(TIMES)) == TIMES
+    assert decode_times_key(encode_times_key(KEY)) == KEY
+    assert decode_times(encode_times(TIMES)) == TIMES
 
 
 def test_keys_never_change() -> None:
-    assert encode_key(KEY) == b'["timestamp","dc1-to-dc2","billing","orders",3]'
+    assert encode_times_key(KEY) == b'["timestamp","dc1-to-dc2","billing","orders",3]'
     assert partition_of(KEY, 8) == partition_of(KEY, 8) < 8
 
 
 @pytest.mark.parametrize("stored", [None, b"", b"[]", b'["later","f"]', b"\xff"])
 def test_an_unknown_key_is_ignored(stored: bytes | None) -> None:
-    assert decode_key(stored) is None
+    assert decode_times_key(stored) is None
 
 
 @pytest.mark.parametrize("value", [b"", b"\x02", b"\x01nothing"])
 def test_an_unknown_value_is_no_guess(value: bytes) -> None:
     with pytest.raises(UnreadableTimes):
-        decode(value)
+        decode_times(value)
 
 
 @pytest.mark.parametrize(("offset", "timestamp"), [(9, None), (10, 100), (19, 100), (25, 250), (99, 300)])

@@ -6,8 +6,7 @@ import pytest
 from runtime.contract.records import control, heartbeat, job_status
 from runtime.contract.records.control import AcceptLoss, Assign, Reconfigure, StopJobCommand, StopSlot
 from runtime.contract.records.heartbeat import Heartbeat
-from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
-from runtime.contract.records.status import SlotStatus
+from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SlotStatus, SpecKey
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobExit, JobSpec, SelectionSpec
 

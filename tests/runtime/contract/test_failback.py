@@ -19,9 +19,8 @@ from runtime.contract.records.failback import (
     single_before,
     with_life_of,
 )
-from runtime.contract.records.ledger import Generation, PartitionKey, Progress, Segment
+from runtime.contract.records.ledger import Generation, PartitionKey, Progress, Segment, orphan
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, UnmappedOffset
-from runtime.contract.records.orphans import orphan
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
 
 THERE, HERE = b"there".ljust(16), b"here".ljust(16)  # topics at dc1 and at dc2

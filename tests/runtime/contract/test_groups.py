@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.contract.groups.translate import (
+from runtime.contract.groups import (
     CommitDecision,
     Decision,
     GroupOffsetState,
@@ -16,7 +16,7 @@ from runtime.contract.groups.translate import (
     is_ours,
     own_groups,
 )
-from runtime.contract.records.checkpoint import Checkpoint, CheckpointState
+from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.spec.jobspec import (
     FlowSpec,
     GroupsSpec,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.contract.groups.translate import SourceTopicWriter, origins_of
+from runtime.contract.groups import SourceTopicWriter, origins_of
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules

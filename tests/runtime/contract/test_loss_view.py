@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.views.loss_view import PartitionUnheard, loss_of, with_ends_of
+from runtime.contract.views.groups_view import PartitionUnheard, loss_of, with_ends_of
 from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView, TopicStatusView
 
 NOW = 100_000

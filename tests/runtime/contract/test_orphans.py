@@ -7,26 +7,24 @@ from msgspec.structs import replace
 
 from runtime.contract.records.advance import Advance, advance, first_progress, start_over
 from runtime.contract.records.ledger import (
+    BEYOND,
+    NO_ORPHANS,
     Gap,
     LedgerKey,
     LedgerValue,
     Orphaned,
     OrphanedKey,
+    OrphanedRange,
+    Orphans,
     PartitionKey,
     Progress,
     ProgressKey,
     Replayed,
-)
-from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, NotYetCopied, OffsetMap, Run
-from runtime.contract.records.orphans import (
-    BEYOND,
-    NONE,
-    OrphanedRange,
-    Orphans,
     orphan,
-    ranges,
+    orphaned_ranges,
     uncopied_ranges,
 )
+from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, NotYetCopied, OffsetMap, Run
 
 OF = PartitionKey("dc1-to-dc2", "orders", 3)
 TOPIC, OTHER = b"s" * 16, b"o" * 16
@@ -96,7 +94,7 @@ def test_an_orphaned_offset_is_that_of_the_next_copied_record_or_the_end_of_what
 @pytest.mark.parametrize(
     ("orphans", "expected"),
     [
-        (NONE, [(10, 30, BEYOND)]),
+        (NO_ORPHANS, [(10, 30, BEYOND)]),
         (Orphans(((4, orphaned(8)),)), [(4, 8, "orphaned"), (10, 30, BEYOND)]),
         (Orphans(((4, orphaned(8)),), ((4, replayed(8)),)), [(10, 30, BEYOND)]),
         (Orphans(((4, orphaned(8)),), ((4, replayed(6)),)), [(6, 8, "orphaned"), (10, 30, BEYOND)]),
@@ -129,11 +127,11 @@ def test_what_is_left(orphans: Orphans, expected: list[tuple[int, int, str]]) ->
 
 def test_what_the_flow_gave_up_on_its_way_is_left_too() -> None:
     progress = progress_at(10, gaps=(Gap(2, 5, "lost", 1),))
-    assert uncopied_ranges(progress, NONE, None, TOPIC, 10) == [OrphanedRange(2, 5, "lost")]
+    assert uncopied_ranges(progress, NO_ORPHANS, None, TOPIC, 10) == [OrphanedRange(2, 5, "lost")]
 
 
 def test_where_the_flow_never_came_all_is_left() -> None:
-    assert uncopied_ranges(None, NONE, None, TOPIC, 4) == [OrphanedRange(0, 4, BEYOND)]
+    assert uncopied_ranges(None, NO_ORPHANS, None, TOPIC, 4) == [OrphanedRange(0, 4, BEYOND)]
 
 
 def test_what_was_copied_since_it_was_orphaned_is_not_left() -> None:
@@ -193,4 +191,4 @@ def test_marked_again_and_again_the_ranges_are_all_that_lies_behind_the_first(st
         for key, one in marks.items()
         if isinstance(key, OrphanedKey) and isinstance(one, Orphaned)
     )
-    assert ranges(Orphans(found), TOPIC) == [OrphanedRange(10, 10 + sum(steps), "orphaned")]
+    assert orphaned_ranges(Orphans(found), TOPIC) == [OrphanedRange(10, 10 + sum(steps), "orphaned")]

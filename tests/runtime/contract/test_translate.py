@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.groups.translate import (
+from runtime.contract.groups import (
     BELOW_THE_MAP,
     NOT_COPIED,
     PendingTranslation,

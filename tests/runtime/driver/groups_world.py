@@ -13,9 +13,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.duties.final_group_sync import FinalGroupSync
-from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
-from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.duties.group_sync import CommittedOffsetsReader, FinalGroupSync, GroupSync
+from runtime.driver.flows.start import FlowContext
 from runtime.driver.leadership import DriverWriter, Leadership
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger

@@ -1,14 +1,25 @@
 """Which rules a running job makes and removes at the destination, for the rules at the source."""
 
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import pytest
 
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, RouteSpec, SelectionSpec
 from runtime.contract.spec.route import CompiledRoute, Route
 from runtime.contract.spec.selection import SelectionRules
-from runtime.driver.duties.acl_sync import AclChanges, ClusterRules, acl_changes
-from runtime.driver.topics.acl_protection import protecting_rules
+from runtime.driver.duties.acl_sync import AclChanges, AclSync, ClusterRules, ClusterRulesReader, acl_changes
+from runtime.driver.topics.mirrors import protecting_rules
 from runtime.driver.topics.registry import OwnedAcl
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.metadata import TopicMetadata
 
 EVERY = SelectionSpec(include=[".*"])
 FORWARD = RouteSpec(name="f", source="dc1", destination="dc2", topics=EVERY)
@@ -188,3 +199,79 @@ def test_a_rule_for_everyone_is_left_to_the_plan() -> None:
     assert found.unprotected == {
         "orders": "everyone may write it by allow.User:*.WRITE.topic.ord*, which the next repl apply replaces"
     }
+
+
+class CountedClusters:
+    """Clusters with one rule each and no registry; `reads` counts how often each cluster's rules are read.
+
+    The first reads fail where `fails` says so.
+    """
+
+    def __init__(self, fails: int = 0) -> None:
+        self.reads: Counter[str] = Counter()
+        self._fails = fails
+
+    async def acls(self, name: str) -> CountedAcls:
+        return CountedAcls(self, name)
+
+    async def cluster(self, _: str) -> CountedClusters:
+        return self
+
+    async def topics(self, names: list[str]) -> dict[str, TopicMetadata]:
+        return {
+            one: TopicMetadata(one, b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {}) for one in names
+        }
+
+    async def read(self, name: str) -> set[AclRule]:
+        self.reads[name] += 1
+        await asyncio.sleep(0.02)  # of a broker
+        if self._fails:
+            self._fails -= 1
+            raise WireError(f"the ACLs of {name} can't be read: denied")
+        return {READ1}
+
+
+@dataclass
+class CountedAcls:
+    clusters: CountedClusters
+    name: str
+
+    async def rules(self) -> set[AclRule]:
+        return await self.clusters.read(self.name)
+
+
+EVERY_S = 0.1
+
+
+async def synced(clusters: CountedClusters, flows: int, until: Callable[[list[AclSync]], bool]) -> int:
+    """Runs the sync of as many flows from dc1 to dc2. Returns how many intervals began meanwhile."""
+    rules = ClusterRulesReader(clusters)  # type: ignore[arg-type]
+    route = CompiledRoute(Route("f", "dc1", "dc2", SelectionRules((".*",))))
+    shared = SimpleNamespace(spec=flow(follow_every_ms=int(EVERY_S * 1000)), shared=SimpleNamespace())
+    syncs = [AclSync(shared, "shop", route, (FORWARD,), rules) for _ in range(flows)]  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    tasks = [asyncio.create_task(one.run()) for one in syncs]
+    while not until(syncs):
+        await asyncio.sleep(EVERY_S / 10)
+        assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    return int(loop.time() // EVERY_S - began_at // EVERY_S)
+
+
+def test_twenty_flows_share_one_read_of_each_cluster_and_interval() -> None:
+    clusters = CountedClusters()
+    intervals = asyncio.run(synced(clusters, 20, lambda _: clusters.reads["dc2"] == 5))
+    assert clusters.reads.keys() == {"dc1", "dc2"}
+    assert max(clusters.reads.values()) <= intervals + 1  # the first read is that of the start
+
+
+def test_a_read_that_fails_is_shared_told_by_every_flow_and_repeated() -> None:
+    told = {"acls": "the ACLs of dc1 can't be read: denied"}
+    clusters = CountedClusters(fails=10**6)
+    intervals = asyncio.run(synced(clusters, 20, lambda syncs: all(one.notes == told for one in syncs)))
+    assert clusters.reads["dc1"] <= intervals + 1
+    clusters = CountedClusters(fails=1)
+    asyncio.run(synced(clusters, 2, lambda syncs: bool(clusters.reads["dc2"]) and not syncs[0].notes))
+    assert clusters.reads["dc1"] > 1

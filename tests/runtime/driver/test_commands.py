@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJobCommand
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.driver.commands import CommandHandler

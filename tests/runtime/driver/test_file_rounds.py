@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
+from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.manifest import FilePosition
-from runtime.contract.records.status import PartitionState as S
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.driver.flows.file_rounds import PlannedRound, SourcePartition, plan_round, tickets_of

@@ -1,8 +1,8 @@
 """What group sync remembers, counts and looks at again."""
 
-from runtime.contract.groups.translate import GroupPartition, PendingTranslation, TranslatedOffset
-from runtime.contract.records.checkpoint import CheckpointState as State
-from runtime.driver.duties.group_sync_state import GroupSyncState
+from runtime.contract.groups import GroupPartition, PendingTranslation, TranslatedOffset
+from runtime.contract.records.group_records import CheckpointState as State
+from runtime.driver.duties.group_offset_writer import GroupSyncState
 
 ITEM = GroupPartition("g", "orders", 0)
 OTHER = GroupPartition("h", "orders", 1)

@@ -15,7 +15,7 @@ from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
 from runtime.contract.views.groups_view import GroupOffsetsView
-from runtime.driver.duties.group_sync_state import GroupSyncCounts
+from runtime.driver.duties.group_offset_writer import GroupSyncCounts
 from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
 from tests.runtime.slot.workload import LONG_AGO
 from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec

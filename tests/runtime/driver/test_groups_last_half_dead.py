@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.driver.duties.final_group_sync import FinalGroupSync
+from runtime.driver.duties.group_sync import FinalGroupSync
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec

@@ -22,8 +22,8 @@ from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
 from runtime.contract.views.groups_view import GroupOffsetsView
+from runtime.driver.duties.group_offset_writer import GroupSyncCounts
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, CommittedOffsetsSnapshot, GroupSync
-from runtime.driver.duties.group_sync_state import GroupSyncCounts
 from runtime.driver.leadership import DriverFenced
 from tests.runtime.driver.groups_world import commit, committed, last_look, member, syncing
 from tests.runtime.slot.workload import mixed
@@ -444,7 +444,7 @@ def _commit_many(side: Side, groups: list[str], topic: str) -> None:
     async def write() -> None:
         from runtime.kafka.protocol.groups import CommittedOffset
         from runtime.kafka.protocol.offsets import TopicPartition
-        from runtime.kafka.queries.groups import commit_many
+        from runtime.kafka.queries import commit_many
 
         cluster = await side.open()
         offsets = {TopicPartition(topic, at): CommittedOffset(50) for at in range(4)}

@@ -4,8 +4,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, regrouped
 from runtime.contract.spec.transform import TransformSpec
-from runtime.driver.slots.layout import slot_layout
-from runtime.driver.slots.membership import Membership
+from runtime.driver.slots.membership import Membership, slot_layout
 
 FILTER = TransformSpec(where="true")
 

@@ -10,7 +10,7 @@ from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.jobspec import FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
 from runtime.contract.spec.route import router_of
 from runtime.driver.flows.promotion import PromotingFlow
-from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.flows.start import FlowContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import commit, committed, driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec

@@ -1,7 +1,7 @@
 """Bytes a second by partition, from what slots report."""
 
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import PartitionState, PartitionStatus
 from runtime.driver.slots.membership import PartitionRates
 
 KEY = PartitionKey("f", "t", 0)

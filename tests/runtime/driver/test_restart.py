@@ -11,7 +11,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.jobspec import AtOffsets, Earliest, FlowSpec, SelectionSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.flows.start import FlowContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec

@@ -1,7 +1,6 @@
 """What is committed at the source, for people to look at."""
 
-from runtime.contract.records.job_status import SlotReport
-from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport, SlotStatus
 from runtime.driver.duties.flow_duties import positions_of
 from runtime.kafka.protocol.offsets import TopicPartition
 

@@ -1,9 +1,8 @@
 """What the fleet makes of the reports of its slots."""
 
-from runtime.contract.records.job_status import SlotReport
+from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.records.job_status import PartitionStatus, SlotReport, SlotStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import PartitionState as State
-from runtime.contract.records.status import PartitionStatus, SlotStatus
 from runtime.driver.slots.manager import partitions_in_loss
 
 

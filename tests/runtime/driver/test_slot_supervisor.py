@@ -14,8 +14,7 @@ from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import in_thread, reason
 from runtime.driver.slots.channel import at
-from runtime.driver.slots.layout import slot_layout
-from runtime.driver.slots.membership import Membership
+from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.codes import ErrorCode

@@ -11,8 +11,7 @@ import uvloop
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from runtime.batch import Batch, PartitionLocation, records, stamp, walk
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.fetch import FetchSession

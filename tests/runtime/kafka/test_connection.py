@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import BufferPool, GrowingBuffers
 from runtime.kafka.dial import Dialer

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings
 from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, SILENCE_S, KafkaCluster, first_answer
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
 from runtime.kafka.protocol.fields import Writer

@@ -21,13 +21,7 @@ from runtime.kafka.protocol.offsets import (
     ListedOffset,
     TopicPartition,
 )
-from runtime.kafka.queries.partitions import (
-    active_producers,
-    epoch_ends,
-    list_offsets,
-    offset_commit,
-    offset_fetch,
-)
+from runtime.kafka.queries import active_producers, epoch_ends, list_offsets, offset_commit, offset_fetch
 from runtime.lab.lab import Lab
 from tests.records import create_topic, read, wait_for, write
 from tests.runtime.kafka.real import NOW, accepted, batch, fetch_some, produce, run, settings_of, values

@@ -14,7 +14,7 @@ from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
-from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.queries import list_offsets
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.ledger.records import InternalRecord, build, plain
 from runtime.ledger.transaction_writer import send

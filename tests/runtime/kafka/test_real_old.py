@@ -15,8 +15,14 @@ from runtime.kafka.fetch import FetchLimits, FetchSession, fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.kafka.protocol.offsets import EpochQuestion, TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
-from runtime.kafka.queries.groups import committed_by, list_groups
-from runtime.kafka.queries.partitions import active_producers, epoch_ends, offset_commit, offset_fetch
+from runtime.kafka.queries import (
+    active_producers,
+    committed_by,
+    epoch_ends,
+    list_groups,
+    offset_commit,
+    offset_fetch,
+)
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.lab.cluster import LabKafkaCluster
 from tests.conftest import MakeLab

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import SecurityProtocol, Tls, TokenCommand, WireSettings
+from runtime.contract.client.settings import SecurityProtocol, Tls, TokenCommand, WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, Malformed, Unsupported, WireError

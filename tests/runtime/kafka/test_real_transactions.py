@@ -18,7 +18,7 @@ from runtime.kafka.protocol.transactions import (
     ListTransactionsRequest,
     ProducerIdentity,
 )
-from runtime.kafka.queries.partitions import active_producers, list_offsets
+from runtime.kafka.queries import active_producers, list_offsets
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.lab.lab import Lab
 from tests.records import create_topic, read

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from runtime.contract.client.keys import ALLOW_INSECURE
-from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.settings import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.oauthbearer import Tokens, fetch_token
 from runtime.kafka.errors import AuthenticationFailed
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.lab import kit
 from runtime.lab.errors import LabError
-from runtime.lab.kit import jars
-from runtime.lab.kit.jars import SETTINGS, IvyDependency, IvyRequest
-from runtime.lab.kit.kit import find_java
+from runtime.lab.kit import SETTINGS, IvyDependency, IvyRequest, find_java
 from tests.commands import begin, environment, repl
 from tests.records import wait_for
 
@@ -27,8 +26,8 @@ pytestmark = pytest.mark.integration
 THING = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 FETCH = """
 from runtime.lab.kit import jars
-from runtime.lab.kit.jars import IvyDependency, IvyRequest
-from runtime.lab.kit.kit import find_java
+from runtime.lab.kit import IvyDependency, IvyRequest
+from runtime.lab.kit import find_java
 request = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 print(jars.classpath(find_java(), request, lambda what, done, total: print(done, total)))
 """
@@ -80,23 +79,23 @@ def left_over(cache: Path) -> list[str]:
 
 def test_fetched_once_with_what_it_needs(repository: Path) -> None:
     steps: list[tuple[int, int]] = []
-    classpath = jars.classpath(find_java(), THING, lambda _, done, total: steps.append((done, total)))
-    folder = jars.cache_folder() / "thing-1.0"
+    classpath = kit.classpath(find_java(), THING, lambda _, done, total: steps.append((done, total)))
+    folder = kit.cache_folder() / "thing-1.0"
     assert classpath == f"{folder}/*"
     assert sorted(path.name for path in folder.glob("*.jar")) == ["part-1.0.jar", "thing-1.0.jar"]
     assert steps[-1] == (4, 4)
     shutil.rmtree(repository)  # nothing is asked for a second time
-    assert jars.classpath("no-java-is-needed", THING) == classpath
-    assert not left_over(jars.cache_folder())
+    assert kit.classpath("no-java-is-needed", THING) == classpath
+    assert not left_over(kit.cache_folder())
 
 
 @pytest.mark.parametrize(
     "damage", ["cut", "same size, other bytes", "a jar gone", "a jar too many", "no list", "half a list"]
 )
 def test_a_damaged_cache_is_fetched_again(repository: Path, damage: str) -> None:
-    jars.classpath(find_java(), THING)
-    folder = jars.cache_folder() / "thing-1.0"
-    jar, listing = folder / "thing-1.0.jar", folder / jars.MANIFEST
+    kit.classpath(find_java(), THING)
+    folder = kit.cache_folder() / "thing-1.0"
+    jar, listing = folder / "thing-1.0.jar", folder / kit.MANIFEST
     whole = jar.read_bytes()
     match damage:
         case "cut":
@@ -111,22 +110,22 @@ def test_a_damaged_cache_is_fetched_again(repository: Path, damage: str) -> None
             listing.unlink()
         case "half a list":
             listing.write_text(listing.read_text()[:20])
-    assert not jars.whole(folder)
-    jars.classpath(find_java(), THING)
-    assert jars.whole(folder)
+    assert not kit.whole(folder)
+    kit.classpath(find_java(), THING)
+    assert kit.whole(folder)
     assert jar.read_bytes() == whole
 
 
 def test_a_damaged_cache_without_network_is_not_used(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jars.classpath(find_java(), THING)
-    folder = jars.cache_folder() / "thing-1.0"
+    kit.classpath(find_java(), THING)
+    folder = kit.cache_folder() / "thing-1.0"
     (folder / "part-1.0.jar").write_bytes(b"half")
     monkeypatch.setenv(SETTINGS, settings(tmp_path / "gone.xml", "http://127.0.0.1:1/"))
     with pytest.raises(LabError, match=r"could not be fetched: .*Connection refused.* — check the network"):
-        jars.classpath(find_java(), THING)
-    assert not jars.whole(folder)
+        kit.classpath(find_java(), THING)
+    assert not kit.whole(folder)
 
 
 def test_no_network_and_no_jars(tmp_path: Path) -> None:
@@ -144,7 +143,7 @@ def test_no_network_and_no_jars(tmp_path: Path) -> None:
 def test_settings_that_are_no_file(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SETTINGS, "/nowhere/ivysettings.xml")
     with pytest.raises(LabError, match=f"{SETTINGS} names /nowhere/ivysettings.xml, which is no file"):
-        jars.classpath(find_java(), THING)
+        kit.classpath(find_java(), THING)
 
 
 def test_disk_full_while_fetching(repository: Path, tmp_path: Path) -> None:
@@ -168,7 +167,7 @@ def test_two_at_once_fetch_once(repository: Path) -> None:
     assert sorted(len(lines) > 1 for lines in said) == [False, True], (
         "only one of them had something to report"
     )
-    assert jars.whole(jars.cache_folder() / "thing-1.0")
+    assert kit.whole(kit.cache_folder() / "thing-1.0")
 
 
 def test_ctrl_c_while_fetching_leaves_nothing(tmp_path: Path, silent_server: str) -> None:
@@ -195,7 +194,7 @@ def subprocess_of(through: tuple[str, ...] = ()) -> subprocess.CompletedProcess[
 
 
 def test_the_list_names_sizes_and_checksums(repository: Path) -> None:
-    jars.classpath(find_java(), THING)
-    listed = json.loads((jars.cache_folder() / "thing-1.0" / jars.MANIFEST).read_text())
+    kit.classpath(find_java(), THING)
+    listed = json.loads((kit.cache_folder() / "thing-1.0" / kit.MANIFEST).read_text())
     assert listed["part-1.0.jar"][0] == 1_000
     assert len(listed["part-1.0.jar"][1]) == 64

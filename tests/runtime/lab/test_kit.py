@@ -6,7 +6,7 @@ import pytest
 
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive
-from runtime.lab.kit.kit import Kit, ensure_archive
+from runtime.lab.kit import Kit, ensure_archive
 
 
 @pytest.fixture

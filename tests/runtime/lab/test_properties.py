@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.lab.brokers.properties import render, server_properties
+from runtime.lab.brokers.storage import render_properties, server_properties
 from runtime.lab.cluster import BrokerPorts, LabClusterSpec, LabKafkaCluster, Listener, Security
 
 PASSWORDS = {"admin": "a-secret", "controller": "c-secret"}
@@ -64,7 +64,7 @@ def test_no_mode_leaves_a_listener_open_that_should_not_be(security: Security) -
 
 
 def test_a_backslash_survives_java() -> None:
-    assert render({"rule": r"RULE:^a\.b$/x/"}) == "rule=RULE:^a\\\\.b$/x/\n"
+    assert render_properties({"rule": r"RULE:^a\.b$/x/"}) == "rule=RULE:^a\\\\.b$/x/\n"
 
 
 def test_an_old_version_asks_zookeeper() -> None:

@@ -19,7 +19,7 @@ from runtime.lab.cluster import (
 )
 from runtime.lab.create import load_all, require_same
 from runtime.lab.errors import LabError
-from runtime.lab.kit.jars import IvyRequest, ivy_failure
+from runtime.lab.kit import IvyRequest, ivy_failure
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a b", "dc1:2"])

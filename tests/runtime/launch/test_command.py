@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from runtime.contract.spec.transform import TransformSpec
 from runtime.launch.command import check_secret, properties_file, spark_home, submission
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError
@@ -36,6 +37,16 @@ def test_the_topologys_java_options_come_after_ours(tmp_path: Path):
     spec = spec_of(conf={"spark.driver.extraJavaOptions": "-Xss1m"})
     options = submission(spec, JobFolder(tmp_path, "dc2"), SPARK).properties["spark.driver.extraJavaOptions"]
     assert options.index("-Xss512k") < options.index("-Xss1m")
+
+
+@pytest.mark.parametrize("launcher", ["local", "standalone"])
+def test_a_job_with_a_transform_has_both_compilers(tmp_path: Path, launcher: str):
+    spec = spec_of(launcher=launcher)
+    masked = replace(spec, flows=[replace(spec.flows[0], transform=TransformSpec(where="key IS NOT NULL"))])
+    for one, limited in ((spec, True), (masked, False)):
+        found = submission(one, JobFolder(tmp_path, "dc2"), SPARK).properties
+        options = [value for key, value in found.items() if key.endswith("extraJavaOptions")]
+        assert [("-XX:TieredStopAtLevel=1" in value) for value in options] == [limited] * len(options)
 
 
 def test_standalone(tmp_path: Path):

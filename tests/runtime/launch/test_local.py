@@ -20,7 +20,7 @@ from runtime.launch.choose import launcher_for
 from runtime.launch.command import MAIN
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError, LaunchState
-from runtime.launch.supervision.application import marked
+from runtime.launch.supervision.supervisor import marked
 from tests import checker
 from tests.processes import lives, parent_of, words_of
 from tests.records import create_topic, wait_for

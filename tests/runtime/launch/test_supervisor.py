@@ -15,8 +15,8 @@ from runtime.launch import processes
 from runtime.launch.folder import JobFolder, Supervision
 from runtime.launch.launcher import LaunchError, LaunchState
 from runtime.launch.processes import ProcessIdentity
-from runtime.launch.supervision.application import marked
 from runtime.launch.supervision.supervised import SupervisedLauncher
+from runtime.launch.supervision.supervisor import marked
 from tests.fakes.spark import FakeSpark
 from tests.records import wait_for
 from tests.runtime.launch.specs import spec_of

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from runtime.batch import Batch, walk
-from runtime.ledger.records import InternalRecord, build, chunks, plain, read
-from runtime.ledger.scan import CommittedValues
+from runtime.ledger.records import CommittedValues, InternalRecord, build, chunks, plain, read
 from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, empty_batch, record
 
 ABORT, COMMIT = 0, 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.contract.groups.consumer_times import TimesKey
+from runtime.contract.records.group_records import TimesKey
 from runtime.ledger.consumer_times import LookupRetries
 
 KEY = TimesKey("flow", "billing", "orders", 0)

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable
 import pytest
 from confluent_kafka import Producer
 
-from runtime.audit.read.records_fetch import fetch_records
-from runtime.audit.verify import partition_logs as audited
-from runtime.audit.verify.partition_logs import RecordsExpired
+from runtime.audit import partition_logs as audited
+from runtime.audit.partition_logs import RecordsExpired, fetch_records
 from runtime.driver.slots.channel import TopicTail
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.records import StoredRecord
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan, StoredRecord
 from runtime.slot.budget import TokenBucket
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Side

@@ -7,13 +7,20 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport, SlotView
+from runtime.contract.records.job_status import (
+    FlowStats,
+    FlowView,
+    JobStatus,
+    PartitionState,
+    PartitionStatus,
+    SlotReport,
+    SlotStatus,
+    SlotView,
+)
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, SelectionSpec
 from runtime.metrics.endpoint import JobCollector
-from runtime.metrics.slot_metrics import SlotMetrics
-from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot
+from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot, SlotMetrics
 
 NOW_S = 1_800_000_000.0
 NOW_MS = int(NOW_S * 1000)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.metrics.endpoint import FAMILIES
 from tests.runtime.metrics.expressions import ALERTS, BOARDS, DOCS, alerts, expressions
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
-from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import SlotMetrics
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
 from runtime.metrics.endpoint import FAMILIES
-from runtime.metrics.slot_metrics import SlotMetrics
-from runtime.metrics.snapshot import GroupSnapshot
+from runtime.metrics.snapshot import GroupSnapshot, SlotMetrics
 from tests.runtime.metrics.given import (
     NOW_MS,
     NOW_S,

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from runtime.contract.records.status import PartitionState
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.views.status_view import DOWN, STALLED, STATES, UNKNOWN, next_step
 from tests.rights import rights
 from tests.runtime.metrics.expressions import DOCS, alerts

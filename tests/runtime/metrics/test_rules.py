@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from runtime.contract.records.status import FlowStats
+from runtime.contract.records.job_status import FlowStats
 from runtime.metrics.endpoint import JobCollector
-from runtime.metrics.slot_metrics import SlotMetrics
-from runtime.metrics.snapshot import GroupSnapshot
+from runtime.metrics.snapshot import GroupSnapshot, SlotMetrics
 from tests.prometheus import promtool
 from tests.runtime.metrics.expressions import ALERTS, alerts
 from tests.runtime.metrics.given import NOW_MS, flow, partition, picture, report, running

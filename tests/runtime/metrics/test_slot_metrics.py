@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from runtime.contract.records.job_status import FlowStats, PartitionState
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.status import FlowStats, PartitionState
-from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import SlotMetrics
 from tests.runtime.metrics.given import NOW_MS, partition, report
 
 KEY = PartitionKey("f", "t", 0)

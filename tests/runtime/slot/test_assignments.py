@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.assignment import Assignment
 from runtime.slot.slot import Slot, Stopped
 from tests.records import PATIENCE_S

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.codes import ErrorCode as E
 from runtime.kafka.errors import (
     AuthenticationFailed,

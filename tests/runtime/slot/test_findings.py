@@ -3,9 +3,9 @@
 import pytest
 
 from runtime.contract.records.advance import Advance, advance, first_progress
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
-from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.naming import name_id
 from runtime.slot.health.findings import (
     DestinationFacts,

@@ -6,14 +6,8 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.ledger import (
-    Generation,
-    GenerationKey,
-    ProgressKey,
-    encode_key,
-    encode_value,
-)
-from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.ledger import Generation, GenerationKey, ProgressKey, encode_key, encode_value
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.status import PartitionStatus
+from runtime.contract.records.job_status import PartitionStatus
 from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.producer_directory import ProducerDirectory

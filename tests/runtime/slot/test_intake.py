@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.records.advance import first_progress
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import CopySettings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.slot import log
 from runtime.slot.log import RateLimit, log_event
 from tests.fakes.partition import partition

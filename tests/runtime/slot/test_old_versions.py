@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.status import PartitionState as State
-from runtime.contract.records.status import PartitionStatus
+from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.spec.naming import is_from_kafka, name_id
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from runtime.contract.client.settings import wire_settings
-from runtime.contract.records.status import OpenTransaction, PartitionStatus
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab

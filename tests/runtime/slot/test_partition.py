@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
 from tests.fakes.partition import outgoing, partition

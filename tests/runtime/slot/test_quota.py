@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from runtime.contract.records.ledger import PartitionKey, ProgressKey
-from runtime.contract.records.producers import FlowProducer, encode, encode_key
+from runtime.contract.records.provenance import FlowProducer, encode_producer, encode_producer_key
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -93,8 +93,8 @@ async def _a_long_ledger(side: Side, flow: str, transactional_id: str) -> None:
 
 async def _many_producers(side: Side) -> None:
     at = TopicPartition(naming.PRODUCERS, 0)
-    said = encode(FlowProducer("another", "dc3", LONG, flow_spec("another").rename))
-    records = [InternalRecord(encode_key(1 << 40 | number), said) for number in range(MANY)]
+    said = encode_producer(FlowProducer("another", "dc3", LONG, flow_spec("another").rename))
+    records = [InternalRecord(encode_producer_key(1 << 40 | number), said) for number in range(MANY)]
     async with await side.open() as cluster:
         for _ in range(TIMES):
             await send(cluster, at, plain(build(records, 1)))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.status import PartitionState as State
-from runtime.contract.records.status import PartitionStatus
+from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.records.job_status import PartitionStatus
 from runtime.slot.slot import Slot
 from tests.records import wait_for
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec, in_state, until

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd

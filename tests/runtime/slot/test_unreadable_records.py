@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records import producers
+from runtime.contract.records import provenance
 from runtime.contract.records.advance import first_progress
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
@@ -25,14 +26,12 @@ from runtime.contract.records.ledger import (
     encode_value,
     partition_of,
 )
-from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.ledger.records import InternalRecord
-from runtime.ledger.scan import TopicReplaced
+from runtime.ledger.records import InternalRecord, TopicReplaced
 from tests.fakes.internal_topics import InternalTopics
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 
@@ -124,8 +123,8 @@ def test_an_unreadable_producer_record_stops_only_batches_of_that_producer_each_
     topics = InternalTopics(
         {
             naming.PRODUCERS: [
-                InternalRecord(producers.encode_key(5), NEWER),
-                InternalRecord(producers.encode_key(6), producers.encode(known)),
+                InternalRecord(provenance.encode_producer_key(5), NEWER),
+                InternalRecord(provenance.encode_producer_key(6), provenance.encode_producer(known)),
             ]
         }
     )

@@ -23,8 +23,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from msgspec.structs import replace
 
 from runtime.contract.client import settings as client
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey, Progress, ProgressKey
-from runtime.contract.records.status import PartitionState, PartitionStatus
 from runtime.contract.spec import internal_topics
 from runtime.contract.spec.assignment import (
     AssignedFlow,

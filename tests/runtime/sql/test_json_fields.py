@@ -20,6 +20,14 @@ CASES = [
     # the name as a value, in another object, and in an array
     (b'{"a":"card","email":1,"x":{"card":1}}', b'{"a":"card","email":"m","x":{"card":1}}'),
     (b'{"card":[{"y":"}]"}],"email":{"a":[1]}}', b'{"email":"m"}'),
+    # neighbours, blanks, and the name as a value
+    (b'{"card":1}', b'{"email":"m"}'),
+    (b'{ "card" : 1 , "email":"a" }', b'{ "email":"m" }'),
+    (b'{"id":1,"email":"a","card":"email"}', b'{"id":1,"email":"m"}'),
+    (b'{"id":"card","email":"a","card":[1]}', b'{"id":"card","email":"m"}'),
+    # deeper than the pattern of a member reaches
+    (b'{"a":[[[[[{"card":1}]]]]],"card":1,"email":2}', b'{"a":[[[[[{"card":1}]]]]],"email":"m"}'),
+    (b'{"card":[[[[[{"card":1}]]]]],"email":{"a":{"b":{"c":{"d":{}}}}}}', b'{"email":"m"}'),
     (b'{"x":"\\"card\\":1","email":""}', b'{"x":"\\"card\\":1","email":"m"}'),
 ]
 
@@ -73,6 +81,8 @@ def test_any_object_is_edited_as_python_would(
     given_object: dict[str, object], ascii_only: bool, indent: int | None
 ) -> None:
     text = json.dumps(given_object, ensure_ascii=ascii_only, indent=indent).encode()
-    edited = JsonEditor({"value.email": ""}, ["value.card"]).edited(text, [b'"m"'])
+    editor = JsonEditor({"value.email": ""}, ["value.card"])
+    edited = editor.edited(text, [b'"m"'])
+    assert edited + b" " == editor.edited(text + b" ", [b'"m"'])  # a blank at the end: not by its short cut
     wanted = {key: value for key, value in given_object.items() if key != "card"} | {"email": "m"}
     assert json.loads(edited) == wanted

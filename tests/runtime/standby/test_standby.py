@@ -21,7 +21,7 @@ from runtime.lab.lab import Lab
 from runtime.launch.launcher import LaunchState
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.ledger.records import InternalRecord
-from runtime.standby.standby import Standby, StandbyJob, StandbyRefused
+from runtime.standby import Standby, StandbyJob, StandbyRefused
 from tests.fakes.jobs import ensure_topics
 from tests.fakes.spark import FakeSpark
 from tests.runtime.launch.specs import spec_of

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.records.job_status import JobStatus, StandbyState, StandbyStatus
-from runtime.standby.watch import CLAIM_S, SILENCE_S, StandbyWatch
+from runtime.standby import CLAIM_S, SILENCE_S, StandbyWatch
 
 LONG = int(SILENCE_S) + 1
 

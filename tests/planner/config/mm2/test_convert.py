@@ -68,6 +68,9 @@ def test_mirror_makers_own_defaults_become_explicit() -> None:
         (f"replication.policy.class = {PACKAGE}.IdentityReplicationPolicy", "rename.text", "{topic}"),
         ("replication.policy.separator = _", "rename.text", "{source}_{topic}"),
         ("sync.topic.configs.enabled = false", "configs.sync", ConfigSync.OFF),
+        ("replication.factor = 3", "replication", 3),
+        ("replication.factor = 3\nA->B.replication.factor = 2", "replication", 2),
+        ("replication.factor = -1", "replication", None),
         ("use.defaults.from = source", "configs.sync", ConfigSync.ALL),
         (r"config.properties.blacklist = a\\.ms, min\\.insync\\.replicas", "configs.exclude", ("a.ms",)),
         ("sync.topic.acls.enabled = false", "acls_sync", False),
@@ -168,7 +171,7 @@ def test_a_java_store_is_warned_of() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("replication.factor = 3", "the destination's default"),
+        ("replication.factor = many", "no number of copies"),
         ("exactly.once.source.support = enabled", "exactly once"),
         ("offset-syncs.topic.location = target", "offset map"),
         ("B.producer.compression.type = zstd", "whole record batches"),
@@ -210,6 +213,7 @@ def test_the_example_is_a_topology_that_loads(tmp_path: Path) -> None:
     loaded = load(file)
     assert list(loaded.flows) == ["primary-to-backup"]
     assert loaded.flows["primary-to-backup"].topics == found.topology.flows["primary-to-backup"].topics
+    assert loaded.flows["primary-to-backup"].replication == 3
     assert loaded.clusters["primary"].bootstrap == "a1:9092,a2:9092"
     assert "pa" + '"ss=w:ord' not in file.read_text()
 

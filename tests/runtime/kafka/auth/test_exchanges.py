@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from runtime.contract.client.values import Password, Sasl, UnsecuredToken
+from runtime.contract.client.settings import Password, Sasl, UnsecuredToken
 from runtime.kafka.auth.login import Exchange, LoginError, advance
 from runtime.kafka.auth.oauthbearer import oauthbearer
 from runtime.kafka.auth.sasl import MAX_ITERATIONS, exchange_of, mechanism_of, plain

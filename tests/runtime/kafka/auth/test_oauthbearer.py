@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from runtime.contract.client.keys import ALLOW_INSECURE, token_endpoint_problem
-from runtime.contract.client.values import TokenEndpoint
+from runtime.contract.client.settings import TokenEndpoint
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.oauthbearer import (
     MAX_ANSWER_BYTES,

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from runtime.contract.client.values import Tls
+from runtime.contract.client.settings import Tls
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.tls import tls_context
 

@@ -20,7 +20,7 @@ from runtime.kafka.protocol.offsets import (
     ListOffsetsResponse,
     TopicPartition,
 )
-from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 
 AT = TopicPartition("orders", 0)
 ID = b"o" * 16

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.client.settings import wire_settings
-from runtime.contract.client.values import WireSettings
+from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, Disconnected
 from runtime.kafka.fetch import FetchLimits, FetchSession

@@ -269,6 +269,20 @@ public class Golden {
                 new DescribeClientQuotasResponseData.EntityData().setEntityType("client-id").setEntityName(null))).setValues(List.of(
                 new DescribeClientQuotasResponseData.ValueData().setKey("producer_byte_rate").setValue(1048576.5))))), 0, 1);
         print("DescribeClientQuotasResponse.refused", new DescribeClientQuotasResponseData().setErrorCode((short) 31).setErrorMessage("no").setEntries(null), 0, 1);
+        print("AlterClientQuotasRequest", new AlterClientQuotasRequestData().setValidateOnly(true).setEntries(List.of(
+            new AlterClientQuotasRequestData.EntryData().setEntity(List.of(
+                new AlterClientQuotasRequestData.EntityData().setEntityType("user").setEntityName("app"),
+                new AlterClientQuotasRequestData.EntityData().setEntityType("client-id").setEntityName(null))).setOps(List.of(
+                new AlterClientQuotasRequestData.OpData().setKey("producer_byte_rate").setValue(1048576.5),
+                new AlterClientQuotasRequestData.OpData().setKey("request_percentage").setRemove(true))),
+            new AlterClientQuotasRequestData.EntryData().setEntity(List.of(
+                new AlterClientQuotasRequestData.EntityData().setEntityType("ip").setEntityName("10.0.0.7"))).setOps(List.of(
+                new AlterClientQuotasRequestData.OpData().setKey("connection_creation_rate").setValue(20.0))))), 0, 1);
+        print("AlterClientQuotasResponse", new AlterClientQuotasResponseData().setThrottleTimeMs(3).setEntries(List.of(
+            new AlterClientQuotasResponseData.EntryData().setErrorMessage(null).setEntity(List.of(
+                new AlterClientQuotasResponseData.EntityData().setEntityType("user").setEntityName("app"))),
+            new AlterClientQuotasResponseData.EntryData().setErrorCode((short) 42).setErrorMessage("no").setEntity(List.of(
+                new AlterClientQuotasResponseData.EntityData().setEntityType("client-id").setEntityName(null))))), 0, 1);
         print("DescribeScramRequest", new DescribeUserScramCredentialsRequestData().setUsers(List.of()), 0);
         print("DescribeScramResponse", new DescribeUserScramCredentialsResponseData().setThrottleTimeMs(4).setErrorMessage(null).setResults(List.of(
             new DescribeUserScramCredentialsResponseData.DescribeUserScramCredentialsResult().setUser("app").setErrorMessage(null).setCredentialInfos(List.of(

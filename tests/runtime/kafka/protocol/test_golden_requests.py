@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from runtime.contract.spec.naming import name_id
-from runtime.kafka.protocol.acls import DescribeAclsRequest, DescribeClientQuotasRequest, DescribeScramRequest
+from runtime.kafka.protocol.administration import (
+    AlterClientQuotasRequest,
+    AlterReassignmentsRequest,
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeLogDirsRequest,
+    DescribeScramRequest,
+    QuotaAlteration,
+)
 from runtime.kafka.protocol.config_entries import BROKER, TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedTopic, FetchFrom, FetchRequest, Isolation
 from runtime.kafka.protocol.groups import (
@@ -34,7 +42,6 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
-from runtime.kafka.protocol.replicas import AlterReassignmentsRequest, DescribeLogDirsRequest
 from runtime.kafka.protocol.request import Api, Request, frame
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
@@ -124,6 +131,20 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("DescribeConfigsRequest.all", configs_of(BROKER, ["1"], None)),
     ("DescribeAclsRequest", DescribeAclsRequest()),
     ("DescribeClientQuotasRequest", DescribeClientQuotasRequest()),
+    (
+        "AlterClientQuotasRequest",
+        AlterClientQuotasRequest(
+            [
+                QuotaAlteration(
+                    {"user": "app", "client-id": None},
+                    {"producer_byte_rate": 1048576.5},
+                    ["request_percentage"],
+                ),
+                QuotaAlteration({"ip": "10.0.0.7"}, {"connection_creation_rate": 20}),
+            ],
+            validate_only=True,
+        ),
+    ),
     ("DescribeScramRequest", DescribeScramRequest()),
     ("DescribeLogDirsRequest", DescribeLogDirsRequest(ORDERS[:2])),
     ("AlterReassignmentsRequest", AlterReassignmentsRequest({ORDERS[0]: [2, 1], ORDERS[1]: [3]}, 10_000)),

@@ -11,15 +11,22 @@ from hypothesis import strategies as st
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.acls import (
+from runtime.kafka.protocol.administration import (
     AclBinding,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterReassignmentsRequest,
+    AlterReassignmentsResponse,
     DescribeAclsRequest,
     DescribeAclsResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     DescribeScramRequest,
     DescribeScramResponse,
     QuotaEntry,
+    Refusal,
     ScramCredentials,
 )
 from runtime.kafka.protocol.config_entries import (
@@ -81,13 +88,6 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.replicas import (
-    AlterReassignmentsRequest,
-    AlterReassignmentsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    Refusal,
-)
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
@@ -196,6 +196,13 @@ CASES: list[tuple[str, Request[Any], object]] = [
         "DescribeClientQuotasResponse.refused",
         DescribeClientQuotasRequest(),
         DescribeClientQuotasResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no", ()),
+    ),
+    (
+        "AlterClientQuotasResponse",
+        AlterClientQuotasRequest(()),
+        AlterClientQuotasResponse(
+            3, {frozenset({("client-id", None)}): Refusal(ErrorCode.INVALID_REQUEST, "no")}
+        ),
     ),
     (
         "DescribeScramResponse",

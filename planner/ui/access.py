@@ -1,0 +1,195 @@
+"""Who may see the pages: the token, the session cookie, the Host header, and the headers of every answer.
+
+On loopback there is no token. Any other address needs one, as `Authorization: Bearer` or, after the login
+page, as a cookie that is derived from it. A Host header that names another machine is refused: a hostile page
+could otherwise make a browser read this server under the page's own name (DNS rebinding).
+"""
+
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from planner.model.diagnostic import Failure, error
+
+COOKIE = "repl_ui"
+LOGIN, OPEN_PATHS = "/login", ("/login", "/static/")
+_SHORTEST, _LONGEST = 16, 4096
+_TOKEN = re.compile(r"[!-~]+")
+_MOST_FORM_BYTES = 8192
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+
+
+def read_token(file: Path) -> str:
+    """Returns the token in a file. Failure where it cannot be read, or is too short to be a secret."""
+    try:
+        text = file.read_bytes()[: _LONGEST + 2]
+    except OSError as wrong:
+        raise Failure(
+            error(f"--token-file {file}: {wrong.strerror}", "name a file that holds the token alone")
+        ) from None
+    token = text.decode("ascii", "replace").strip()
+    if not _SHORTEST <= len(token) <= _LONGEST or not _TOKEN.fullmatch(token):
+        what = (
+            f"--token-file {file} holds no token of {_SHORTEST} printable characters or more, without spaces"
+        )
+        raise Failure(error(what, f"write one: (umask 077; openssl rand -hex 24 > {file})"))
+    return token
+
+
+def is_loopback(address: str) -> bool:
+    """Returns whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """Decides about requests. `hosts` are names under which the server is known, beside addresses."""
+
+    token: str | None = field(default=None, repr=False)
+    hosts: Sequence[str] = ()
+
+    def serves(self, host: str) -> bool:
+        """Returns whether a Host header names this server. An address does: rebinding needs a name."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        except ValueError:
+            return False
+        if name == "localhost" or name in (one.lower() for one in self.hosts):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def session(self) -> str:
+        """Returns the value of the cookie: it proves the token without holding it."""
+        assert self.token is not None
+        return hmac.new(self.token.encode(), b"repl ui session", hashlib.sha256).hexdigest()
+
+    def knows(self, headers: Headers) -> bool:
+        """Returns whether a request has the token, or the cookie of a session."""
+        if self.token is None:
+            return True
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.accepts(given.strip()):
+            return True
+        return hmac.compare_digest(_cookie(headers).encode(), self.session().encode())
+
+    def accepts(self, token: str) -> bool:
+        assert self.token is not None
+        return hmac.compare_digest(token.encode(), self.token.encode())
+
+
+def _cookie(headers: Headers) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
+
+
+class Gate:
+    """The middleware around all pages: refuses, or passes on, and adds the headers to every answer."""
+
+    def __init__(self, app: ASGIApp, policy: AccessPolicy) -> None:
+        self._app = app
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refused = self._refusal(scope)
+        await (refused or self._app)(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._policy.serves(host):
+            return PlainTextResponse(
+                f"This server is not known as {host[:200]!r}. If it should be, start it with --allow-host.\n",
+                status_code=421,
+            )
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return PlainTextResponse("These pages are read-only.\n", 405, {"allow": "GET, HEAD"})
+        if scope["method"] == "POST" and not _from_here(headers, host):
+            return PlainTextResponse("The request comes from another site.\n", status_code=403)
+        if self._policy.knows(headers) or scope["path"].startswith(OPEN_PATHS):
+            return None
+        if "text/html" in headers.get("accept", "") and scope["method"] == "GET":
+            return RedirectResponse(LOGIN, status_code=303)
+        return PlainTextResponse(
+            "A token is needed: Authorization: Bearer TOKEN, or the page /login.\n",
+            401,
+            {"www-authenticate": "Bearer"},
+        )
+
+
+def _from_here(headers: Headers, host: str) -> bool:
+    """Returns whether a form was sent from one of these pages. Programs send no Origin, and no cookie."""
+    origin = headers.get("origin")
+    if origin is None:
+        return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+    return urlsplit(origin).netloc == host
+
+
+async def log_in(request: Request, policy: AccessPolicy) -> Response | None:
+    """Answers the login form: sets the cookie, or returns None where the token is another one."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_FORM_BYTES:
+            return PlainTextResponse("The form is too long.\n", status_code=413)
+    from urllib.parse import parse_qs
+
+    given = parse_qs(body.decode("ascii", "replace")).get("token", [""])[0].strip()
+    if policy.token is not None and not policy.accepts(given):
+        return None
+    answer = RedirectResponse("/", status_code=303)
+    if policy.token is not None:
+        behind_tls = request.headers.get("origin", "").startswith("https://")
+        answer.set_cookie(
+            COOKIE, policy.session(), httponly=True, samesite="strict", secure=behind_tls, path="/"
+        )
+    return answer
+
+
+def log_out() -> Response:
+    answer = RedirectResponse(LOGIN, status_code=303)
+    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return answer

@@ -1,0 +1,446 @@
+"""The routes: each takes the last reading, asks what is asked on demand, and renders one page."""
+
+import asyncio
+import base64
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from planner.model.plan import Plan
+from planner.render.plan.html import LABEL, html
+from planner.render.plan.words import SYMBOL, shown_changes, summary_line
+from planner.render.reports import history as history_words
+from planner.ui import pages
+from planner.ui.access import AccessPolicy, Gate, log_in, log_out
+from planner.ui.feed import StatusFeed, now_ms
+from planner.ui.inquiries import Inquiries, Inquiry
+from planner.ui.templating import FOLDER, rendered
+from planner.workflows.audit.history import HistoryRequest, history
+from planner.workflows.audit.reading import OffsetsRequest, offsets
+from planner.workflows.audit.viewing import (
+    FlowGroupsRequest,
+    JobLogRequest,
+    flow_groups,
+    group_names,
+    job_log,
+)
+from planner.workflows.plans import PlanRequest, drift, plan
+from planner.workflows.topology import TopologyRequest
+
+MOST_STREAMS = 500
+_STILL_THERE_S = 15.0
+_MOST_PAGES = 64
+_PAGE_AGE_MS = 1_000
+_LOG_S, _GROUP_S, _GROUPS_S, _HISTORY_S = 5.0, 10.0, 30.0, 30.0
+FORMAT_VERSION = 1
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+
+
+class Site:
+    """Everything the pages need: the topology's request, the feed, and what was asked on demand."""
+
+    def __init__(
+        self,
+        request: TopologyRequest,
+        feed: StatusFeed,
+        policy: AccessPolicy,
+        unexpected: Callable[[Exception], str] = repr,
+    ) -> None:
+        self.request = request
+        self.feed = feed
+        self.policy = policy
+        self.inquiries = Inquiries(feed.ring, unexpected)
+        self.ending = False
+        self.streams = 0
+        self._pages: OrderedDict[tuple[object, ...], bytes] = OrderedDict()
+
+    def end(self) -> None:
+        """Ends the event streams."""
+        self.ending = True
+        self.feed.ring()
+
+    def page(
+        self, name: str, request: Request, values: Callable[[], dict[str, Any]], status: int = 200
+    ) -> Response:
+        """Renders a page, once for all viewers who ask for it at about the same time."""
+        key = (str(request.url), status, self.feed.changes, now_ms() // _PAGE_AGE_MS)
+        body = self._pages.get(key)
+        if body is None:
+            body = rendered(name, {**self._common(request), **values()}).encode()
+            self._pages[key] = body
+            while len(self._pages) > _MOST_PAGES:
+                self._pages.popitem(last=False)
+        return HTMLResponse(body, status)
+
+    def _common(self, request: Request) -> dict[str, Any]:
+        reading, now = self.feed.reading, now_ms()
+        return {
+            "now": now,
+            "reading": reading,
+            "status": reading.status if reading is not None else None,
+            "trouble": self.feed.trouble,
+            "old": self.feed.old(now),
+            "path": request.url.path,
+            "q": "",
+            "token": self.policy.token is not None,
+            "title": "",
+        }
+
+    def about(self, **more: Any) -> dict[str, Any]:
+        """Returns the fields of a request that names the topology."""
+        one = self.request
+        return {"path": one.path, "var_files": one.var_files, "timeout_ms": one.timeout_ms, **more}
+
+
+def _site(request: Request) -> Site:
+    found = request.app.state.site
+    assert isinstance(found, Site)
+    return found
+
+
+def _number(request: Request) -> int:
+    text = request.query_params.get("page", "1")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 1
+
+
+def _of_reading(name: str, values: Callable[[Site, Request], dict[str, Any]]) -> Callable[[Request], Any]:
+    """Returns the route of a page that shows the last reading alone."""
+
+    async def route(request: Request) -> Response:
+        site = _site(request)
+        if site.feed.reading is None:
+            return site.page("waiting", request, dict)
+        return site.page(name, request, lambda: values(site, request))
+
+    return route
+
+
+def _overview(site: Site, request: Request) -> dict[str, Any]:
+    reading, asked = site.feed.reading, request.query_params
+    assert reading is not None
+    return pages.overview(reading, _number(request), asked.get("from", ""), asked.get("to", ""))
+
+
+def _flow(site: Site, request: Request) -> dict[str, Any]:
+    reading, asked = site.feed.reading, request.query_params
+    assert reading is not None
+    return pages.flow_page(
+        reading,
+        site.feed.hour,
+        asked.get("name", ""),
+        asked.get("words", ""),
+        asked.get("state", ""),
+        _number(request),
+    )
+
+
+def _topic(site: Site, request: Request) -> dict[str, Any]:
+    reading, asked = site.feed.reading, request.query_params
+    assert reading is not None
+    return pages.topic_page(
+        reading, site.feed.hour, asked.get("flow", ""), asked.get("topic", ""), _number(request)
+    )
+
+
+async def _job(request: Request) -> Response:
+    site, asked = _site(request), request.query_params
+    reading = site.feed.reading
+    if reading is None:
+        return site.page("waiting", request, dict)
+    found = pages.job_page(reading, asked.get("name", ""), asked.get("at", ""))
+    name = found["job"].name
+    log = await site.inquiries.asked(
+        ("log", name), partial(job_log, JobLogRequest(**site.about(job=name))), _LOG_S
+    )
+    return site.page("job", request, lambda: {**found, "log": log})
+
+
+async def _groups(request: Request) -> Response:
+    site, asked = _site(request), request.query_params
+    reading = site.feed.reading
+    if reading is None:
+        return site.page("waiting", request, dict)
+    flow = pages.flow_named(reading.status, asked.get("flow", ""))
+    inquiry = await site.inquiries.asked(
+        ("groups", flow.name),
+        partial(flow_groups, FlowGroupsRequest(**site.about(flow=flow.name))),
+        _GROUPS_S,
+    )
+    words = asked.get("words", "")
+
+    def values() -> dict[str, Any]:
+        groups = inquiry.answer.value or () if inquiry.answer is not None else ()
+        wanted = words.lower().split()
+        chosen = [one for one in groups if all(word in one.group.lower() for word in wanted)]
+        chosen.sort(key=lambda one: (one.kept == 0, one.lost == 0, one.group))
+        return {
+            "flow": flow,
+            "inquiry": inquiry,
+            "groups": pages.rows(chosen, _number(request)),
+            "words": words,
+        }
+
+    return site.page("groups", request, values)
+
+
+async def _group(request: Request) -> Response:
+    site, asked = _site(request), request.query_params
+    reading = site.feed.reading
+    if reading is None:
+        return site.page("waiting", request, dict)
+    name = asked.get("name", "")
+    if not name:
+        raise pages.NotFound("Name a group: /group?name=…")
+    flows = [one for one in reading.status.flows if asked.get("flow", one.name) == one.name]
+    chosen = pages.rows(flows, _number(request), 8)
+    inquiries: list[tuple[Any, Inquiry[Any]]] = list(
+        zip(
+            chosen.items,
+            await asyncio.gather(
+                *(
+                    site.inquiries.asked(
+                        ("offsets", one.name, name),
+                        partial(offsets, OffsetsRequest(**site.about(flow=one.name, group=name))),
+                        _GROUP_S,
+                    )
+                    for one in chosen.items
+                )
+            ),
+            strict=True,
+        )
+    )
+    return site.page("group", request, lambda: {"name": name, "flows": chosen, "inquiries": inquiries})
+
+
+async def _search(request: Request) -> Response:
+    site = _site(request)
+    reading = site.feed.reading
+    if reading is None:
+        return site.page("waiting", request, dict)
+    words = request.query_params.get("q", "")[:200]
+    groups = await site.inquiries.asked("group names", partial(group_names, site.request), 60.0)
+
+    def values() -> dict[str, Any]:
+        status = reading.status
+        known = groups.answer.value.states if groups.answer is not None and groups.answer.value else {}
+        groups_found = pages.names_found(sorted({name for names in known.values() for name in names}), words)
+        found = {
+            "flows": pages.names_found((one.name for one in status.flows), words),
+            "jobs": pages.names_found(sorted({one.name for one in status.jobs}), words),
+            "topics": pages.topics_found(status, words),
+            "groups": groups_found,
+        }
+        at = {name: [cluster for cluster in known if name in known[cluster]] for name in groups_found.items}
+        return {"q": words, "found": found, "inquiry": groups, "clusters_of": at}
+
+    return site.page("search", request, values)
+
+
+_PLANS: dict[str, Callable[[TopologyRequest], Plan]] = {
+    "plan": lambda one: plan(PlanRequest(one.path, one.var_files, one.timeout_ms)),
+    "drift": drift,
+}
+
+
+async def _asked(site: Site, kind: str) -> Inquiry[Plan]:
+    return await site.inquiries.asked(kind, partial(_PLANS[kind], site.request))
+
+
+async def _plan(request: Request) -> Response:
+    site = _site(request)
+    found = {kind: await _asked(site, kind) for kind in _PLANS}
+
+    def values() -> dict[str, Any]:
+        answers = {kind: one.answer.value if one.answer is not None else None for kind, one in found.items()}
+        return {
+            "inquiries": found,
+            "summaries": {kind: summary_line(one) if one else "" for kind, one in answers.items()},
+            "changes": {
+                kind: pages.rows(shown_changes(one) if one else (), 1) for kind, one in answers.items()
+            },
+            "label": LABEL,
+            "symbol": SYMBOL,
+        }
+
+    return site.page("plan", request, values)
+
+
+async def _plan_again(request: Request) -> Response:
+    site = _site(request)
+    for kind, ask in _PLANS.items():
+        site.inquiries.again(kind, partial(ask, site.request))
+    return RedirectResponse("/plan", status_code=303)
+
+
+async def _plan_document(request: Request) -> Response:
+    """The whole plan, as `repl plan --html` writes it. Its own script alone may run, in a sandbox."""
+    site = _site(request)
+    kind = request.query_params.get("kind", "plan")
+    if kind not in _PLANS:
+        raise pages.NotFound(f"There is no plan of the kind {kind}.")
+    found = await _asked(site, kind)
+    if found.answer is None or found.answer.value is None:
+        return RedirectResponse("/plan", status_code=303)
+    page = html(found.answer.value)
+    script = _SCRIPT.search(page)
+    assert script is not None, "the page of a plan has one script"
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none';"
+        " form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
+    )
+    return HTMLResponse(page, headers={"content-security-policy": policy})
+
+
+async def _history(request: Request) -> Response:
+    site = _site(request)
+    asked = site.inquiries.asked("history", partial(history, HistoryRequest(**site.about())), _HISTORY_S)
+    inquiry = await asked
+
+    def values() -> dict[str, Any]:
+        applies = inquiry.answer.value.applies if inquiry.answer is not None and inquiry.answer.value else ()
+        newest = sorted(applies, key=lambda one: (one.started_ms, one.id), reverse=True)
+        wanted = request.query_params.get("id", "")
+        one = next((each for each in newest if each.id == wanted), None) if wanted else None
+        if wanted and one is None and inquiry.answer is not None:
+            raise pages.NotFound(f"No cluster remembers an apply {wanted}.")
+        return {
+            "inquiry": inquiry,
+            "applies": pages.rows(newest, _number(request)),
+            "one": one,
+            "one_text": history_words.one_text(one) if one is not None else "",
+            "ended": history_words.ended,
+            "counts": history_words.counts,
+        }
+
+    return site.page("history", request, values)
+
+
+async def _status_json(request: Request) -> Response:
+    """What `repl status --json` prints, of the last reading. `old`: it must not be taken for the present."""
+    feed = _site(request).feed
+    reading = feed.reading
+    if reading is None:
+        return PlainTextResponse(
+            "The clusters are being read for the first time.\n", 503, {"retry-after": "2"}
+        )
+    document = {
+        "format_version": FORMAT_VERSION,
+        **msgspec.to_builtins(reading.status),
+        "failovers": msgspec.to_builtins(reading.verdicts),
+        "old": feed.old(now_ms()),
+    }
+    return Response(msgspec.json.encode(document), media_type="application/json")
+
+
+async def _healthz(request: Request) -> Response:
+    if _site(request).feed.old(now_ms()):
+        return PlainTextResponse("The status is not being read.\n", 503)
+    return PlainTextResponse("ok\n")
+
+
+async def _events(request: Request) -> Response:
+    """An event for each change; between them a comment, so that a lost connection is noticed."""
+    site = _site(request)
+    if site.streams >= MOST_STREAMS:
+        return PlainTextResponse("Too many viewers.\n", 503, {"retry-after": "60"})
+
+    async def stream() -> AsyncIterator[bytes]:
+        site.streams += 1
+        try:
+            seen = site.feed.changes
+            yield b"retry: 2000\nevent: hello\ndata: %d\n\n" % seen
+            while not site.ending:
+                changed = await site.feed.change(seen, _STILL_THERE_S)
+                seen = site.feed.changes
+                yield b"event: change\ndata: %d\n\n" % seen if changed else b": still there\n\n"
+        finally:
+            site.streams -= 1
+
+    return StreamingResponse(stream(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def _login(request: Request) -> Response:
+    site = _site(request)
+    if request.method == "POST":
+        answer = await log_in(request, site.policy)
+        if answer is not None:
+            return answer
+        return site.page("login", request, lambda: {"wrong": True}, 401)
+    if site.policy.knows(request.headers):
+        return RedirectResponse("/", status_code=303)
+    return site.page("login", request, lambda: {"wrong": False})
+
+
+async def _logout(_request: Request) -> Response:
+    return log_out()
+
+
+async def _not_found(request: Request, wrong: Exception) -> Response:
+    if not _site(request).policy.knows(request.headers):
+        return PlainTextResponse("Not found\n", 404)
+    text = str(wrong) if isinstance(wrong, pages.NotFound) else "There is no such page."
+    code = wrong.status_code if isinstance(wrong, HTTPException) else 404
+    return _site(request).page("error", request, lambda: {"text": text, "code": code}, code)
+
+
+async def _failed(request: Request, _wrong: Exception) -> Response:
+    text = "This page could not be made: a mistake in repl. The server's output has its traceback."
+    return _site(request).page("error", request, lambda: {"text": text, "code": 500}, 500)
+
+
+def application(site: Site) -> Starlette:
+    """Returns the application. The feed runs as long as it does."""
+
+    @asynccontextmanager
+    async def life(_app: Starlette) -> AsyncIterator[None]:
+        site.feed.start()
+        try:
+            yield
+        finally:
+            site.inquiries.stop()
+            await site.feed.stop()
+
+    app = Starlette(
+        routes=[
+            Route("/", _of_reading("overview", _overview)),
+            Route("/flow", _of_reading("flow", _flow)),
+            Route("/topic", _of_reading("topic", _topic)),
+            Route("/job", _job),
+            Route("/groups", _groups),
+            Route("/group", _group),
+            Route("/plan", _plan),
+            Route("/plan/again", _plan_again, methods=["POST"]),
+            Route("/plan/document", _plan_document),
+            Route("/history", _history),
+            Route("/search", _search),
+            Route("/status.json", _status_json),
+            Route("/events", _events),
+            Route("/healthz", _healthz),
+            Route("/login", _login, methods=["GET", "POST"]),
+            Route("/logout", _logout, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=FOLDER / "static")),
+        ],
+        middleware=[
+            Middleware(Gate, policy=site.policy),
+            Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4),
+        ],
+        exception_handlers={HTTPException: _not_found, pages.NotFound: _not_found, Exception: _failed},
+        lifespan=life,
+    )
+    app.state.site = site
+    return app

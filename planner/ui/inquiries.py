@@ -1,0 +1,127 @@
+"""Questions that a page asks on demand: a plan, the history, a group's offsets, a job's log.
+
+Each is answered in a thread of its own, once for all viewers who ask meanwhile, and its answer is kept with
+its age. A failure is an answer too: the page shows it.
+"""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.ui.feed import now_ms
+
+Value = TypeVar("Value")
+MOST_KEPT = 200
+AT_ONCE = 4
+FIRST_S = 1.0  # how long a page waits for an answer before it is shown without one
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Value]):
+    """What a question found at `at_ms`, or why it failed."""
+
+    at_ms: int
+    took_ms: int
+    value: Value | None = None
+    failure: tuple[Diagnostic, ...] = ()
+
+
+class Inquiry(Generic[Value]):
+    """A question with its last answer. `begun_ms` is set while it is being answered."""
+
+    def __init__(self, ask: Callable[[], Value]) -> None:
+        self.ask = ask
+        self.answer: Answer[Value] | None = None
+        self.begun_ms: int | None = None
+        self.answered = asyncio.Event()
+
+
+class Inquiries:
+    """Keeps the questions by key; the least recently asked are forgotten.
+
+    `answered` is called in the viewers' loop after each answer.
+    """
+
+    def __init__(self, answered: Callable[[], None], unexpected: Callable[[Exception], str] = repr) -> None:
+        self._answered = answered
+        self._unexpected = unexpected
+        self._kept: OrderedDict[Hashable, Inquiry[Any]] = OrderedDict()
+        self._running = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def asked(
+        self, key: Hashable, ask: Callable[[], Value], fresh_s: float | None = None
+    ) -> Inquiry[Value]:
+        """Returns the question, after a short wait for its answer.
+
+        It is asked where it was never answered, or its answer is older than `fresh_s`; None asks only once.
+        """
+        found: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
+        self._kept.move_to_end(key)
+        last = found.answer
+        if last is None or (fresh_s is not None and now_ms() - last.at_ms > fresh_s * 1000):
+            self._begin(found)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(found.answered.wait(), FIRST_S)
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+    def again(self, key: Hashable, ask: Callable[[], Value]) -> None:
+        """Asks once more, unless it is being asked."""
+        found: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
+        self._begin(found)
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self, inquiry: Inquiry[Any]) -> None:
+        if inquiry.begun_ms is not None:
+            return
+        inquiry.begun_ms = now_ms()
+        inquiry.answered.clear()
+        task = asyncio.get_running_loop().create_task(self._answer(inquiry))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, inquiry: Inquiry[Any]) -> None:
+        async with self._running:
+            inquiry.answer = await _in_thread(lambda: self._found(inquiry.ask))
+        inquiry.begun_ms = None
+        inquiry.answered.set()
+        self._answered()
+
+    def _found(self, ask: Callable[[], Value]) -> Answer[Value]:
+        begun = now_ms()
+        try:
+            value = ask()
+        except Failure as failure:
+            return Answer(now_ms(), now_ms() - begun, failure=failure.diagnostics)
+        except Exception as wrong:  # noqa: BLE001 - the thread's outermost edge: the page shows it
+            unexpected = error(f"unexpected {type(wrong).__name__}: {self._unexpected(wrong)}")
+            return Answer(now_ms(), now_ms() - begun, failure=(unexpected,))
+        return Answer(now_ms(), now_ms() - begun, value)
+
+
+async def _in_thread(work: Callable[[], Value]) -> Value:
+    """Runs `work` in a daemon thread: at the end of the server no question is waited for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Value] = loop.create_future()
+
+    def finish(value: Value) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    def run() -> None:
+        value = work()
+        with suppress(RuntimeError):  # the server has ended meanwhile
+            loop.call_soon_threadsafe(finish, value)
+
+    threading.Thread(target=run, name="inquiry", daemon=True).start()
+    return await future

@@ -1,0 +1,232 @@
+"""What each page shows of a reading: chosen, sorted with the worst first, and cut to one page. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
+from planner.render.status import BAD, BUSY, GOOD, QUIET, WAITS, state_style
+from planner.ui.feed import Reading
+from planner.ui.hour import Hour
+from runtime.contract.views.status_view import (
+    FlowStatusView,
+    JobStatusView,
+    PartitionStatusView,
+    StatusView,
+    TopicStatusView,
+)
+
+Item = TypeVar("Item")
+ROWS = 100  # of one page of a list
+MOST_ARROWS = 12  # more flows are drawn as one arrow for each pair of clusters
+MOST_FOUND = 50
+_WORST_FIRST = {style: rank for rank, style in enumerate((BAD, WAITS, BUSY, GOOD, QUIET))}
+
+
+class NotFound(Exception):
+    """There is no such flow, topic, job or page; the text says so."""
+
+
+def severity(state: str) -> int:
+    """Returns 0 for the worst states, and more for better ones."""
+    return _WORST_FIRST[state_style(state)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[Item]):
+    """One page of a list. `number` counts from 1."""
+
+    items: Sequence[Item]
+    number: int
+    pages: int
+    total: int
+
+
+def rows(items: Sequence[Item], number: int, size: int = ROWS) -> Rows[Item]:
+    """Returns one page of a list; a number that is too large means the last one."""
+    pages = max(-(-len(items) // size), 1)
+    number = min(max(number, 1), pages)
+    return Rows(items[(number - 1) * size : number * size], number, pages, len(items))
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnFlows:
+    """An arrow of the drawing: one flow, or all flows between two clusters."""
+
+    name: str
+    source_cluster: str
+    destination_cluster: str
+    flows: tuple[FlowStatusView, ...]
+
+    @property
+    def worst(self) -> FlowStatusView:
+        return min(self.flows, key=_flow_order)
+
+    @property
+    def records_per_s(self) -> float | None:
+        known = [one.records_per_s for one in self.flows if one.records_per_s is not None]
+        return sum(known) if known else None
+
+    @property
+    def lag_ms(self) -> int | None:
+        """Returns the longest lag; None where that of any flow is unknown."""
+        lags = [one.lag_ms for one in self.flows]
+        known = [one for one in lags if one is not None]
+        return max(known, default=None) if len(known) == len(lags) else None
+
+    @property
+    def lag_records(self) -> int | None:
+        lags = [one.lag_records for one in self.flows]
+        known = [one for one in lags if one is not None]
+        return sum(known) if len(known) == len(lags) else None
+
+
+def flows_worst_first(flows: Iterable[FlowStatusView]) -> list[FlowStatusView]:
+    return sorted(flows, key=_flow_order)
+
+
+def _flow_order(one: FlowStatusView) -> tuple[int, bool, int, str]:
+    return (severity(one.state), one.rpo_met is not False, -(one.lag_ms or 0), one.name)
+
+
+def _topic_order(one: TopicStatusView) -> tuple[int, int, int, str]:
+    return (severity(one.state), -(one.lag_ms or 0), -(one.lag_records or 0), one.topic)
+
+
+def drawings(status: StatusView) -> list[tuple[str, Drawing[DrawnFlows]]]:
+    """Returns the topology in two layouts. The page's style shows the one that fits."""
+    arrows = _arrows(status.flows)
+    names = [one.name for one in status.clusters]
+    layouts: list[tuple[str, Measures]] = [("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN)]
+    return [(css, draw(names, arrows, measures)) for css, measures in layouts]
+
+
+def _arrows(flows: Sequence[FlowStatusView]) -> list[DrawnFlows]:
+    if len(flows) <= MOST_ARROWS:
+        return [DrawnFlows(one.name, one.source, one.destination, (one,)) for one in flows]
+    pairs: dict[tuple[str, str], list[FlowStatusView]] = {}
+    for one in flows:
+        pairs.setdefault((one.source, one.destination), []).append(one)
+    return [
+        DrawnFlows(some[0].name if len(some) == 1 else f"{len(some)} flows", *pair, tuple(some))
+        for pair, some in sorted(pairs.items())
+    ]
+
+
+def overview(reading: Reading, number: int, source: str, destination: str) -> dict[str, Any]:
+    """Returns the overview's values; `source` and `destination` select flows where they are given."""
+    status = reading.status
+    chosen = [
+        one
+        for one in status.flows
+        if (not source or one.source == source) and (not destination or one.destination == destination)
+    ]
+    jobs = sorted(status.jobs, key=lambda one: (severity(one.state), one.name))
+    return {
+        "drawings": drawings(status),
+        "verdict_of": {one.cluster: one for one in reading.verdicts},
+        "cluster_of": {one.name: one for one in status.clusters},
+        "flows": rows(flows_worst_first(chosen), number),
+        "jobs": rows(jobs, 1),
+        "source": source,
+        "destination": destination,
+    }
+
+
+def flow_named(status: StatusView, name: str) -> FlowStatusView:
+    found = next((one for one in status.flows if one.name == name), None)
+    if found is None:
+        raise NotFound(f"There is no flow {name} in this topology.")
+    return found
+
+
+def flow_page(reading: Reading, hour: Hour, name: str, words: str, state: str, number: int) -> dict[str, Any]:
+    """Returns a flow and its topics: those with all `words` in their names, and in this `state`."""
+    flow = flow_named(reading.status, name)
+    wanted = words.lower().split()
+    topics = [
+        one
+        for one in flow.topics
+        if (not state or any(each.state == state for each in one.partitions) or one.state == state)
+        and all(word in one.topic.lower() for word in wanted)
+    ]
+    return {
+        "flow": flow,
+        "known": reading.known_flows.get(name),
+        "trail": hour.flow(name),
+        "topics": rows(sorted(topics, key=_topic_order), number),
+        "words": words,
+        "state": state,
+    }
+
+
+def topic_page(reading: Reading, hour: Hour, flow_name: str, topic: str, number: int) -> dict[str, Any]:
+    """Returns a topic of a flow and its partitions."""
+    flow = flow_named(reading.status, flow_name)
+    found = next((one for one in flow.topics if one.topic == topic), None)
+    if found is None:
+        raise NotFound(f"The flow {flow_name} has no topic {topic}.")
+    order = sorted(found.partitions, key=_partition_order)
+    return {
+        "flow": flow,
+        "topic": found,
+        "trail": hour.topic(flow_name, topic),
+        "partitions": rows(order, number),
+        "known": reading.known_flows.get(flow_name),
+    }
+
+
+def _partition_order(one: PartitionStatusView) -> tuple[int, int, int]:
+    return (severity(one.state), -(one.lag_ms or 0), one.partition)
+
+
+def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:
+    """Returns a job. `destination` tells two jobs of the same name apart."""
+    found: list[JobStatusView] = [
+        one
+        for one in reading.status.jobs
+        if one.name == name and (not destination or one.destination == destination)
+    ]
+    if not found:
+        raise NotFound(f"There is no job {name} in this topology.")
+    job = found[0]
+    return {
+        "job": job,
+        "known": reading.known_jobs.get((job.name, job.destination)),
+        "flows": flows_worst_first(one for one in reading.status.flows if one.name in job.flows),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound:
+    """A topic that a search found, by its name at the source or at the destination."""
+
+    flow: FlowStatusView
+    topic: TopicStatusView
+
+
+def topics_found(status: StatusView, words: str) -> Rows[TopicFound]:
+    """Returns topics with all the words in their name; those that begin so first."""
+    wanted = words.lower().split()
+    if not wanted:
+        return rows([], 1)
+    found = [
+        TopicFound(flow, topic)
+        for flow in status.flows
+        for topic in flow.topics
+        if all(word in topic.topic.lower() for word in wanted)
+        or all(word in (topic.destination_topic or "").lower() for word in wanted)
+    ]
+    found.sort(
+        key=lambda one: (not one.topic.topic.lower().startswith(wanted[0]), one.topic.topic, one.flow.name)
+    )
+    return rows(found, 1, MOST_FOUND)
+
+
+def names_found(names: Iterable[str], words: str) -> Rows[str]:
+    """Returns names with all the words; those that begin so first."""
+    wanted = words.lower().split()
+    if not wanted:
+        return rows([], 1)
+    found = [one for one in names if all(word in one.lower() for word in wanted)]
+    return rows(sorted(found, key=lambda one: (not one.lower().startswith(wanted[0]), one)), 1, MOST_FOUND)

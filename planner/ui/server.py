@@ -1,0 +1,140 @@
+"""Starts the server: the address, the port, the token, and a clean end at Ctrl-C."""
+
+import asyncio
+import errno
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.ui.access import AccessPolicy, is_loopback, read_token
+from planner.ui.app import Site, application
+from planner.ui.feed import StatusFeed
+from planner.workflows.audit.reading import watch_status
+from planner.workflows.audit.viewing import topology_stamp, watched_topology
+from planner.workflows.spark import launcher_home
+from planner.workflows.topology import TopologyRequest
+from planner.workflows.tracebacks import traceback_reporter
+
+_BACKLOG = 128
+_END_WITHIN_S = 3
+_KEEP_ALIVE_S = 30
+_HEADER_BYTES = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class ListenRequest:
+    """Where the server listens. `hosts` are further names that browsers may call it by."""
+
+    address: str = "127.0.0.1"
+    port: int = 8080
+    token_file: Path | None = None
+    hosts: Sequence[str] = ()
+
+
+def access_policy(request: ListenRequest) -> AccessPolicy:
+    """Returns who may see the pages. Failure where others could reach them without a token."""
+    token = read_token(request.token_file) if request.token_file is not None else None
+    if token is None and not is_loopback(request.address):
+        raise Failure(
+            error(
+                f"{request.address} can be reached from other machines, so the pages need a token",
+                "add --token-file FILE, and put TLS in front of the server: token and pages travel in"
+                " clear text; or listen on 127.0.0.1 and reach it through ssh -L",
+            )
+        )
+    own = {socket.gethostname().lower(), *(one.lower() for one in request.hosts)}
+    return AccessPolicy(token, tuple(sorted(own)))
+
+
+def listen(request: ListenRequest) -> socket.socket:
+    """Returns the listening socket. Failure says what is wrong with the address or the port."""
+    try:
+        found = socket.getaddrinfo(request.address, request.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as wrong:
+        why = getattr(wrong, "strerror", None) or str(wrong)
+        raise Failure(
+            error(f"--address {request.address}: {why}", "name an address of this machine")
+        ) from None
+    family, kind, protocol, _, where = found[0]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind(where)
+        made.listen(_BACKLOG)
+    except OSError as wrong:
+        made.close()
+        raise Failure(_refused(request, wrong)) from None
+    made.setblocking(False)
+    return made
+
+
+def _refused(request: ListenRequest, wrong: OSError) -> Diagnostic:
+    where = f"{request.address}:{request.port}"
+    if wrong.errno == errno.EADDRINUSE:
+        free = "name another: --port 8081, or --port 0 for one that is free"
+        return error(f"{where} is taken: another process listens there", free)
+    if wrong.errno == errno.EACCES:
+        return error(f"{where}: this user may not listen there", "name a port above 1023: --port 8080")
+    if wrong.errno == errno.EADDRNOTAVAIL:
+        return error(
+            f"{request.address} is no address of this machine", "leave out --address to use 127.0.0.1"
+        )
+    return error(f"{where}: {wrong.strerror}", "name another --address or --port")
+
+
+def url_of(listening: socket.socket) -> str:
+    """Returns the address to open. For all addresses it is the loopback one."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - it is compared, not bound
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+class Server(uvicorn.Server):
+    """Ends the event streams first: the server would wait for them otherwise."""
+
+    def __init__(self, app: Starlette, ended: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,  # errors go to stderr, and no request is logged: URLs hold names
+                access_log=False,
+                lifespan="on",
+                ws="none",
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=_END_WITHIN_S,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                h11_max_incomplete_event_size=_HEADER_BYTES,
+            )
+        )
+        self._ended = ended
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ended()
+        await super().shutdown(sockets)
+
+
+def serve(site: Site, listening: socket.socket) -> None:
+    """Serves until it is interrupted. The interruption is raised again when everything has ended."""
+    server = Server(application(site), site.end)
+    asyncio.run(server.serve(sockets=[listening]))
+
+
+def site_of(request: TopologyRequest, policy: AccessPolicy, every_ms: int) -> Site:
+    """Returns what the pages show of a topology. Failure where it has errors, or a secret is missing."""
+    watched_topology(request)
+    report = traceback_reporter(launcher_home(request.path) / "errors", f"ui-{os.getpid()}", _to_stderr)
+    feed = StatusFeed(partial(watch_status, request, every_ms), partial(topology_stamp, request), report)
+    return Site(request, feed, policy, report)
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(text)

@@ -1,0 +1,199 @@
+"""Forecasts what the flows of a topology mean for their links: the first copy, an outage, and the traffic.
+
+The figures come from live clusters: what is in the source topics, how fast they were written in the last
+hour, what each flow has copied, and the retention of the source. Nothing is changed.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from planner.config import load
+from planner.model.diagnostic import Failure
+from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
+from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
+from planner.model.topology import RUNNING, Flow, StartAt, StartAtOffsets, StartAtTimestamp, Topology
+from planner.observe.observer import Observer
+from planner.workflows.audit.requests import answered, cluster_access, status_request
+from planner.workflows.clusters import endpoints_of
+from planner.workflows.topology import TopologyRequest
+from runtime.audit.read.offsets_by_time import TimedOffset, offsets_by_time
+from runtime.audit.status.reader import read_status
+from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView
+
+ASSUMED_RATE = 50_000_000
+OUTAGE_MS = 6 * 3_600_000
+_HOUR_MS = 3_600_000
+_KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRequest(TopologyRequest):
+    """A request for a forecast of every running flow.
+
+    `rate`: the bytes per second that a flow copies at; a flow's own rate_limit bounds it. `outage_ms`: how
+    long the link is down.
+    """
+
+    rate: int = ASSUMED_RATE
+    outage_ms: int = OUTAGE_MS
+
+
+def simulate(request: SimulationRequest) -> Simulation:
+    """Forecasts every running flow. Failure: the topology has errors, or a secret is missing."""
+    topology = load(request.path, request.var_files)
+    flows = {name: flow for name, flow in sorted(topology.flows.items()) if flow.state in RUNNING}
+    views = _status(topology, request.timeout_ms)
+    unread: dict[str, str] = {}
+    volumes = _volumes(topology, flows, views, request.timeout_ms, unread)
+    return Simulation(
+        tuple(
+            forecast(flow, volumes[name], request.rate, request.outage_ms)
+            if name in volumes
+            else _unknown(flow, request, unread.get(flow.source_cluster, "it could not be read"))
+            for name, flow in flows.items()
+        )
+    )
+
+
+def _unknown(flow: Flow, request: SimulationRequest, why: str) -> FlowForecast:
+    return FlowForecast(
+        flow.name, flow.source_cluster, flow.destination_cluster, request.rate, request.outage_ms, why=why
+    )
+
+
+def _status(topology: Topology, timeout_ms: int) -> dict[str, FlowStatusView]:
+    view = asyncio.run(read_status(status_request(topology), 0.0, timeout_ms / 1000))
+    return {one.name: one for one in view.flows}
+
+
+def _volumes(
+    topology: Topology,
+    flows: Mapping[str, Flow],
+    views: Mapping[str, FlowStatusView],
+    timeout_ms: int,
+    unread: dict[str, str],
+) -> dict[str, list[TopicVolume]]:
+    """Returns the volumes of each flow whose source can be read; `unread` receives why a source can't be."""
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for name, flow in flows.items():
+        wanted[flow.source_cluster] |= {one.topic for one in views[name].topics}
+    observed = _observed(topology, wanted, timeout_ms)
+    found: dict[str, list[TopicVolume]] = {}
+    for source in sorted(wanted):
+        cluster = observed.get(source)
+        if not isinstance(cluster, ObservedCluster):
+            unread[source] = f"{source} does not answer"
+            continue
+        own = {name: flow for name, flow in flows.items() if flow.source_cluster == source}
+        reader = _SourceReader(topology, cluster, timeout_ms)
+        try:
+            found |= {name: list(reader.volumes(flow, views[name])) for name, flow in own.items()}
+        except Failure as failure:
+            unread[source] = failure.diagnostics[0].summary
+    return found
+
+
+def _observed(
+    topology: Topology, wanted: Mapping[str, set[str]], timeout_ms: int
+) -> Mapping[str, ObservedCluster | object]:
+    clusters = {name: topology.clusters[name] for name in wanted}
+    with Observer(clusters, endpoints_of(clusters.values()), timeout_s=timeout_ms / 1000) as observer:
+        request = {
+            name: ClusterDetailsRequest(
+                configs={topic: TopicConfigsRequest(_KEYS) for topic in topics}, sizes=frozenset(topics)
+            )
+            for name, topics in wanted.items()
+        }
+        return observer.details(observer.names(), request).clusters
+
+
+class _SourceReader:
+    """Reads the volumes of flows out of one cluster. Raises Failure if it does not answer."""
+
+    def __init__(self, topology: Topology, cluster: ObservedCluster, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._access = cluster_access([topology.clusters[cluster.name]])[cluster.name]
+        self._within_s = timeout_ms / 1000
+        self._now_ms = int(time.time() * 1000)
+
+    def volumes(self, flow: Flow, view: FlowStatusView) -> Iterator[TopicVolume]:
+        """Yields the volume of each topic of a flow."""
+        partitions = {(one.topic, one.partition): one for one in view.partitions}
+        hour_ago = self._at_time(dict.fromkeys(partitions, self._now_ms - _HOUR_MS))
+        starts = self._starts(flow, partitions)
+        for topic in view.topics:
+            places = [(topic.topic, one.partition) for one in topic.partitions]
+            known = [partitions[place] for place in places if _is_known(partitions[place])]
+            live = self._cluster.topics.get(topic.topic)
+            config = {} if live is None else live.config
+            policy, retention_ms, retention_bytes = (
+                config[key].value if key in config else None
+                for key in ("cleanup.policy", "retention.ms", "retention.bytes")
+            )
+            deletes = "delete" in (policy or "delete")
+            sizes = self._cluster.sizes
+            yield TopicVolume(
+                topic.topic,
+                len(places),
+                records=sum(_end(one) - _start(one) for one in known),
+                behind=sum(
+                    max(0, _end(one) - max(starts[one.topic, one.partition], _start(one))) for one in known
+                ),
+                bytes=None if sizes is None else sizes.get(topic.topic, 0),
+                records_per_s=sum(self._rate(one, hour_ago.get((one.topic, one.partition))) for one in known),
+                retention_ms=_limit(retention_ms) if deletes else None,
+                retention_bytes=_limit(retention_bytes) if deletes else None,
+            )
+
+    def _starts(
+        self, flow: Flow, partitions: Mapping[tuple[str, int], PartitionStatusView]
+    ) -> dict[tuple[str, int], int]:
+        """Returns the next offset that the flow copies of each partition, by the ledger or by `start`."""
+        found = {place: one.position for place, one in partitions.items() if one.position is not None}
+        begun = {place: one for place, one in partitions.items() if place not in found}
+        by_time: Mapping[tuple[str, int], TimedOffset | None] = {}
+        if begun and isinstance(flow.start, StartAtTimestamp):
+            by_time = self._at_time(dict.fromkeys(begun, flow.start.timestamp_ms))
+        for place, one in begun.items():
+            match flow.start:
+                case StartAt(at="latest"):
+                    found[place] = _end(one)
+                case StartAtTimestamp():
+                    first = by_time.get(place)
+                    found[place] = _end(one) if first is None else first.offset
+                case StartAtOffsets(offsets):
+                    found[place] = offsets.get(place[0], {}).get(place[1], _start(one))
+                case _:
+                    found[place] = _start(one)
+        return found
+
+    def _rate(self, one: PartitionStatusView, first: TimedOffset | None) -> float:
+        """Returns the records per second since `first`, the first record of the last hour."""
+        if first is None:
+            return 0.0
+        younger = first.offset <= _start(one)  # the log does not reach back an hour
+        elapsed_ms = min(_HOUR_MS, max(1000, self._now_ms - first.timestamp_ms)) if younger else _HOUR_MS
+        return max(0, _end(one) - first.offset) * 1000 / elapsed_ms
+
+    def _at_time(self, asked: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], TimedOffset | None]:
+        return answered(offsets_by_time(self._access, asked, self._within_s)) if asked else {}
+
+
+def _is_known(one: PartitionStatusView) -> bool:
+    return one.source_start is not None and one.source_end is not None
+
+
+def _start(one: PartitionStatusView) -> int:
+    return one.source_start or 0
+
+
+def _end(one: PartitionStatusView) -> int:
+    return one.source_end or 0
+
+
+def _limit(value: str | None) -> int | None:
+    """Returns a retention as a number; None for -1, which is no limit, and for an unknown value."""
+    return int(value) if value is not None and value.isdecimal() else None

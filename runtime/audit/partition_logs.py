@@ -1,0 +1,345 @@
+"""Reads the logs of partitions: their bounds and settings, and committed records.
+
+A record comes with its producer id, by which provenance is decided. The rate of reading can be limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
+from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
+from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
+from runtime.contract.client import settings as client
+from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.confluent import admin_client
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries import list_offsets, log_start
+from runtime.kafka.timing import RetryDeadline
+from runtime.slot.budget import TokenBucket
+
+_LOOKUP_BYTES = 1 << 20
+
+
+class FetchedRecord(NamedTuple):
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+    appended: bool = False  # the timestamp is the broker's
+
+
+async def fetch_records(
+    cluster: KafkaCluster, at: TopicPartition, start: int, end: int, limit: int
+) -> list[FetchedRecord]:
+    """Returns at most `limit` records of the offsets `start … end-1`, in order.
+
+    Raises WireError, BatchFailure.
+    """
+    found: list[FetchedRecord] = []
+    position = start
+    while position < end and len(found) < limit:
+        answer = await fetch_once(cluster, at, position, _LOOKUP_BYTES, "read")
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            first = await log_start(cluster, at)
+            if first > position:
+                position = first
+                continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+        where = PartitionLocation(at.topic, at.partition)
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            break  # compaction removed all remaining records
+        aborted = AbortedTransactions(answer.aborted)
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                found += _records(member, where, position, end)
+            position = max(position, member.next_offset)
+            if len(found) >= limit:
+                break
+    return found[:limit]
+
+
+async def fetch_places(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    topic_id: bytes | None,
+    offsets: Iterable[int],
+    read: Callable[[int], None] = lambda _: None,
+) -> dict[int, FetchedRecord]:
+    """Returns the committed records at these offsets; an offset that no longer holds a record is not in the
+    result.
+
+    `topic_id` of None means the topic that has the name now. `read` receives the number of bytes of each
+    fetch. Raises WireError, BatchFailure.
+    """
+    found: dict[int, FetchedRecord] = {}
+    left = sorted(set(offsets))
+    where = PartitionLocation(at.topic, at.partition)
+    while left:
+        answer = await fetch_once(cluster, at, left[0], _LOOKUP_BYTES, "read", topic_id=topic_id)
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            left = [offset for offset in left[1:] if offset >= answer.log_start_offset]
+            continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(where))
+        read(len(answer.records))
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            break  # no record is committed from this offset on
+        aborted, wanted = AbortedTransactions(answer.aborted), set(left)
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                within = _records(member, where, left[0], left[-1] + 1)
+                found.update((one.offset, one) for one in within if one.offset in wanted)
+        behind = max(walked.sets[-1].next_offset, left[0] + 1)
+        left = [offset for offset in left if offset >= behind]
+    return found
+
+
+async def find_record(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    start: int,
+    producer_ids: Container[int],
+    wanted: Callable[[FetchedRecord], bool],
+) -> FetchedRecord | None:
+    """Returns the first wanted committed record from `start` on that one of the producer ids wrote.
+
+    Batches of other ids are skipped undecoded. Raises WireError, BatchFailure.
+    """
+    position, where = start, PartitionLocation(at.topic, at.partition)
+    while True:
+        answer = await fetch_once(cluster, at, position, _LOOKUP_BYTES, "read")
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
+            position = answer.log_start_offset
+            continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(where))
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            return None
+        aborted = AbortedTransactions(answer.aborted)
+        for member in walked.sets:
+            if isinstance(member, Batch) and aborted.keeps(member) and member.producer_id in producer_ids:
+                for one in _records(member, where, position, member.next_offset):
+                    if wanted(one):
+                        return one
+        position = max(position + 1, walked.sets[-1].next_offset)
+
+
+def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[FetchedRecord]:
+    producer, appended = NO_PRODUCER, False
+    if isinstance(member, Batch):
+        producer, appended = member.producer_id, bool(member.attributes & LOG_APPEND_TIME)
+    return [
+        FetchedRecord(where.partition, *one, producer, appended)
+        for one in records(member, where)
+        if start <= one.offset < end
+    ]
+
+
+_CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
+_CONFIGS_TIMEOUT_S = 30.0
+_FETCH_BYTES = 2 << 20
+_PAUSE_S = 0.1
+_SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLogs:
+    """Holds the facts about one cluster's logs; a partition that does not answer is not in it.
+
+    `ends` are the offsets up to which a read_committed reader can read.
+    """
+
+    ids: Mapping[str, bytes]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    compacted: frozenset[str]
+
+
+@asynccontextmanager
+async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[KafkaCluster]:
+    """Opens the cluster of the spec and refuses any other.
+
+    Raises AuditFailure, also for errors inside the block.
+    """
+    with as_audit_failure(name):
+        secrets = ClientSecrets(os.environ)
+        settings = secrets.resolve(spec.bootstrap, spec.client)
+        wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
+        async with await KafkaCluster.open(wire) as cluster:
+            if spec.id is not None and cluster.cluster_id != spec.id:
+                raise UnexpectedClusterId(name, cluster.cluster_id, spec.id)
+            yield cluster
+
+
+async def logs_of(
+    cluster: KafkaCluster, name: str, spec: ClusterSpec, places: Collection[TopicPartition], within_s: float
+) -> PartitionLogs:
+    """Reads the logs of the given partitions. Raises WireError."""
+    names = {at.topic for at in places}
+    topics = await cluster.topics(names, fresh=True)
+    existing = [at for at in places if not topics[at.topic].error]
+    starts, ends, compacted = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(existing, EARLIEST), within=within_s),
+        list_offsets(cluster, dict.fromkeys(existing, LATEST), Isolation.READ_COMMITTED, within_s),
+        asyncio.to_thread(_compacted, spec, name, sorted({at.topic for at in existing})),
+    )
+    return PartitionLogs(
+        ids={name: topic.id for name, topic in topics.items() if not topic.error},
+        starts={at: one.offset for at, one in starts.items() if isinstance(one, ListedOffset)},
+        ends={at: one.offset for at, one in ends.items() if isinstance(one, ListedOffset)},
+        compacted=compacted,
+    )
+
+
+def _admin(spec: ClusterSpec, name: str) -> AdminClient:
+    secrets = ClientSecrets(os.environ)
+    settings = secrets.resolve(spec.bootstrap, spec.client)
+    return admin_client(spec.bootstrap, settings, secrets.token_command(name))
+
+
+def settings_of(spec: ClusterSpec, name: str, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Returns the effective settings of existing topics, by name. Raises AuditFailure."""
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    if not resources:
+        return {}
+    with as_audit_failure(name):
+        admin = _admin(spec, name)
+    found = {}
+    for resource, future in admin.describe_configs(resources, request_timeout=_CONFIGS_TIMEOUT_S).items():
+        try:
+            entries = future.result(_CONFIGS_TIMEOUT_S)
+        except KafkaException as error:
+            why = f"the settings of {resource.name} can't be read: {redacted(error.args[0].str())}"
+            raise AuditFailure(name, why, _CONFIGS_HINT) from error
+        found[str(resource.name)] = {key: str(entry.value) for key, entry in entries.items()}
+    return found
+
+
+def _compacted(spec: ClusterSpec, name: str, topics: Iterable[str]) -> frozenset[str]:
+    settings = settings_of(spec, name, topics)
+    return frozenset(topic for topic, one in settings.items() if "compact" in one["cleanup.policy"])
+
+
+class RecordsExpired(Exception):
+    """Retention deleted records that were still to be read."""
+
+
+class OpenTransactionTimeout(Exception):
+    """An open transaction before the end does not end in time."""
+
+
+class CommittedRecordReader:
+    """Reads one side: call `next` until `ended`. Raises WireError, BatchFailure, Passed, Stalled."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        at: TopicPartition,
+        topic_id: bytes,
+        low: int,
+        high: int,
+        bucket: TokenBucket,
+        within_s: float,
+    ) -> None:
+        self.position = low
+        self._cluster = cluster
+        self._at = at
+        self._where = PartitionLocation(at.topic, at.partition)
+        self._topic_id = topic_id
+        self._high = high
+        self._bucket = bucket
+        self._within_s = within_s
+
+    @property
+    def ended(self) -> bool:
+        return self.position >= self._high
+
+    async def next(self) -> list[FetchedRecord]:
+        """Returns the records of one fetch: the list may be empty."""
+        answer = await self._answer()
+        self._bucket.take(len(answer.records))
+        walked = walk(answer.records, self._where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            self.position = self._high  # compaction removed the remaining records, or the log ends before
+        aborted = AbortedTransactions(answer.aborted)
+        found: list[FetchedRecord] = []
+        begin = self.position
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                found += _records(member, self._where, begin, self._high)
+            self.position = max(self.position, member.next_offset)
+            if self.ended:
+                break
+        return found
+
+    async def _answer(self) -> FetchedPartition:
+        """Returns a response that holds records, or one that shows that no more records follow."""
+        settling, timeout = RetryDeadline(_SETTLE_S), RetryDeadline(self._within_s)
+        while True:
+            while (wait := self._bucket.wait_s()) > 0:
+                await asyncio.sleep(wait)
+                timeout.extend(wait)
+            try:
+                answer = await self._fetch()
+                if len(answer.records) or answer.last_stable_offset >= self._high:
+                    return answer
+                settled, timed_out = settling.over(), timeout.over()
+                if answer.high_watermark < self._high and settled:
+                    return answer  # the log ends before: the records behind its end are missing
+                if timed_out:
+                    raise OpenTransactionTimeout(
+                        f"a transaction is open at offset {answer.last_stable_offset}"
+                    )
+            except WireError as error:
+                if not _retriable(error) or timeout.over():
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _fetch(self) -> FetchedPartition:
+        answer = await fetch_once(
+            self._cluster, self._at, self.position, _FETCH_BYTES, "verify", topic_id=self._topic_id
+        )
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await log_start(self._cluster, self._at)
+            if start > self.position:
+                raise RecordsExpired(f"retention took the offsets below {start} meanwhile")
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(self._where))
+        return answer
+
+
+def _retriable(error: WireError) -> bool:
+    gone = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if isinstance(error, BrokerError):
+        return error.code.retriable and error.code not in gone
+    return isinstance(error, ConnectionFailure)

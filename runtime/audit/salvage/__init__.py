@@ -1,1 +1,0 @@
-"""This package lists records that never reached the destination: `repl salvage`."""

@@ -1,0 +1,192 @@
+"""The records of group sync: checkpoints, and the times of offsets below the offset map.
+
+`["checkpoint", flow, group, topic, partition]` → Checkpoint, in the checkpoints topic, by the topic's name at
+the source: the newest translation of each group's offset, for audit and against feedback. The topic is
+compacted. A flow that syncs groups in the other direction compares the offsets that it finds with these
+records: an offset that this product wrote is not the group's own commit.
+
+`["timestamp", flow, group, topic, partition]` → ConsumerTimes, in the timestamps topic: the record time at
+which a group continues. The topic is compacted, and an entry that is not written again within its retention
+expires. The job derives it from commits and records: no consumer needs an interceptor.
+"""
+
+import zlib
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from runtime.contract.records import record_values
+from runtime.contract.records.record_values import UnreadableValue
+
+_CHECKPOINT_VERSION = b"\x01"
+
+
+class CheckpointState(StrEnum):
+    """Lists the results of translating one offset of a group.
+
+    `translated`: the destination has the translated offset. `ahead`: the group's offset at the destination is
+    larger already. `ours`: the offset at the source was written by this product, so nothing is to be done.
+    """
+
+    TRANSLATED = "translated"
+    PENDING = "pending"
+    REFUSED = "refused"
+    AHEAD = "ahead"
+    UNMAPPED = "unmapped"
+    OURS = "ours"
+
+
+class CheckpointKey(NamedTuple):
+    """Identifies the checkpoint of one group in one partition, by the topic's name at the source."""
+
+    flow: str
+    group: str
+    topic: str
+    partition: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    """Holds one translation: `destination` is the translated offset of `source`, -1 where it has none now.
+
+    `written` is the offset that this flow last committed at the destination, `written_source` the source
+    offset that it translates. The checkpoint is written before the commit. `before` is the previous value of
+    `written`, and is the offset at the destination if the job died in between. `by_time`: the translation
+    used the time of a record, not the map. `floor`: for a topic that several clusters write, the smallest
+    position over the other origins, which only the source's maps contain; -1 where there is none. Fields are
+    only ever added, at the end, with a default.
+    """
+
+    source: int
+    destination: int
+    at_ms: int
+    state: CheckpointState
+    destination_topic: str
+    clamped: bool = False
+    why: str = ""
+    written: int = -1
+    written_source: int = -1
+    written_ms: int = 0
+    before: int = -1
+    by_time: bool = False
+    floor: int = -1
+
+    @property
+    def ours(self) -> frozenset[int]:
+        """Returns the offsets that this product may have committed at the destination."""
+        return frozenset(offset for offset in (self.written, self.before) if offset >= 0)
+
+
+class UnreadableCheckpoint(UnreadableValue):
+    """The checkpoint has a version that this runtime does not know."""
+
+
+def encode_checkpoint_key(key: CheckpointKey) -> bytes:
+    return msgspec.json.encode(["checkpoint", *key])
+
+
+def decode_checkpoint_key(key: bytes | None) -> CheckpointKey | None:
+    """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
+    match record_values.key_parts(key):
+        case ["checkpoint", str(flow), str(group), str(topic), int(partition)]:
+            return CheckpointKey(flow, group, topic, partition)
+    return None
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return _CHECKPOINT_VERSION + msgspec.msgpack.encode(checkpoint)
+
+
+_checkpoint_decoder = msgspec.msgpack.Decoder(Checkpoint)
+
+
+def decode_checkpoint(value: bytes) -> Checkpoint:
+    if value[:1] != _CHECKPOINT_VERSION:
+        raise UnreadableCheckpoint(
+            f"checkpoint of version {value[:1].hex() or 'none'}, this runtime reads 01"
+        )
+    try:
+        return record_values.decode(_checkpoint_decoder, value[1:])
+    except UnreadableValue as error:
+        raise UnreadableCheckpoint(f"checkpoint: {error}") from error
+
+
+_TIMES_VERSION = b"\x01"
+NO_TIME = -1  # the record has no timestamp
+
+
+class TimesKey(NamedTuple):
+    """Identifies the record times of one group in one partition, by the topic's name at the source."""
+
+    flow: str
+    group: str
+    topic: str
+    partition: int
+
+
+class OffsetTimestamp(msgspec.Struct, frozen=True, array_like=True):
+    """Holds a committed offset, and the time of a record at it, or of the last record before it."""
+
+    offset: int
+    timestamp: int
+
+
+class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
+    """Holds the newest commits of a group in a partition, in the order of writing.
+
+    Fields are only ever added, at the end, with a default.
+    """
+
+    moments: tuple[OffsetTimestamp, ...]
+    at_ms: int
+
+    def has(self, offset: int) -> bool:
+        return any(moment.offset == offset for moment in self.moments)
+
+    def time_of(self, offset: int) -> int | None:
+        """Returns the time of this commit, or of the nearest one before it: the group then skips nothing."""
+        below = [moment for moment in self.moments if moment.offset <= offset]
+        return max(below, key=lambda moment: moment.offset).timestamp if below else None
+
+    def later(self, moment: OffsetTimestamp, most: int, now_ms: int) -> "ConsumerTimes":
+        """Returns the times with another commit, and at most `most` commits in all."""
+        kept = [one for one in self.moments if one.offset != moment.offset]
+        return ConsumerTimes((*kept, moment)[-most:], now_ms)
+
+
+class UnreadableTimes(UnreadableValue):
+    """The record has a version or a form that this runtime can't read."""
+
+
+def partition_of(key: TimesKey, partitions: int) -> int:
+    """Returns the partition of the timestamps topic that holds this key."""
+    return zlib.crc32(encode_times_key(key)) % max(partitions, 1)
+
+
+def encode_times_key(key: TimesKey) -> bytes:
+    return msgspec.json.encode(["timestamp", *key])
+
+
+def decode_times_key(key: bytes | None) -> TimesKey | None:
+    """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
+    match record_values.key_parts(key):
+        case ["timestamp", str(flow), str(group), str(topic), int(partition)]:
+            return TimesKey(flow, group, topic, partition)
+    return None
+
+
+def encode_times(times: ConsumerTimes) -> bytes:
+    return _TIMES_VERSION + msgspec.msgpack.encode(times)
+
+
+_times_decoder = msgspec.msgpack.Decoder(ConsumerTimes)
+
+
+def decode_times(value: bytes) -> ConsumerTimes:
+    if value[:1] != _TIMES_VERSION:
+        found = value[:1].hex() or "none"
+        raise UnreadableTimes(f"consumer timestamps of version {found}, this runtime reads 01")
+    try:
+        return record_values.decode(_times_decoder, value[1:])
+    except UnreadableValue as error:
+        raise UnreadableTimes(f"consumer timestamps: {error}") from error

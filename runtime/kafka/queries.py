@@ -1,0 +1,459 @@
+"""This module reads many partitions or groups, each part from the broker that has it.
+
+Requests for many partitions or to a coordinator are retried on temporary errors. The offsets of many groups
+are read and committed in few requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from runtime.kafka.cluster import CONTROL, KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
+from runtime.kafka.protocol.fetch import EpochEnd, Isolation
+from runtime.kafka.protocol.groups import (
+    MANY_GROUPS,
+    CommittedOffset,
+    FetchManyRequest,
+    ListedGroup,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    Offsets,
+)
+from runtime.kafka.protocol.offsets import (
+    EARLIEST,
+    EpochEndsRequest,
+    EpochQuestion,
+    ListedOffset,
+    ListOffsetsRequest,
+    OffsetQuestion,
+    TopicPartition,
+)
+from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.transactions import ActiveProducer, CoordinatorKind, DescribeProducersRequest
+from runtime.kafka.timing import in_time, jittered
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
+R = TypeVar("R")
+
+DEFAULT_S = 10.0
+_MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+_LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+_CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class Coordinated(Protocol):
+    """This protocol is what a request to a coordinator needs of a `KafkaCluster`."""
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int: ...
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
+
+    async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
+
+
+class Answers(Protocol[A_co]):
+    @property
+    def answers(self) -> Mapping[TopicPartition, A_co | ErrorCode]: ...
+
+
+async def list_offsets(
+    cluster: KafkaCluster,
+    questions: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, ListedOffset | ErrorCode]:
+    """Lists offsets; each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
+    asked = {key: OffsetQuestion(at) for key, at in questions.items()}
+    return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), within)
+
+
+async def offsets_of(
+    cluster: KafkaCluster,
+    questions: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, int]:
+    """Lists offsets where every one is needed: raises a BrokerError for the first partition without one."""
+    if not questions:
+        return {}
+    found: dict[TopicPartition, int] = {}
+    for at, answer in (await list_offsets(cluster, questions, isolation, within)).items():
+        if not isinstance(answer, ListedOffset):
+            raise BrokerError(ErrorCode(answer), f"asking about {at.topic}-{at.partition}")
+        found[at] = answer.offset
+    return found
+
+
+async def log_start(cluster: KafkaCluster, at: TopicPartition, within: float = DEFAULT_S) -> int:
+    """Returns the partition's log start offset. Raises WireError.
+
+    A fetch that fails with OFFSET_OUT_OF_RANGE carries -1 in its place, so only ListOffsets shows whether
+    retention, or a request to delete records, has passed the requested offset.
+    """
+    return (await offsets_of(cluster, {at: EARLIEST}, within=within))[at]
+
+
+async def epoch_ends(
+    cluster: KafkaCluster, questions: Mapping[TopicPartition, EpochQuestion], within: float = DEFAULT_S
+) -> dict[TopicPartition, EpochEnd | ErrorCode]:
+    return await by_leader(cluster, questions, EpochEndsRequest, within)
+
+
+async def active_producers(
+    cluster: KafkaCluster, partitions: list[TopicPartition], within: float = DEFAULT_S
+) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]:
+    """Returns each partition's producers and when their open transactions started, to find hung ones."""
+    asked = dict.fromkeys(partitions, None)
+    return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), within)
+
+
+async def by_leader(
+    cluster: KafkaCluster,
+    questions: Mapping[TopicPartition, Q],
+    request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, A | ErrorCode]:
+    """Sends the request to each partition's leader, to all at once, within the given time.
+
+    A leader that fails delays the other partitions no longer than that. A broker that can't be reached is
+    NETWORK_EXCEPTION for its partitions.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    answers: dict[TopicPartition, A | ErrorCode] = {}
+    left = dict(questions)
+    fresh = False
+    pause = 0.02
+    while left:
+        names = {key.topic for key in left}
+        try:
+            topics = await in_time(cluster.topics(names, fresh), deadline - loop.time(), "asking for leaders")
+        except ConnectionFailure:
+            if not answers:
+                raise
+            break  # the partitions that are left keep their last error
+        groups: dict[int, dict[TopicPartition, Q]] = {}
+        for key, question in left.items():
+            topic = topics.get(key.topic)
+            if topic is None or topic.error or key.partition not in topic.partitions:
+                answers[key] = (topic.error if topic else None) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif (leader := topic.partitions[key.partition].leader) < 0:
+                answers[key] = ErrorCode.LEADER_NOT_AVAILABLE
+            else:
+                groups.setdefault(leader, {})[key] = question
+        remaining = max(0.001, deadline - loop.time())
+        asked = (_ask(cluster, node, request(some), some, remaining) for node, some in groups.items())
+        for found in await asyncio.gather(*asked):
+            answers.update(found)
+        left = {key: questions[key] for key in left if _again(answers[key])}
+        if not left or loop.time() + pause >= deadline:
+            break
+        await asyncio.sleep(jittered(pause))
+        pause = min(1.0, pause * 2)
+        fresh = True
+    return answers
+
+
+def _again(answer: object) -> bool:
+    """Returns whether to retry.
+
+    A missing topic is final, because only the caller knows whether it will be created.
+    """
+    gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    return isinstance(answer, ErrorCode) and answer.retriable and answer not in gone
+
+
+async def _ask(
+    cluster: KafkaCluster,
+    node: int,
+    request: Request[Answers[A]],
+    asked: Mapping[TopicPartition, object],
+    within: float,
+) -> dict[TopicPartition, A | ErrorCode]:
+    try:
+        response = await cluster.call(node, request, CONTROL, within)
+    except ConnectionFailure:
+        return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
+    except Unsupported:
+        return dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
+    missing: dict[TopicPartition, A | ErrorCode] = dict.fromkeys(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return missing | dict(response.answers)
+
+
+async def coordinated(
+    cluster: Coordinated,
+    kind: CoordinatorKind,
+    key: str,
+    request: Request[R],
+    error: Callable[[R], ErrorCode],
+    *,
+    within: float,
+    resend: bool,
+    purpose: str = CONTROL,
+) -> R:
+    """Sends a request to the coordinator and returns its response.
+
+    Temporary errors (the coordinator moves, loads, or still writes the last markers) are retried until the
+    time is over; then the last response is returned. Without `resend`, a request that may have reached the
+    coordinator is never sent a second time.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    pause = 0.001
+    while True:
+        remaining = max(0.001, deadline - loop.time())
+        try:
+            node = await in_time(cluster.coordinator(kind, key), remaining, f"looking for {key}")
+            response = await cluster.call(node, request, purpose, remaining)
+        except ConnectionFailure as failure:
+            cluster.forget_coordinator(kind, key)
+            if (failure.sent and not resend) or loop.time() + pause >= deadline:
+                raise
+            pause = max(pause, 0.05)
+        except BrokerError as failure:
+            if not failure.code.retriable or loop.time() + pause >= deadline:
+                raise
+            pause = max(pause, 0.02)
+        else:
+            code = error(response)
+            if code in _MOVED:
+                cluster.forget_coordinator(kind, key)
+            normal = code in _MOVED or code is _LOADING or code is _CONCURRENT
+            if not normal or loop.time() + pause >= deadline:
+                return response
+            pause = min(pause, 0.02) if code is _CONCURRENT else max(pause, 0.02)
+        await asyncio.sleep(jittered(pause))
+        pause = min(1.0, pause * 1.5)
+
+
+async def offset_commit(
+    cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], within: float = DEFAULT_S
+) -> dict[TopicPartition, ErrorCode]:
+    """Commits without being a member of the group, and without leader epochs."""
+    request = OffsetCommitRequest(group, {key: CommittedOffset(offset) for key, offset in offsets.items()})
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        request,
+        lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
+        within=within,
+        resend=True,
+    )
+    return dict(response.errors)
+
+
+async def offset_fetch(
+    cluster: KafkaCluster,
+    group: str,
+    partitions: list[TopicPartition] | None = None,
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, CommittedOffset | ErrorCode]:
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        OffsetFetchRequest(group, partitions),
+        lambda answer: answer.error,
+        within=within,
+        resend=True,
+    )
+    if response.error:
+        raise BrokerError(response.error, f"the offsets of group {group}")
+    return dict(response.offsets)
+
+
+T = TypeVar("T")
+Committed = Mapping[TopicPartition, CommittedOffset]
+
+PURPOSE = "groups"
+NO_MEMBERS = frozenset({"", "Empty", "Dead"})
+_AT_ONCE = 100  # groups in one request
+_LANES = 8  # connections for commits, at the most
+_PER_LANE = 16
+_WITHIN_S = 10.0
+_ATTEMPTS = 4
+_PAUSE_S = 0.1
+_SHARE = "share"  # groups of this kind have no committed offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A Read holds the committed offsets by group, and in `failed` the reasons by group."""
+
+    offsets: dict[str, Committed] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A Listed holds the groups; `missing` has the reason of each broker whose groups are not included."""
+
+    groups: dict[str, ListedGroup] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+
+
+async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Listed:
+    """Lists the groups of every broker. Raises WireError if no broker answers."""
+    found = Listed()
+    nodes = list(cluster.brokers)
+    asked = (cluster.call(node, ListGroupsRequest(), PURPOSE, within) for node in nodes)
+    for node, answer in zip(nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+        if isinstance(answer, ConnectionFailure):
+            found.missing[node] = str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif answer.error:
+            found.missing[node] = answer.error.name
+        else:
+            found.groups.update((one.name, one) for one in answer.groups if one.kind != _SHARE)
+            for one in answer.groups:
+                cluster.know_coordinator(CoordinatorKind.GROUP, one.name, node)
+    if nodes and len(found.missing) == len(nodes):
+        raise BrokerError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(found.missing.values()))
+        )
+    return found
+
+
+async def committed_by(
+    cluster: KafkaCluster, groups: Iterable[str], within: float = _WITHIN_S, read: Read | None = None
+) -> Read:
+    """Returns every committed offset of these groups. Temporary errors are retried.
+
+    `read` is filled as responses arrive, for callers with a deadline; `within` bounds one response of one
+    broker.
+    """
+    read = read if read is not None else Read()
+    left = list(groups)
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(_PAUSE_S * 2**attempt)
+        again: list[str] = []
+        for some in _parts(left):
+            again += await _fetch(cluster, some, read, within)
+        left = again
+        if not left:
+            break
+    return read
+
+
+async def _fetch(cluster: KafkaCluster, groups: Sequence[str], read: Read, within: float) -> list[str]:
+    """Stores the offsets in `read` and returns the groups to retry.
+
+    No broker waits for another's response.
+    """
+    by_node, again = await _placed(cluster, groups, read)
+    asked = (_fetch_at(cluster, node, some, read, within) for node, some in by_node.items())
+    for more in await asyncio.gather(*asked):
+        again += more
+    return again
+
+
+async def _fetch_at(
+    cluster: KafkaCluster, node: int, groups: list[str], read: Read, within: float
+) -> list[str]:
+    try:
+        answers = await _ask_for_groups(cluster, node, groups, within)
+    except ConnectionFailure as error:
+        for group in groups:
+            read.failed[group] = str(error)
+            cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+        return groups
+    again = []
+    for group, found in answers.items():
+        if isinstance(found, ErrorCode):
+            read.failed[group] = found.name
+            if found.retriable:
+                again.append(group)
+                cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+        else:
+            read.failed.pop(group, None)
+            read.offsets[group] = {
+                at: one for at, one in found.items() if isinstance(one, CommittedOffset) and one.offset >= 0
+            }
+    return again
+
+
+async def _ask_for_groups(
+    cluster: KafkaCluster, node: int, groups: list[str], within: float
+) -> Mapping[str, Offsets | ErrorCode]:
+    """Reads all groups in one request, or in one request each where the broker is older than Kafka 3.0."""
+    connection = await cluster.connection(node, PURPOSE, within)
+    if connection.version_of(FetchManyRequest(groups)) >= MANY_GROUPS:
+        return (await connection.call(FetchManyRequest(groups), within)).groups
+    await connection.ready()
+    started = [connection.start(FetchManyRequest([group]), within) for group in groups]
+    found: dict[str, Offsets | ErrorCode] = {}
+    for response in await asyncio.gather(*started):
+        found.update(response.groups)
+    return found
+
+
+async def _placed(
+    cluster: KafkaCluster, groups: Sequence[str], read: Read
+) -> tuple[dict[int, list[str]], list[str]]:
+    by_node: dict[int, list[str]] = {}
+    again: list[str] = []
+    for group, node in (await cluster.coordinators(CoordinatorKind.GROUP, groups)).items():
+        if isinstance(node, BrokerError):
+            read.failed[group] = str(node)
+            if node.code.retriable:
+                again.append(group)
+        else:
+            by_node.setdefault(node, []).append(group)
+    return by_node, again
+
+
+Outcome = Mapping[TopicPartition, ErrorCode] | WireError
+
+
+async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -> dict[str, Outcome]:
+    """Commits without being a member of any of these groups: a broker refuses it while a member is connected.
+
+    A broker handles the requests of one connection one by one, and each commit waits some ms until it is
+    appended together with others. So many groups are committed over several connections.
+    """
+    names = list(offsets)
+    for some in _parts(names):
+        await cluster.coordinators(CoordinatorKind.GROUP, some)
+    lanes = min(_LANES, 1 + len(names) // _PER_LANE)
+    outcomes: dict[str, Outcome] = {}
+
+    async def lane(number: int) -> None:
+        for group in names[number::lanes]:
+            try:
+                outcomes[group] = await _commit(cluster, group, offsets[group], f"{PURPOSE} {number}")
+            except WireError as error:
+                outcomes[group] = error
+
+    await asyncio.gather(*(lane(number) for number in range(lanes)))
+    return outcomes
+
+
+async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose: str) -> Outcome:
+    """Commits without leader epochs, because the source's epochs have no meaning here."""
+    written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        OffsetCommitRequest(group, written),
+        lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
+        within=_WITHIN_S,
+        resend=True,
+        purpose=purpose,
+    )
+    return response.errors
+
+
+def _parts(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]

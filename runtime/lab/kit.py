@@ -1,0 +1,399 @@
+"""This module provides what runs Kafka: a Java, Kafka's jars and tools, and an archive of loaded classes.
+
+The jars are fetched with the Ivy inside pyspark and cached for the user. A set of jars is complete or absent:
+it is made in a folder of its own, listed with sizes and checksums, and only then renamed to its name. A set
+that does not match its list is fetched again.
+
+The archive halves a start's work. Java ignores an archive that does not fit. Where none can be made,
+everything works without it, only slower.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+from xml.sax.saxutils import quoteattr
+
+from runtime.lab.cluster import DEFAULT, KAFKA_VERSION, KafkaVersion
+from runtime.lab.errors import LabBusy, LabError
+from runtime.lab.files import exclusive, explained, write
+
+# It names an Ivy settings file, for a company's own mirror, as for Spark's packages.
+SETTINGS = "REPL_IVY_SETTINGS"
+_RETRIEVE = "[artifact]-[revision](-[classifier]).[ext]"
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+_FOUND, _FETCHED = "found ", "[SUCCESSFUL ]"
+
+Report: TypeAlias = Callable[[str, int, int], None]  # activity, steps done, total steps
+
+
+@dataclass(frozen=True, slots=True)
+class IvyDependency:
+    """An IvyDependency names one artifact."""
+
+    organisation: str
+    name: str
+    version: str
+    transitive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IvyRequest:
+    """An IvyRequest names the artifacts of one set of jars."""
+
+    name: str
+    dependencies: tuple[IvyDependency, ...]
+    count: int  # approximate number of jars, for the progress only
+
+
+def resolve(java: str, ivy: Path, request: IvyRequest, scratch: Path, into: Path, report: Report) -> None:
+    """Fetches the jars. Ivy writes only below `scratch`, its cache included. Raises LabError."""
+    module = scratch / "ivy.xml"
+    module.write_text(_module(request.dependencies))
+    command = [
+        *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+        f"-Divy.default.ivy.user.dir={scratch / 'ivy'}",
+        *("-jar", str(ivy), "-cache", str(scratch / "cache"), "-ivy", str(module)),
+        *_settings(),
+        *("-retrieve", str(into / _RETRIEVE)),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = list(_counted(process.stdout, request, report))
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise ivy_failure(request, said)
+
+
+def _settings() -> tuple[str, ...]:
+    chosen = os.environ.get(SETTINGS)
+    if not chosen:
+        return ()
+    if not Path(chosen).is_file():
+        raise LabError(f"{SETTINGS} names {chosen}, which is no file", f"correct or unset {SETTINGS}")
+    return "-settings", chosen
+
+
+def _counted(lines: Iterable[str], request: IvyRequest, report: Report) -> Iterator[str]:
+    """Yields Ivy's lines and reports progress.
+
+    Each module is found first, which is slower, and then fetched.
+    """
+    found = fetched = 0
+    for raw in lines:
+        line = raw.strip()
+        found += line.startswith(_FOUND)
+        fetched += line.startswith(_FETCHED)
+        total = 2 * request.count
+        report(f"fetching {request.name}", min(found + fetched, total), total)
+        yield line
+
+
+def _module(dependencies: Iterable[IvyDependency]) -> str:
+    wanted = "".join(_dependency(one) for one in dependencies)
+    return (
+        '<ivy-module version="2.0"><info organisation="repl" module="lab"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{wanted}</dependencies></ivy-module>"
+    )
+
+
+def _dependency(one: IvyDependency) -> str:
+    configurations = "master,compile,runtime" if one.transitive else "master"
+    return (
+        f"<dependency org={quoteattr(one.organisation)} name={quoteattr(one.name)}"
+        f" rev={quoteattr(one.version)} transitive={quoteattr(str(one.transitive).lower())}"
+        f" conf={quoteattr(f'default->{configurations}')}/>"
+    )
+
+
+def ivy_failure(request: IvyRequest, said: list[str]) -> LabError:
+    """Returns the error for Ivy's output."""
+    if any(sign in line for line in said for sign in _FULL):
+        return LabError(
+            f"the disk is full: {request.name} could not be fetched",
+            "free some space (about 150 MB), or set XDG_CACHE_HOME to a folder that has it",
+        )
+    reason = _reason(said)
+    return LabError(
+        f"{request.name} could not be fetched{f': {reason}' if reason else ''}",
+        f"check the network, or name your company's mirror in an Ivy settings file with {SETTINGS}",
+    )
+
+
+def _reason(said: list[str]) -> str:
+    """Returns the first line of Ivy's output that states a cause; later errors follow from it."""
+    for line in said:
+        for sign in (
+            "Host ",
+            "java.net.",
+            "javax.net.ssl.",
+            "Server access",
+            "unresolved dependency:",
+            "Exception",
+        ):
+            if sign in line:
+                return line.lstrip(":\t ").removeprefix("WARN: ")[:160]
+    return ""
+
+
+SCALA_VERSION = "2.13"
+MANIFEST = "manifest.json"
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """Ignores progress."""
+
+
+_LOG4J_2 = (IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),)
+_LOG4J_1 = (
+    IvyDependency("ch.qos.reload4j", "reload4j", "1.2.25"),
+    IvyDependency("org.slf4j", "slf4j-reload4j", "1.7.36"),
+)
+
+
+def broker_jars(version: KafkaVersion) -> IvyRequest:
+    """Returns the request for a broker of this version, with Kafka's tools and, for older ones, ZooKeeper."""
+    tools = ("kafka-tools",) if version.zookeeper else ("kafka-tools", "kafka-shell")
+    return IvyRequest(
+        f"kafka-{version}",
+        (
+            IvyDependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", str(version), transitive=True),
+            *(IvyDependency("org.apache.kafka", tool, str(version)) for tool in tools),
+            *(_LOG4J_2 if version.log4j2 else _LOG4J_1),
+        ),
+        count=48 if version.log4j2 else 40,
+    )
+
+
+# MirrorMaker 2 for the benchmarks; the lab itself does not need it.
+MIRROR = IvyRequest(
+    f"connect-mirror-{KAFKA_VERSION}",
+    (
+        IvyDependency("org.apache.kafka", "connect-mirror", KAFKA_VERSION, transitive=True),
+        IvyDependency("org.apache.logging.log4j", "log4j-core", "2.24.3", transitive=True),
+        IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+    ),
+    count=63,
+)
+
+
+def cache_folder() -> Path:
+    """Returns the cache folder of the user."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "repl"
+
+
+def classpath(java: str, wanted: IvyRequest, report: Report = silent) -> str:
+    """Returns the class path of a set of jars, and fetches the set if it is missing or damaged.
+
+    Raises LabError.
+    """
+    cache = cache_folder()
+    with explained(cache, "set XDG_CACHE_HOME to a folder with room that you may write to"):
+        folder = cache / wanted.name
+        if not whole(folder):
+            with exclusive(cache / f"{wanted.name}.lock", f"fetching {wanted.name}", wait_s=900):
+                # Another process may have fetched it meanwhile.
+                if not whole(folder):
+                    _fetch(java, wanted, folder, report)
+    return f"{folder}/*"
+
+
+def whole(folder: Path) -> bool:
+    """Returns whether the jars are exactly those of the list, by size and checksum."""
+    try:
+        listed = json.loads((folder / MANIFEST).read_text())
+        return bool(listed) and listed == _listing(folder)
+    except (OSError, ValueError):
+        return False
+
+
+def _fetch(java: str, wanted: IvyRequest, folder: Path, report: Report) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{wanted.name}.", dir=folder.parent) as scratch:
+        made = Path(scratch) / "jars"
+        made.mkdir()
+        resolve(java, _ivy_jar(), wanted, Path(scratch), made, report)
+        write(made / MANIFEST, json.dumps(_listing(made), indent=1))
+        if folder.exists():
+            shutil.rmtree(folder)
+        made.rename(folder)
+
+
+def _listing(folder: Path) -> dict[str, list[object]]:
+    return {jar.name: [jar.stat().st_size, _checksum(jar)] for jar in sorted(folder.glob("*.jar"))}
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _ivy_jar() -> Path:
+    # Do not import pyspark: that takes longer than everything else here.
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise LabError("pyspark is not installed, and its Ivy fetches Kafka", "install it: make setup")
+    jars = Path(next(iter(found.submodule_search_locations))) / "jars"
+    ivy = sorted(jars.glob("ivy-*.jar"))
+    if not ivy:
+        raise LabError("pyspark holds no Ivy, which fetches Kafka", "install pyspark again", where=str(jars))
+    return ivy[-1]
+
+
+OLDEST = 17
+WAY_OUT = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+
+
+def find_java() -> str:
+    """Returns the java of JAVA_HOME, or else of PATH.
+
+    Raises LabError if there is none of version 17 or newer.
+    """
+    java = _java_path()
+    version = _version(java)
+    if version < OLDEST:
+        raise LabError(f"Java {OLDEST} or newer is needed; {java} is Java {version}", WAY_OUT)
+    return java
+
+
+def _java_path() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not java.is_file():
+            raise LabError(f"JAVA_HOME is {home}, but there is no {java}", "correct or unset JAVA_HOME")
+        return str(java)
+    found = shutil.which("java")
+    if found is None:
+        raise LabError(f"Java {OLDEST} or newer is needed; no java was found on PATH", WAY_OUT)
+    return found
+
+
+def _version(java: str) -> int:
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise LabError(f"{java} could not be run: {problem}", WAY_OUT) from problem
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if match is None:
+        raise LabError(f"{java} -version did not name a version: {answer.stderr.strip()[:200]!r}", WAY_OUT)
+    major = int(match[1])
+    return int(match[2]) if major == 1 and match[2] else major  # Java 8 calls itself 1.8
+
+
+_PACKAGES = ("org/apache/kafka/tools/", "org/apache/kafka/shell/", "kafka/")
+
+
+def main_class(jars: Path, name: str) -> str:
+    """Returns the full class name of a tool.
+
+    The package may be omitted, because Kafka has moved tools before.
+
+    Raises LabError.
+    """
+    found = sorted(_classes(jars))
+    if name in found:
+        return name
+    short = name.rpartition(".")[2]
+    matching = [each for each in found if each.rpartition(".")[2] == short]
+    if len(matching) != 1:
+        problem = f"several tools are called {short}" if matching else f"Kafka has no tool {name}"
+        raise LabError(
+            problem, ", ".join(matching) or "for example TopicCommand, ConsoleProducer, ConsoleConsumer"
+        )
+    return matching[0]
+
+
+def bootstrap_flag(tool: str, version: KafkaVersion) -> str:
+    """Returns the flag with which a tool takes the bootstrap servers."""
+    old = version < (2, 5, 0) and tool.endswith("ConsoleProducer")
+    return "--broker-list" if old else "--bootstrap-server"
+
+
+def _classes(jars: Path) -> set[str]:
+    found: set[str] = set()
+    for jar in jars.glob("kafka*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            found |= {_class(entry) for entry in archive.namelist() if _is_tool(entry)}
+    return found
+
+
+def _class(entry: str) -> str:
+    return entry.removesuffix(".class").replace("/", ".")
+
+
+def _is_tool(entry: str) -> bool:
+    return entry.startswith(_PACKAGES) and entry.endswith(".class") and "$" not in entry
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """A Kit is a Java and the class path of one version of Kafka."""
+
+    java: str
+    classpath: str
+    version: KafkaVersion = DEFAULT
+
+    @property
+    def jars(self) -> Path:
+        return Path(self.classpath).parent
+
+    @property
+    def archive(self) -> Path:
+        """Returns the archive of this Java; a Java of another path or version has its own archive."""
+        java = Path(shutil.which(self.java) or self.java).resolve()
+        known = f"{java} {java.stat().st_mtime_ns}"
+        return self.jars / f"classes-{hashlib.sha256(known.encode()).hexdigest()[:12]}.jsa"
+
+    def command(self, *jvm: str, heap: str = "256m") -> list[str]:
+        """Returns the Java command line without the class to run."""
+        fast = (f"-XX:SharedArchiveFile={self.archive}",) if self.archive.is_file() else ()
+        return [
+            *(self.java, f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true"),
+            # Java must not print a line about an archive that does not fit into a tool's output.
+            *(*fast, "-Xlog:disable", "-Xlog:all=error:stderr"),
+            *jvm,
+            *("-cp", self.classpath),
+        ]
+
+
+def find_kit(report: Report, version: str = KAFKA_VERSION) -> Kit:
+    """Finds Java and fetches the jars of a version. Raises LabError."""
+    java, known = find_java(), KafkaVersion.of(version)
+    return Kit(java, classpath(java, broker_jars(known), report), known)
+
+
+def ensure_archive(kit: Kit, train: Callable[[Path, Path], None]) -> None:
+    """Makes the archive if there is none: `train` runs a broker once, in a scratch folder."""
+    failed = kit.archive.with_suffix(".failed")
+    if kit.archive.exists() or failed.exists():
+        return
+    try:
+        with (
+            exclusive(kit.archive.with_suffix(".lock"), "preparing Kafka"),
+            tempfile.TemporaryDirectory(prefix=".archive.", dir=kit.jars.parent) as scratch,
+        ):
+            made = Path(scratch) / kit.archive.name
+            train(Path(scratch) / "lab", made)
+            made.rename(kit.archive)
+    except LabBusy:
+        return  # another process is making it
+    except (LabError, OSError):
+        with suppress(OSError):
+            failed.touch()  # later starts must not try again and wait

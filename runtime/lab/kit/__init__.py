@@ -1,1 +1,0 @@
-"""This package provides what runs Kafka: Java, the jars, and Kafka's own tools."""

@@ -1,0 +1,236 @@
+"""This module makes the metric families of the job itself, of the clusters that it reaches, and of its slots.
+
+Counters of slots keep what ended slots did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import get_args
+
+from prometheus_client import Metric
+
+from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, JobState, SlotState
+from runtime.metrics.family import Labels, MetricFamily, Sample
+from runtime.metrics.snapshot import (
+    HEARTBEAT_OLD_S,
+    FlowCounts,
+    JobSnapshot,
+    MetricsSnapshot,
+    heartbeat_age_s,
+)
+
+UP = MetricFamily("repl_job_up", "gauge", (), "1 while the job runs and its heartbeat is fresh.")
+INFO = MetricFamily(
+    "repl_job_info",
+    "gauge",
+    ("name", "topology", "destination", "application", "master", "host", "driver"),
+    "Always 1; the labels tell which job this is. `driver` is another one after each start.",
+)
+STATE = MetricFamily(
+    "repl_job_state", "gauge", ("state",), "1 for the state that the job is in, 0 for the others."
+)
+STARTED = MetricFamily(
+    "repl_job_start_time_seconds", "gauge", (), "When the job was started, in seconds since 1970."
+)
+HEARTBEAT = MetricFamily(
+    "repl_job_heartbeat_age_seconds",
+    "gauge",
+    (),
+    "Age of the last heartbeat that was committed; +Inf before the first one.",
+)
+TROUBLE = MetricFamily("repl_job_trouble", "gauge", (), "1 while the job says that something is in its way.")
+SLOTS = MetricFamily("repl_job_slots", "gauge", ("state",), "Slots by state.")
+PARTITIONS = MetricFamily(
+    "repl_cluster_partitions", "gauge", ("cluster",), "Partitions of all topics that the job sees."
+)
+UNDER_REPLICATED = MetricFamily(
+    "repl_cluster_under_replicated_partitions",
+    "gauge",
+    ("cluster",),
+    "Partitions with fewer replicas in sync than they have replicas.",
+)
+WITHOUT_LEADER = MetricFamily(
+    "repl_cluster_leaderless_partitions", "gauge", ("cluster",), "Partitions that have no leader."
+)
+FAMILIES = (
+    UP,
+    INFO,
+    STATE,
+    STARTED,
+    HEARTBEAT,
+    TROUBLE,
+    SLOTS,
+    PARTITIONS,
+    UNDER_REPLICATED,
+    WITHOUT_LEADER,
+)
+
+
+def job_metrics(picture: JobSnapshot, now: float) -> Iterator[Metric]:
+    """Yields the metrics of the job. `now` is monotonic, like the snapshot's time."""
+    status, age = picture.status, heartbeat_age_s(picture, now)
+    up = status.state == "running" and age <= HEARTBEAT_OLD_S
+    yield UP.of([((), float(up))])
+    yield INFO.of(
+        [
+            (
+                (
+                    status.job,
+                    status.topology,
+                    picture.spec.destination,
+                    status.application,
+                    status.master,
+                    status.host,
+                    status.driver,
+                ),
+                1.0,
+            )
+        ]
+    )
+    yield STATE.of(((one,), float(status.state == one)) for one in get_args(JobState))
+    yield STARTED.of([((), status.started_ms / 1000)])
+    yield HEARTBEAT.of([((), age)])
+    yield TROUBLE.of([((), float(bool(status.trouble)))])
+    states = Counter(view.state for view in status.slots)
+    yield SLOTS.of(((one,), float(states[one])) for one in get_args(SlotState))
+
+
+def cluster_metrics(picture: JobSnapshot) -> Iterator[Metric]:
+    """Yields the metrics of the clusters that the job lists."""
+    clusters = picture.clusters.items()
+    yield PARTITIONS.of(((name,), float(one.partitions)) for name, one in clusters)
+    yield UNDER_REPLICATED.of(((name,), float(one.under_replicated)) for name, one in clusters)
+    yield WITHOUT_LEADER.of(((name,), float(one.without_leader)) for name, one in clusters)
+
+
+_BOUNDS_S = [bound / 1000 for bound in LATENCY_BOUNDS_MS]
+_SLOT, _BOTH = ("slot",), ("slot", "flow")
+
+SLOT_STATE = MetricFamily(
+    "repl_slot_state", "gauge", ("slot", "state"), "1 for the state that the slot is in, 0 for the others."
+)
+RESTARTS = MetricFamily(
+    "repl_slot_restarts_total", "counter", _SLOT, "How often the slot was submitted to Spark again."
+)
+SLOT_PARTITIONS = MetricFamily("repl_slot_partitions", "gauge", _SLOT, "Partitions that the slot is to copy.")
+REPORT = MetricFamily(
+    "repl_slot_report_age_seconds", "gauge", _SLOT, "Age of what the slot last said of itself."
+)
+RSS = MetricFamily(
+    "repl_slot_resident_memory_bytes", "gauge", _SLOT, "Resident memory of the slot's process."
+)
+BUFFERED = MetricFamily(
+    "repl_slot_buffered_bytes", "gauge", _SLOT, "What is fetched and not acknowledged yet; it is bounded."
+)
+LAG = MetricFamily(
+    "repl_slot_lag_records", "gauge", _BOTH, "Records that the slot's partitions have not copied yet."
+)
+RECORDS = MetricFamily(
+    "repl_slot_records_total", "counter", _BOTH, "Records copied and committed by the slot."
+)
+BYTES = MetricFamily("repl_slot_bytes_total", "counter", _BOTH, "Bytes copied and committed by the slot.")
+DROPPED = MetricFamily(
+    "repl_slot_dropped_records_total",
+    "counter",
+    _BOTH,
+    "Records that provenance filtered: they had come from the destination.",
+)
+COMMITTED = MetricFamily(
+    "repl_slot_transactions_committed_total", "counter", _BOTH, "Transactions that were committed."
+)
+ABORTED = MetricFamily(
+    "repl_slot_transactions_aborted_total", "counter", _BOTH, "Transactions that were aborted."
+)
+THROTTLED = MetricFamily(
+    "repl_slot_throttled_seconds_total", "counter", _BOTH, "Time that rate_limit made the flow wait."
+)
+STUCK = MetricFamily(
+    "repl_slot_stuck_lanes",
+    "gauge",
+    _BOTH,
+    "Transactional ids that wait for a partition which can't take its marker.",
+)
+LATENCY = MetricFamily(
+    "repl_slot_record_latency_seconds",
+    "histogram",
+    _BOTH,
+    "From a record's timestamp at the source to its commit at the destination.",
+)
+SLOT_FAMILIES = (
+    SLOT_STATE,
+    RESTARTS,
+    SLOT_PARTITIONS,
+    REPORT,
+    RSS,
+    BUFFERED,
+    LAG,
+    RECORDS,
+    BYTES,
+    DROPPED,
+    COMMITTED,
+    ABORTED,
+    THROTTLED,
+    STUCK,
+    LATENCY,
+)
+_COUNTED: tuple[tuple[MetricFamily, Callable[[FlowCounts], float]], ...] = (
+    (RECORDS, lambda counts: counts.records),
+    (BYTES, lambda counts: counts.bytes),
+    (DROPPED, lambda counts: counts.dropped),
+    (COMMITTED, lambda counts: counts.commits),
+    (ABORTED, lambda counts: counts.aborts),
+    (THROTTLED, lambda counts: counts.throttled_ms / 1000),
+)
+
+
+def slot_metrics(picture: JobSnapshot, page: MetricsSnapshot, now_ms: int) -> Iterator[Metric]:
+    """Yields the metrics of all slots."""
+    views, reports = picture.status.slots, picture.reports
+    yield SLOT_STATE.of(
+        ((str(view.slot), state), float(view.state == state))
+        for view in views
+        for state in get_args(SlotState)
+    )
+    yield RESTARTS.of(((str(view.slot),), float(max(view.attempts - 1, 0))) for view in views)
+    yield SLOT_PARTITIONS.of(((str(view.slot),), float(view.partitions)) for view in views)
+    statuses = [(str(slot), report.status) for slot, report in reports.items()]
+    yield REPORT.of(((slot,), max(now_ms - one.at_ms, 0) / 1000) for slot, one in statuses)
+    running = {str(view.slot) for view in views if view.state == "running"}
+    yield RSS.of(((slot,), float(one.rss_bytes)) for slot, one in statuses if slot in running)
+    yield BUFFERED.of(((slot,), float(one.buffered_bytes)) for slot, one in statuses if slot in running)
+    yield LAG.of(_lags(picture))
+    yield STUCK.of(
+        ((slot, stats.flow), float(len(stats.stuck_lanes)))
+        for slot, one in statuses
+        for stats in one.flows
+        if slot in running
+    )
+    for family, count in _COUNTED:
+        yield family.of((_labels(key), count(counts)) for key, counts in page.flows.items())
+    yield LATENCY.of_counts(
+        _BOUNDS_S,
+        (
+            (_labels(key), counts.latency_counts, counts.latency_sum_ms / 1000)
+            for key, counts in page.flows.items()
+        ),
+    )
+
+
+def _labels(key: tuple[int, str]) -> Labels:
+    slot, flow = key
+    return str(slot), flow
+
+
+def _lags(picture: JobSnapshot) -> Iterator[Sample]:
+    running = {view.slot for view in picture.status.slots if view.state == "running"}
+    for slot, report in picture.reports.items():
+        if slot not in running:
+            continue
+        lags: Counter[str] = Counter()
+        for one in report.status.partitions:
+            known = one.source_end >= 0 and one.position >= 0
+            lags[one.flow] += max(one.source_end - one.position, 0) if known else 0
+        for flow, lag in lags.items():
+            yield (str(slot), flow), float(lag)

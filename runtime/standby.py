@@ -1,0 +1,392 @@
+"""Runs one standby: it takes the job over on another machine when the job's own machine is gone.
+
+It reads the job's heartbeats in the status topic of the destination, and starts the job here with a launcher
+once they end for good. Nothing of the driver lives here.
+
+When a standby takes over, and which of several does, is decided by `StandbyWatch`, which is pure. No clock of
+another machine is read: a heartbeat is a new record, whatever time stands in it. The caller passes the
+seconds of its own monotonic clock. Of several claims, the offset in the status topic decides, which is the
+same for every reader. A wrong decision copies nothing twice: the driver that starts last fences the others
+(R3, R10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import (
+    JobKey,
+    JobStatus,
+    SpecKey,
+    StandbyKey,
+    StandbyState,
+    StandbyStatus,
+)
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.kafka.cluster import KafkaCluster, named, opened
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.launch import folder as folders
+from runtime.launch.folder import JobFolder
+from runtime.launch.launcher import LaunchError, LaunchState
+from runtime.launch.supervision.supervised import SupervisedLauncher
+from runtime.ledger.records import READ_FAILURES, InternalRecord, InternalTopicScan, batches_of, plain
+from runtime.ledger.transaction_writer import send
+
+SILENCE_S = 12.0
+"""A job without a heartbeat for so long is taken over. Its own supervisor starts it again in under 9 s."""
+CLAIM_S = 45.0
+"""A claim of another standby is respected for so long; a job starts in 6 to 14 s."""
+_GAP_S = 3.0
+
+
+class _Claim(NamedTuple):
+    """The claim of another standby: its offset, and when this standby first read it."""
+
+    offset: int
+    read_at: float
+
+
+class StandbyWatch:
+    """A StandbyWatch counts the silence of one job and knows the claims of the other standbys.
+
+    Silence counts only while the destination answers: the time between two reads counts for 3 s at most. So
+    neither an outage of the destination nor a machine that slept makes a living job seem dead.
+    """
+
+    def __init__(self, standby: str) -> None:
+        self.status: JobStatus | None = None
+        self.silent_s = 0.0
+        self._standby = standby
+        self._read_at: float | None = None
+        self._claims: dict[str, _Claim] = {}
+
+    def take_heartbeat(self, status: JobStatus) -> None:
+        """Takes a heartbeat that was read. The silence begins anew."""
+        self.status = status
+        self.silent_s = 0.0
+        self._read_at = None
+        self._claims.clear()
+
+    def take_standby(self, found: StandbyStatus, offset: int, now: float) -> None:
+        """Takes the report of a standby that was read at `offset`."""
+        if found.standby == self._standby:
+            return
+        if found.state != "taking_over":
+            self._claims.pop(found.standby, None)
+            return
+        claimed = found.claim if found.claim >= 0 else offset
+        known = self._claims.get(found.standby)
+        if known is None or known.offset != claimed:
+            self._claims[found.standby] = _Claim(claimed, now)
+
+    def take_end(self, standby: str) -> None:
+        """Takes the tombstone of a standby that ended."""
+        self._claims.pop(standby, None)
+
+    def end_read(self, now: float) -> None:
+        """Ends one complete read of the status topic at `now`, and counts the silence since the last one."""
+        if self._read_at is not None:
+            self.silent_s += min(now - self._read_at, _GAP_S)
+        self._read_at = now
+
+    @property
+    def silent(self) -> bool:
+        """Whether the job sends no heartbeat, though it should."""
+        return self.expected and self.silent_s >= SILENCE_S
+
+    @property
+    def expected(self) -> bool:
+        """Whether a heartbeat of the job is expected: it has run, and repl did not stop it."""
+        return self.status is not None and not self.status.stop_requested
+
+    def claimed_by_other(self, now: float) -> str:
+        """Returns a standby whose claim is still respected, or an empty text."""
+        held = (standby for standby, one in self._claims.items() if now - one.read_at < CLAIM_S)
+        return next(held, "")
+
+    def may_claim(self, now: float) -> bool:
+        """Returns whether this standby may write a claim."""
+        return self.silent and not self.claimed_by_other(now)
+
+    def wins(self, offset: int, now: float) -> bool:
+        """Returns whether the own claim at `offset` is the first one.
+
+        It is asked after the topic was read to the claim or further: all readers see the same order.
+        """
+        before = (one for one in self._claims.values() if one.offset < offset)
+        return self.silent and not any(now - one.read_at < CLAIM_S for one in before)
+
+
+EVERY_S = 1.0
+_REPORT_S = 2.0
+_READ_WITHIN_S = 10.0
+_AGAIN_S = 30.0  # after a takeover that failed here
+_LEAVE_WITHIN_S = 5.0
+
+
+class StandbyRefused(Exception):
+    """This machine cannot take the job over; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyJob:
+    """Names the job, how its destination is reached, and the folder of this machine's jobs.
+
+    `spec` returns the spec by which the job would be started here, from the spec that the job runs by. It
+    raises StandbyRefused. `say` shows a line to the user.
+    """
+
+    job: str
+    destination: str
+    cluster: ClusterSpec
+    home: Path
+    spec: Callable[[JobSpec], JobSpec]
+    say: Callable[[str], None]
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+class Standby:
+    """A Standby watches one job and takes it over. One of a job runs below one home folder.
+
+    Only an unexpected exception ends it: a destination that does not answer is waited for, and a takeover
+    that fails here is left to the other standbys and tried again later.
+    """
+
+    def __init__(
+        self,
+        asked: StandbyJob,
+        launcher: SupervisedLauncher | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._asked = asked
+        self._folder = JobFolder(asked.home, asked.job)
+        self._launcher = launcher if launcher is not None else SupervisedLauncher(asked.home)
+        self._clock = clock
+        self._cluster: KafkaCluster | None = None
+        self._scan: InternalTopicScan | None = None
+        self._published: JobSpec | None = None
+        self._standby = ""
+        self._watch = StandbyWatch("")
+        self._claim: int | None = None
+        self._unable = ""
+        self._checked: JobSpec | None = None
+        self._again_at = float("-inf")
+        self._reported: tuple[StandbyState, str] | None = None
+        self._reported_at = float("-inf")
+        self._said = ""
+        self._trouble = ""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Watches until `stopping` is set. A job that it started goes on.
+
+        Raises StandbyRefused where a standby of the job runs below the same home folder.
+        """
+        lock = self._begin()
+        try:
+            while not stopping.is_set():
+                await self._attempt()
+                waiting = asyncio.ensure_future(stopping.wait())
+                await asyncio.wait([waiting], timeout=EVERY_S)
+                waiting.cancel()
+            await self._leave()
+        finally:
+            if self._cluster is not None:
+                await self._cluster.close()
+            os.close(lock)
+
+    def _begin(self) -> int:
+        """Takes the lock of the standby, and reads its id, which stays the same after a restart."""
+        file = self._folder.path / "standby.id"
+        try:
+            self._folder.make()
+            lock = folders.hold(self._folder.path / "standby.lock")
+            if lock is None:
+                raise StandbyRefused(
+                    f"a standby of the job {self._asked.job} runs here already — one machine needs one"
+                )
+            if not file.exists():
+                folders.write(file, uuid.uuid4().hex.encode())
+            self._standby = file.read_text()
+        except OSError as error:
+            why = error.strerror or error
+            raise StandbyRefused(f"{file} can't be used: {why} — make the folder writable") from error
+        except LaunchError as error:
+            raise StandbyRefused(str(error)) from error
+        self._watch = StandbyWatch(self._standby)
+        return lock
+
+    async def _attempt(self) -> None:
+        """Makes one step; a failure of the destination is said once and waited for."""
+        try:
+            await self._step()
+        except (WireError, ClientSettingsError, LaunchError, *READ_FAILURES) as error:
+            self._scan = None if isinstance(error, READ_FAILURES) else self._scan
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self._asked.say(f"nothing is decided, and it is tried again: {error}")
+            return
+        if self._trouble:
+            self._trouble = ""
+            self._asked.say(f"watching again at {self._asked.destination}")
+
+    async def _step(self) -> None:
+        """Reads the status topic once, decides, and reports."""
+        if self._cluster is None:
+            cluster = named(self._asked.cluster, f"repl.{self._asked.job}.standby")
+            self._cluster = await opened(self._asked.destination, cluster, self._asked.environ)
+        await self._read(self._cluster)
+        self._say_news()
+        await self._check_ability()
+        runs_here = await asyncio.to_thread(self._runs_here)
+        now = self._clock()
+        if not runs_here and not self._unable and now >= self._again_at and self._watch.may_claim(now):
+            await self._take_over(self._cluster)
+            runs_here = await asyncio.to_thread(self._runs_here)
+        await self._report(self._cluster, runs_here)
+
+    async def _read(self, cluster: KafkaCluster) -> None:
+        """Reads the status topic to its end."""
+        if self._scan is None:
+            self._scan = InternalTopicScan(cluster, naming.STATUS, 0)
+        await self._scan.refresh(_READ_WITHIN_S)
+        now, fold = self._clock(), self._scan.fold
+        decoded = [(job_status.decode_key(key), key, value) for key, value in fold.news()]
+        # Heartbeats first: a claim that is read with one of them is not forgotten.
+        for known, stored, value in sorted(decoded, key=lambda one: not isinstance(one[0], JobKey)):
+            try:
+                match known:
+                    case JobKey(self._asked.job) if value is not None:
+                        self._watch.take_heartbeat(job_status.decode_job(value))
+                    case SpecKey(self._asked.job) if value is not None:
+                        self._published = job_status.decode_spec(value)
+                    case StandbyKey(self._asked.job, standby):
+                        if value is None:
+                            self._watch.take_end(standby)
+                        else:
+                            status = job_status.decode_standby(value)
+                            self._watch.take_standby(status, fold.offset(stored), now)
+                    case _:
+                        pass
+            except UnreadableValue as error:
+                self._asked.say(f"a record of the status topic was skipped: {error}")
+        self._watch.end_read(now)
+
+    def _say_news(self) -> None:
+        """Says where the job runs, once for each driver."""
+        status = self._watch.status
+        job, destination = self._asked.job, self._asked.destination
+        if status is None:
+            news = f"the job {job} has never run at {destination}: repl apply starts it the first time"
+        elif status.stop_requested:
+            news = f"the job {job} was stopped by repl: repl apply starts it again"
+        else:
+            news = f"the job {job} runs as pid {status.process} on {status.host}"
+        if news != self._said:
+            self._said = news
+            self._asked.say(news)
+
+    async def _check_ability(self) -> None:
+        """Checks for each new spec, and again while it fails, that this machine could start the job."""
+        published, now = self._published, self._clock()
+        if published is None or (published is self._checked and (not self._unable or now < self._again_at)):
+            return
+        self._checked = published
+        try:
+            await asyncio.to_thread(self._check, published)
+        except (LaunchError, StandbyRefused) as error:
+            self._again_at = now + _AGAIN_S
+            if self._unable != str(error):
+                self._unable = str(error)
+                self._asked.say(f"this machine cannot take the job over: {error}")
+            return
+        if self._unable:
+            self._unable = ""
+            self._asked.say("this machine can take the job over now")
+
+    def _check(self, published: JobSpec) -> None:
+        self._launcher.check(self._asked.spec(published))
+
+    def _runs_here(self) -> bool:
+        """Returns whether a supervisor of this machine looks after the job."""
+        found = self._launcher.find(self._asked.job).state
+        return found in (LaunchState.RUNNING, LaunchState.RESTARTING)
+
+    async def _take_over(self, cluster: KafkaCluster) -> None:
+        """Claims the job, and starts it here if no other standby claimed it before."""
+        job, silent_s = self._asked.job, self._watch.silent_s
+        offset = await self._post(cluster, "taking_over")
+        await self._read(cluster)
+        if not self._watch.wins(offset, self._clock()):
+            await self._post(cluster, "watching")
+            return
+        self._claim = offset
+        self._asked.say(f"no heartbeat of the job {job} for {silent_s:.0f} s: it is started here")
+        try:
+            if self._published is None:
+                raise StandbyRefused("its spec can't be read — run repl apply where the topology is")
+            handle = await asyncio.to_thread(self._launcher.launch, self._asked.spec(self._published))
+        except (LaunchError, StandbyRefused) as error:
+            self._claim, self._again_at = None, self._clock() + _AGAIN_S
+            self._asked.say(f"the job {job} could not be started here: {error}")
+            await self._post(cluster, "failed", str(error))
+            return
+        self._asked.say(f"the job {job} was started: {handle.where}, its log is {handle.log}")
+
+    async def _report(self, cluster: KafkaCluster, runs_here: bool) -> None:
+        """Reports the state when it has changed, and every 2 s."""
+        if self._claim is not None and not runs_here:
+            self._again_at = self._clock() + _AGAIN_S
+        if not self._watch.silent or not runs_here:
+            self._claim = None
+        state: StandbyState
+        if self._claim is not None:
+            state, why = "taking_over", ""
+        elif self._unable:
+            state, why = "failed", self._unable
+        else:
+            state, why = "running" if runs_here else "watching", ""
+        if self._reported != (state, why) or self._clock() - self._reported_at >= _REPORT_S:
+            await self._post(cluster, state, why)
+
+    async def _post(self, cluster: KafkaCluster, state: StandbyState, why: str = "") -> int:
+        """Writes a report and returns its offset."""
+        status = StandbyStatus(
+            standby=self._standby,
+            state=state,
+            at_ms=int(time.time() * 1000),
+            host=socket.gethostname(),
+            process=os.getpid(),
+            claim=self._claim if self._claim is not None else -1,
+            why=why,
+        )
+        offset = await self._send(cluster, job_status.encode(status))
+        self._reported, self._reported_at = (state, why), self._clock()
+        return offset
+
+    async def _send(self, cluster: KafkaCluster, value: bytes | None) -> int:
+        record = InternalRecord(job_status.encode_key(StandbyKey(self._asked.job, self._standby)), value)
+        (batch,) = batches_of([record])
+        return await send(cluster, TopicPartition(naming.STATUS, 0), plain(batch), purpose="standby")
+
+    async def _leave(self) -> None:
+        """Removes the report of this standby; where that fails, its age shows that it is gone."""
+        if self._cluster is None:
+            return
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S):
+                await self._send(self._cluster, None)
+        except (WireError, TimeoutError):
+            return

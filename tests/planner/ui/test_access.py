@@ -1,0 +1,194 @@
+"""Who may see the pages: addresses, tokens, cookies, host names, other sites."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.model.diagnostic import Failure
+from planner.ui.access import AccessPolicy, is_loopback, read_token
+from planner.ui.server import ListenRequest, access_policy, listen, url_of
+from tests.planner.render import test_status as scenes
+from tests.planner.ui.serving import fresh, serving
+
+TOKEN = "t0ken-of-sixteen-and-more"
+GUARDED = AccessPolicy(TOKEN, ("repl.example.com",))
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    return file
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "repl.example.com"])
+def test_other_machines_need_a_token(address, token_file) -> None:
+    with pytest.raises(Failure, match="need a token — add --token-file FILE, and put TLS in front"):
+        access_policy(ListenRequest(address))
+
+    assert access_policy(ListenRequest(address, token_file=token_file)).token == TOKEN
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_needs_none(address) -> None:
+    assert is_loopback(address)
+    assert access_policy(ListenRequest(address)).token is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "short", "with spaces in between it", "x" * 5000, "ümlauts-are-no-token-at-all"]
+)
+def test_what_is_no_token_is_refused(text, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+
+    with pytest.raises(Failure, match=r"holds no token of 16 printable characters .* openssl rand"):
+        read_token(file)
+
+
+def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="No such file or directory"):
+        read_token(tmp_path / "none")
+
+
+def test_a_policy_does_not_show_its_token() -> None:
+    assert TOKEN not in repr(GUARDED)
+    assert TOKEN not in GUARDED.session()
+
+
+def test_a_taken_port_is_said_with_the_way_out() -> None:
+    taken = listen(ListenRequest(port=0))
+    try:
+        port = taken.getsockname()[1]
+        assert url_of(taken) == f"http://127.0.0.1:{port}/"
+        with pytest.raises(Failure, match=f"127.0.0.1:{port} is taken: .* — name another: --port 8081"):
+            listen(ListenRequest(port=port))
+    finally:
+        taken.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [("192.0.2.1", "is no address of this machine"), ("no such host", "name an address of this machine")],
+)
+def test_a_wrong_address_is_said(address, said) -> None:
+    with pytest.raises(Failure, match=said):
+        listen(ListenRequest(address, 0))
+
+
+@pytest.mark.parametrize(
+    ("host", "served"),
+    [
+        ("127.0.0.1:8080", True),
+        ("localhost", True),
+        ("LOCALHOST:1", True),
+        ("[::1]:8080", True),
+        ("192.0.2.7", True),
+        ("repl.example.com", True),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example:8080", False),
+        ("", False),
+        ("[", False),
+    ],
+)
+def test_only_its_own_names_are_served(host, served) -> None:
+    assert GUARDED.serves(host) is served
+
+
+def test_a_rebound_name_reads_nothing() -> None:
+    with serving(fresh(scenes.copying())) as visited:
+        answer = visited.ask("/status.json", Host="evil.example")
+
+    assert answer.status == 421
+    assert "orders" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/status.json", "/events", "/healthz", "/plan", "/nowhere", "/flow?name=one"]
+)
+def test_without_the_token_nothing_is_told(path) -> None:
+    with serving(fresh(scenes.copying()), policy=GUARDED) as visited:
+        browser = visited.ask(path)
+        program = visited.ask(path, Accept="*/*")
+        wrong = visited.ask(path, Accept="*/*", Authorization="Bearer another-token-of-sixteen")
+
+    assert (browser.status, browser.headers["location"]) == (303, "/login")
+    assert (program.status, program.headers["www-authenticate"]) == (401, "Bearer")
+    assert wrong.status == 401
+
+
+@pytest.mark.parametrize("path", ["/login", "/static/none", "/static/ui.css", "/static/../app.py"])
+def test_open_paths_tell_nothing_of_the_topology(path) -> None:
+    with serving(fresh(scenes.copying()), policy=GUARDED) as visited:
+        text = visited.ask(path).text
+
+    assert "shop" not in text
+    assert "from planner" not in text
+
+
+def test_a_program_shows_the_token() -> None:
+    with serving(fresh(scenes.copying()), policy=GUARDED) as visited:
+        assert visited.ask("/events/../status.json", Authorization=f"Bearer {TOKEN}").status in (200, 404)
+        assert visited.ask("/flow?name=one", Authorization=f"bearer {TOKEN}").status == 200
+
+
+def test_a_person_logs_in_and_out() -> None:
+    with serving(fresh(scenes.copying()), policy=GUARDED) as visited:
+        here = {
+            "Content_Type": "application/x-www-form-urlencoded",
+            "Origin": f"http://127.0.0.1:{visited.port}",
+        }
+        wrong = visited.ask("/login", "POST", "token=not-the-right-one-at-all", **here)
+        answer = visited.ask("/login", "POST", f"token={TOKEN}", **here)
+        cookie = answer.headers["set-cookie"]
+        shown = visited.ask("/flow?name=one", Cookie=cookie.split(";")[0])
+        forged = visited.ask("/flow?name=one", Cookie=f"repl_ui={TOKEN}")
+        behind_tls = visited.ask(
+            "/login",
+            "POST",
+            f"token={TOKEN}",
+            **{**here, "Origin": "https://repl.example.com", "Host": "repl.example.com"},
+        )
+        out = visited.ask("/logout", "POST", Cookie=cookie.split(";")[0])
+
+    assert wrong.status == 401
+    assert "This is not the token" in wrong.text
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    assert TOKEN not in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "Secure" not in cookie
+    assert "Secure" in behind_tls.headers["set-cookie"]
+    assert (shown.status, forged.status, out.status) == (200, 303, 303)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Origin": "null"}]
+)
+def test_other_sites_send_no_forms(headers) -> None:
+    with serving(fresh(scenes.copying())) as visited:
+        assert visited.ask("/plan/again", "POST", "", **headers).status == 403
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_the_pages_are_read_only(method) -> None:
+    with serving(fresh(scenes.copying())) as visited:
+        assert visited.ask("/", method).status == 405
+        assert visited.ask("/", "POST", "").status == 405
+
+
+def test_every_answer_has_the_headers() -> None:
+    with serving(fresh(scenes.copying())) as visited:
+        answers = [visited.ask(path) for path in ("/", "/nowhere", "/static/ui.js", "/status.json")]
+        answers.append(visited.ask("/", Host="evil.example"))
+
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "server" not in answer.headers

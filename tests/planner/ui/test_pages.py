@@ -1,0 +1,249 @@
+"""What the pages show of a reading, asked from a real server."""
+
+import json
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from planner.model.diagnostic import Failure, error
+from runtime.contract.views.status_view import StatusView
+from tests.planner.render import test_status as scenes
+from tests.planner.ui.serving import fresh, serving
+from tests.runtime.audit.given import FLOW, JOB, TOPIC
+
+HOSTILE = "<script>alert(1)</script>\"'&\u202ex\nnext"
+
+
+def only(status: StatusView) -> str:
+    """The overview of one reading, as text."""
+    with serving(fresh(status)) as visited:
+        return visited.page("/").text
+
+
+def hostile() -> StatusView:
+    """Every text that comes from a cluster or a file is hostile."""
+    seen = scenes.needs_someone()
+    flow = seen.flows[0]
+    topics = [
+        replace(
+            one,
+            topic=HOSTILE,
+            destination_topic=HOSTILE,
+            partitions=[replace(each, topic=HOSTILE, why=HOSTILE, next=HOSTILE) for each in one.partitions],
+        )
+        for one in flow.topics
+    ]
+    jobs = [replace(one, why=HOSTILE, host=HOSTILE, application=HOSTILE, master=HOSTILE) for one in seen.jobs]
+    clusters = [replace(one, answers=False, why=HOSTILE) for one in seen.clusters]
+    changed = replace(flow, name=HOSTILE, why=HOSTILE, notes=[HOSTILE], next=[HOSTILE], topics=topics)
+    return replace(seen, topology=HOSTILE, flows=[changed], jobs=jobs, clusters=clusters)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (scenes.caught_up(), ["Fail over dc1: safe, nothing would be lost", "caught up"]),
+        (
+            scenes.copying(),
+            ["Fail over dc1: would lose 400 records, 0.3 s: within the RPO", "2,000/s", "5.0 s met"],
+        ),
+        (scenes.needs_someone(), ["beyond the RPO", "record too large", "20 min", "5.0 s exceeded"]),
+        (scenes.job_down(), ["job dc2 is down: its heartbeat stopped 60 s ago", "down"]),
+        (scenes.source_down(), ["Cluster dc1 does not answer", "would lose at least 5 records", "≥ 5"]),
+        (
+            scenes.destination_down(),
+            ["Cluster dc2 does not answer", "not known what would be lost", "unknown"],
+        ),
+        (scenes.never_ran(), ["it has never run at dc2"]),
+    ],
+)
+def test_the_overview_leads_with_the_verdict_and_its_reasons(status, words) -> None:
+    shown = only(status)
+
+    for one in words:
+        assert one in shown
+
+
+@pytest.mark.parametrize(
+    "status", [scenes.source_down(), scenes.destination_down(), scenes.job_down(), scenes.never_ran()]
+)
+def test_nothing_is_green_that_is_not_known(status) -> None:
+    with serving(fresh(status)) as visited:
+        page = visited.page("/")
+
+    classes = [attributes.get("class") or "" for _, attributes in page.elements]
+    verdicts = [one for one in classes if one.startswith("verdict")]
+    assert verdicts
+    assert not any("good" in one for one in [*verdicts, *(one for one in classes if "safety" in one)])
+
+
+def test_before_the_first_reading_nothing_is_claimed() -> None:
+    with serving() as visited:
+        assert "Nothing is known yet" in visited.page("/").text
+        assert "Nothing is known yet" in visited.page(f"/flow?name={FLOW}").text
+        assert visited.ask("/status.json").status == 503
+        assert visited.ask("/healthz").status == 503
+
+
+def test_an_old_reading_is_shown_with_its_age_and_without_green() -> None:
+    with serving(scenes.caught_up()) as visited:  # its time is another than now
+        page = visited.page("/")
+        assert visited.ask("/healthz").status == 503
+
+    assert "The last reading is from" in page.text
+    assert "Fail over dc1: not known now; when last read: safe" in page.text
+    assert page.named("main")[0]["class"] == "old"
+
+
+def test_a_failed_reading_is_said_and_the_last_one_stays() -> None:
+    with serving(fresh(scenes.caught_up())) as visited:
+        visited.give(Failure(error("demo.yaml:3:1: unknown key flow", "did you mean flows?")))
+        page = visited.page("/")
+
+    assert "The status cannot be read: everything below is from" in page.text
+    assert "unknown key flow did you mean flows?" in page.text
+    assert "not known now; when last read: safe" in page.text
+
+
+def test_an_unexpected_error_of_reading_is_said_too() -> None:
+    with serving(fresh(scenes.caught_up()), RuntimeError("broken")) as visited:
+        assert "unexpected RuntimeError" in visited.page("/").text
+
+
+def test_what_was_last_known_stays_while_a_cluster_is_away() -> None:
+    with serving(fresh(scenes.copying()), fresh(scenes.destination_down())) as visited:
+        overview = visited.page("/").text
+        flow = visited.page(f"/flow?name={FLOW}").text
+        job = visited.page(f"/job?name={JOB}").text
+
+    assert re.search(r"Last known, .* ago: copying, lag 400 records, 0\.3 s behind, 2,000/s", overview)
+    assert re.search(r"Last known, .* ago: copying, lag 400 records", flow)
+    assert re.search(r"Last known, .* ago: running, 1 of 1 slot running, generation 3", job)
+    assert re.search(r"Cluster dc2 does not answer: no broker answers\. It answered last .* ago", overview)
+
+
+def test_a_flow_shows_its_topics_with_reasons_and_the_hour() -> None:
+    with serving(fresh(scenes.needs_someone())) as visited:
+        page = visited.page(f"/flow?name={FLOW}")
+        narrowed = visited.page(f"/flow?name={FLOW}&words=nothing-like-it").text
+        topic = visited.page(f"/topic?flow={FLOW}&topic={TOPIC}").text
+
+    assert "orders-0: the record at offset 90 has 2,000,000 bytes, dc2 takes 1,048,588" in page.text
+    assert "raise max.message.bytes of the mirror" in page.text
+    charts = [
+        one
+        for one in page.named("svg")
+        if (one.get("aria-label") or "").startswith("Behind over the last hour")
+    ]
+    assert [one["aria-label"] for one in charts] == ["Behind over the last hour: now 20 min, highest 20 min"]
+    assert "No topic fits" in narrowed
+    assert "record too large" in topic
+    assert "Next: raise max.message.bytes" in topic
+
+
+def test_a_job_shows_its_slots_and_why_its_log_is_not_here() -> None:
+    with serving(fresh(scenes.waits_for_a_core())) as visited:
+        page = visited.page(f"/job?name={JOB}").text
+
+    assert "unscheduled" in page
+    assert "no free core" in page
+    assert "nowhere.yaml: no such file or folder" in page  # the topology, without which no launcher is known
+
+
+def test_search_finds_topics_at_both_sides() -> None:
+    with serving(fresh(scenes.caught_up())) as visited:
+        page = visited.page("/search?q=ORD")
+        nothing = visited.page("/search?q=zebra").text
+
+    assert f"/topic?flow={FLOW}&topic={TOPIC}" in [one["href"] for one in page.named("a")]
+    assert "Topics 0 None" in nothing
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nowhere",
+        "/flow?name=none",
+        f"/topic?flow={FLOW}&topic=none",
+        "/job?name=none",
+        "/group",
+        "/plan/document?kind=x",
+    ],
+)
+def test_what_does_not_exist_is_404_with_a_way_on(path) -> None:
+    with serving(fresh(scenes.caught_up())) as visited:
+        page = visited.page(path, 404)
+
+    assert "To the overview" in page.text
+
+
+@pytest.mark.parametrize("path", ["/", "/flow", "/topic", "/job", "/search?q=script", "/groups"])
+def test_hostile_names_stay_text(path) -> None:
+    from urllib.parse import urlencode
+
+    query = (
+        urlencode({"name": HOSTILE, "flow": HOSTILE, "topic": HOSTILE}) if path != "/job" else f"name={JOB}"
+    )
+    with serving(fresh(hostile())) as visited:
+        answer = visited.ask(path if "?" in path else f"{path}?{query}")
+
+    assert answer.status == 200, answer.text
+    assert "<script>alert" not in answer.text
+    assert "\u202e" not in answer.text
+    assert "alert(1)" in answer.text
+
+
+def test_pages_need_no_other_site_and_no_inline_code() -> None:
+    with serving(fresh(scenes.copying())) as visited:
+        for path in ("/", f"/flow?name={FLOW}", f"/job?name={JOB}", "/search?q=o"):
+            page = visited.page(path)
+            links = [
+                value
+                for _, one in page.elements
+                for key, value in one.items()
+                if key in ("src", "href", "action")
+            ]
+            assert all((link or "").startswith(("/", "#")) for link in links), links
+            assert not [
+                one for _, one in page.elements if "style" in one or any(key.startswith("on") for key in one)
+            ]
+            assert all(one.get("src") for one in page.named("script"))
+
+
+def test_elements_have_names_for_screen_readers() -> None:
+    with serving(fresh(scenes.copying())) as visited:
+        for path in ("/", f"/flow?name={FLOW}", f"/topic?flow={FLOW}&topic={TOPIC}", f"/job?name={JOB}"):
+            page = visited.page(path)
+            assert page.named("html")[0]["lang"] == "en"
+            assert len(page.named("h1")) == 1
+            assert all(one.get("aria-label") for one in page.named("svg"))
+            assert all(one.get("aria-label") or one.get("type") == "hidden" for one in page.named("input"))
+            assert all(one.get("scope") in ("col", "row") for one in page.named("th"))
+            ids = [one["id"] for _, one in page.elements if "id" in one]
+            assert len(ids) == len(set(ids))
+
+
+def test_the_document_for_programs() -> None:
+    with serving(fresh(scenes.copying())) as visited:
+        answer = visited.ask("/status.json")
+
+    document = json.loads(answer.text)
+    assert answer.headers["content-type"] == "application/json"
+    assert (document["format_version"], document["topology"], document["old"]) == (1, "shop", False)
+    assert document["failovers"][0]["verdict"] == "within_rpo"
+
+
+def test_each_reading_is_an_event_for_every_viewer() -> None:
+    with serving(fresh(scenes.copying())) as visited, visited.events() as one, visited.events() as other:
+        assert (next(one), next(other)) == ("hello", "hello")
+        visited.readings.give(fresh(scenes.caught_up()))
+        assert (next(one), next(other)) == ("change", "change")
+        assert "safe, nothing would be lost" in visited.page("/").text
+
+
+def test_the_server_ends_at_once_while_viewers_are_connected() -> None:
+    with serving(fresh(scenes.copying())) as visited, visited.events() as events:
+        assert next(events) == "hello"
+        visited.server.should_exit = True
+        assert list(events) in ([], ["change"])

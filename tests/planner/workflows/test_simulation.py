@@ -1,0 +1,154 @@
+"""The forecast of flows: from volumes, and from real topics."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
+from planner.model.topology import Flow, Selection
+from planner.render.plan.html import html
+from planner.render.plan.markdown import markdown
+from planner.render.plan.simulation import remarks, text
+from planner.workflows import SimulationRequest, simulate
+from runtime.lab.lab import Lab
+from tests.commands import repl
+from tests.planner.render.scenes import everything
+from tests.records import create_topic
+
+FLOW = Flow("into-dc2", "dc1", "dc2", Selection(("orders",)))
+HOUR_MS = 3_600_000
+ORDERS = TopicVolume(
+    "orders",
+    partitions=4,
+    records=1_000_000,
+    behind=200_000,
+    bytes=100_000_000,
+    records_per_s=10_000.0,
+    retention_ms=7 * 24 * HOUR_MS,
+    retention_bytes=None,
+)
+
+
+def of(*topics: TopicVolume, rate: int = 5_000_000, outage_ms: int = HOUR_MS) -> FlowForecast:
+    return forecast(FLOW, topics, rate, outage_ms)
+
+
+def test_the_first_copy_takes_longer_the_more_is_written_meanwhile() -> None:
+    found = of(ORDERS)
+    assert (found.records_per_s, found.bytes_per_s) == (10_000, 1_000_000)
+    assert (found.copy_records, found.copy_bytes) == (200_000, 20_000_000)
+    assert found.copy_ms == 5_000  # 20 MB at 5 MB/s, of which 1 MB/s is what goes on being written
+    assert (found.outage_records, found.outage_bytes) == (36_000_000, 3_600_000_000)
+    assert found.after_outage_ms == 900_000
+    assert found.bytes_a_day == 86_400_000_000
+    assert (found.loss_ms, found.loss_topic, found.lost_records) == (7 * 24 * HOUR_MS, "orders", 0)
+
+
+def test_the_rate_limit_of_the_flow_counts_where_it_is_lower() -> None:
+    limited = forecast(replace(FLOW, rate_limit=2_000_000), [ORDERS], 5_000_000, HOUR_MS)
+    assert (limited.rate, limited.copy_ms) == (2_000_000, 20_000)
+    assert forecast(replace(FLOW, rate_limit=9_000_000), [ORDERS], 5_000_000, HOUR_MS).rate == 5_000_000
+
+
+@pytest.mark.parametrize("rate", [1_000_000, 999_999])
+def test_a_flow_that_copies_no_faster_than_its_source_is_written_never_catches_up(rate: int) -> None:
+    found = of(ORDERS, rate=rate)
+    assert found.keeps_up is False
+    assert (found.copy_ms, found.after_outage_ms) == (None, None)
+    assert any("never catches up" in one for one in remarks(Simulation((found,))))
+
+
+def test_the_first_topic_to_lose_records_is_named_and_all_that_is_lost_is_counted() -> None:
+    short = replace(ORDERS, topic="clicks", retention_ms=HOUR_MS // 2, records_per_s=100.0)
+    found = of(ORDERS, short)
+    assert (found.loss_topic, found.loss_ms) == ("clicks", HOUR_MS // 2)
+    assert found.lost_records == 180_000
+    (remark,) = remarks(Simulation((found,)))
+    assert "loses about 180,000 records" in remark
+    assert "deletes records of clicks after 30 min" in remark
+
+
+def test_retention_by_size_counts_for_every_partition() -> None:
+    found = of(replace(ORDERS, retention_ms=None, retention_bytes=25_000_000))
+    assert found.loss_ms == 100_000  # four partitions of 25 MB at 1 MB/s
+    assert found.lost_records == 10_000 * (3600 - 100)
+
+
+def test_what_is_never_deleted_or_never_written_is_never_lost() -> None:
+    assert of(replace(ORDERS, retention_ms=None)).loss_ms is None
+    assert of(replace(ORDERS, records_per_s=0.0)).loss_ms is None
+    assert of().loss_ms is None
+
+
+def test_without_sizes_only_records_are_known() -> None:
+    found = of(replace(ORDERS, bytes=None))
+    assert (found.copy_records, found.outage_records) == (200_000, 36_000_000)
+    assert (found.copy_bytes, found.copy_ms, found.bytes_a_day, found.keeps_up) == (None, None, None, None)
+    shown = "\n".join(line.plain for line in text(Simulation((found,)), None))
+    assert "never" not in shown.splitlines()[3].replace("7 d", "")
+
+
+def test_the_table_stands_in_the_comment_and_on_the_page() -> None:
+    unread = FlowForecast("out", "<dc3>", "dc1", 5_000_000, HOUR_MS, why="<dc3> does not answer")
+    seen = Simulation((of(ORDERS), unread))
+    comment, page = markdown(everything(), simulation=seen), html(everything(), seen)
+    assert "| into-dc2 | 1 | 10,000/s (1.0 MB/s) | 200,000 (20.0 MB) | 5.0 s |" in comment
+    assert "nothing is known of it, because" in comment
+    assert "<td>into-dc2</td>" in page
+    assert "&lt;dc3&gt; does not answer" in page
+    assert "<dc3>" not in page
+    assert "simulation" not in html(everything()).partition("</style>")[2]
+
+
+@pytest.mark.integration
+def test_live_topics_are_forecast(lab: Lab, fresh: Callable[[str], str], tmp_path: Path) -> None:
+    orders, customers = fresh("orders"), fresh("customers")
+    source = lab.clusters["dc1"].client
+    create_topic(source, orders, 2, config={"retention.ms": "60000"})
+    create_topic(source, customers, 1, config={"cleanup.policy": "compact"})
+    producer = Producer(dict(source))
+    now_ms = int(time.time() * 1000)
+    for number in range(300):
+        producer.produce(orders, b"v" * 1000, partition=number % 2, timestamp=now_ms - 30_000)
+        producer.produce(customers, b"v", key=b"%d" % number, timestamp=now_ms - 2 * HOUR_MS)
+    assert producer.flush(30) == 0
+    sides = ({"name": name, "bootstrap": lab.clusters[name].bootstrap} for name in ("dc1", "dc2"))
+    flow = {"from": "dc1", "to": "dc2", "topics": {"include": [orders, customers]}}
+    topology = {
+        "apiVersion": "repl/v1",
+        "name": fresh("topology"),
+        "clusters": {one["name"]: {"bootstrap": one["bootstrap"]} for one in sides},
+        "flows": [
+            {"name": "all", **flow},
+            {"name": "latest", **flow, "start": "latest", "rename": "{topic}.latest"},
+        ],
+    }
+    file = tmp_path / "topology.yaml"
+    file.write_text(yaml.safe_dump(topology))
+
+    every, latest = simulate(SimulationRequest(file, outage_ms=HOUR_MS)).flows
+
+    assert (every.topics, every.partitions, every.copy_records) == (2, 3, 600)
+    assert latest.copy_records == 0
+    # Of the last hour are only the 300 records of orders, the first one half a minute old or a bit more.
+    assert 0 < every.records_per_s <= 10
+    assert (every.loss_ms, every.loss_topic) == (60_000, orders)
+    assert every.copy_bytes is not None
+    assert every.copy_bytes > 300_000
+    said = repl("plan", str(file), "--simulate", "--outage", "1h", "--json").stdout
+    assert [one["flow"] for one in json.loads(said)["simulation"]] == ["all", "latest"]
+    shown = repl("plan", str(file), "--simulate", "--outage", "1h").stdout
+    assert "LAG AFTER 60 min" in shown
+    assert f"dc1 deletes records of {orders} after 60 s" in shown
+
+
+def test_rate_and_outage_need_simulate(tmp_path: Path) -> None:
+    refused = repl("plan", str(tmp_path), "--outage", "1h")
+    assert refused.returncode == 1
+    assert "give --simulate too" in refused.stderr
