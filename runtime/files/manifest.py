@@ -75,6 +75,17 @@ class ManifestFolder:
             numbers = self.numbers()
             return self._folded(numbers)
 
+    def check(self, state: ManifestState) -> None:
+        """Checks that the last commit is still there. Raises EndpointUnavailable.
+
+        A folder that was unmounted, or mounted empty, is noticed before anything is written there.
+        """
+        with _as_unavailable(self.endpoint):
+            if state.last is not None and not self._path(state.last.number).exists():
+                raise EndpointUnavailable(
+                    f"{self._path(state.last.number)} is gone: is {self.endpoint} mounted?"
+                )
+
     def numbers(self) -> list[int]:
         """Returns the numbers of all commits, in order. Raises ManifestProblem where one is missing."""
         try:

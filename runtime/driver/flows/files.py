@@ -164,6 +164,7 @@ class FileFlow(DriverFlow):
             return False
         if not self._claimed:
             await _finished(self._claim(source))
+        await asyncio.to_thread(self._folder.check, self._manifest)
         found = await self._source_partitions(source)
         await self._begin(source, found)
         found = [one for one in found if self._is_known(one)]

@@ -153,6 +153,16 @@ def test_bytes_that_are_no_commit(text: bytes) -> None:
         decode(text)
 
 
+def test_a_folder_that_was_mounted_empty_is_noticed(folder: ManifestFolder) -> None:
+    state = folder.read()
+    folder.check(state)
+    folder.add(state, commit(1))
+    folder.check(state)
+    folder.own.rename(folder.endpoint / "elsewhere")
+    with pytest.raises(EndpointUnavailable, match="mounted"):
+        folder.check(state)
+
+
 def test_an_endpoint_that_is_not_mounted(tmp_path: Path) -> None:
     with pytest.raises(EndpointUnavailable, match="is not there: create it, or mount it"):
         ManifestFolder(str(tmp_path / "none"), "f").read()
