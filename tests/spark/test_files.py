@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -37,11 +38,19 @@ def into_files(name: str, include: list[str], folder: Path, form: Any, **changes
 
 
 def job_of(lab: Lab, job: str, flows: list[FlowSpec]) -> JobSpec:
-    return spec_of(lab, job, flows, destination="dc1", slots=2)
+    return spec_of(lab, job, flows, destination="dc1", slots=2, metrics_port=0)
 
 
 def grown(job: Running, folder: Path, before: int) -> None:
     wait_for(lambda: len(files_of(folder)) > before, _STARTS_S, about=job.tail)
+
+
+def metrics_of(job: Running) -> list[str]:
+    """The lines of the metrics endpoint."""
+    status = job.wait_for(lambda status: bool(status.metrics) and not status.trouble)
+    with urlopen(f"http://{status.metrics}/metrics", timeout=30) as answer:
+        lines: list[str] = answer.read().decode().splitlines()
+    return lines
 
 
 def copied(job: Running, client: dict[str, Any], topic: str, folder: Path) -> None:
@@ -75,6 +84,11 @@ def test_every_record_is_in_the_files_once_and_a_job_that_was_killed_goes_on_exa
             copied(job, client, topic, folder)
             job.wait_for(lambda status: status.flows[0].partitions == 3)
             wait_for(lambda: {one.state for one in job.partitions().values()} == {PartitionState.CAUGHT_UP})
+            metrics = metrics_of(job)
+            lag = (
+                f'repl_partition_lag_records{{flow="{spec.flows[0].name}",partition="0",topic="{topic}"}} 0.0'
+            )
+            assert lag in metrics, metrics
             assert job.stop() == JobExit.STOPPED, job.tail()
         finally:
             job.kill()

@@ -7,6 +7,8 @@ from planner.graph import lint_offline
 from planner.graph.expansion import expand
 from planner.model.observed import Observed
 from planner.model.topology import FileEndpoint, FileFormat, Flow, Topology
+from planner.plan.make import make_plan
+from planner.render.plan.html import html
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import FilesSpec
 from tests.planner.graph.build import flow, topology
@@ -56,3 +58,11 @@ def test_the_job_is_at_home_at_the_source_and_writes_as_declared() -> None:
     assert [one.name for one in spec.routes] == ["b"]
     assert jobs["dc2"].spec is not None
     assert [one.name for one in jobs["dc2"].spec.flows] == ["b"]
+
+
+def test_the_plan_draws_files_as_an_end_of_their_own() -> None:
+    of = with_files(into=(flow("to-lake=dc1>lake"),))
+    plan = make_plan(expand(of, Observed({}), PurePath()), Observed({}), (), of)
+    (planned,) = plan.flows
+    assert (planned.destination_cluster, planned.endpoint) == ("dc1", "lake")
+    assert "lake</text>" in html(plan)
