@@ -253,4 +253,4 @@ def test_a_flow_into_files_is_drawn_with_its_endpoint() -> None:
     seen = scenes.caught_up()
     flow = replace(seen.flows[0], name="to-lake", destination="lake")
     text = only(replace(seen, flows=[*seen.flows, flow]))
-    assert re.search(r'<text class="name"[^>]*>lake</text>\s*<text class="id"[^>]*>files</text>', text)
+    assert "lake files" in text
