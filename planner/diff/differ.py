@@ -315,7 +315,7 @@ def diff_destroy(observed: Observed, topology: Topology) -> tuple[Change, ...]:
 
 def declaring_nothing(topology: Topology) -> Topology:
     """Returns the topology without its objects, as a destroy plans it."""
-    return replace(topology, topics=(), acls=(), quotas=(), flows={}, jobs={})
+    return replace(topology, topics=(), acls=(), quotas=(), flows={}, file_flows={}, jobs={})
 
 
 def owned_by_address(observed: Observed) -> dict[Address, RegistryEntry]:

@@ -145,11 +145,11 @@ def displayed(path: Path, value: object) -> object:
 
 
 def displayed_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns the fields of a flow or a job as they are shown; `transform` only where a flow has one."""
+    """Returns the fields of a flow or a job as they are shown; `transform` and `files` where it has them."""
     return {
         name: displayed((name,), value)
         for name, value in values.items()
-        if value is not None or type_of((name,)) is not FieldType.TRANSFORM
+        if value is not None or type_of((name,)) not in (FieldType.TRANSFORM, FieldType.FILES)
     }
 
 
@@ -290,6 +290,21 @@ def _setting_names(value: Parts) -> tuple[str, ...]:
     )
 
 
+def _files(value: Parts) -> str:
+    """`parquet in /data/lake/{topic}/, closed at 128MB, every 60s`"""
+    every = value.get("every")
+    shown = duration(every) if isinstance(every, int) else every
+    folder = f"{value.get('folder')}/{value.get('layout')}"
+    return f"{value.get('format')} in {folder}, closed at {_bytes(value.get('size'))}, every {shown}"
+
+
+def _bytes(size: object) -> object:
+    fits = ((unit, of) for unit, of in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)))
+    if not isinstance(size, int):
+        return size
+    return next((f"{size // of}{unit}" for unit, of in fits if size and size % of == 0), f"{size}B")
+
+
 def _copy(value: Parts) -> str:
     return _as_json(value) if value else "as released"
 
@@ -300,6 +315,7 @@ _PARTS: Mapping[FieldType, Callable[[Parts], str | tuple[str, ...]]] = {
     FieldType.RENAME: _rename,
     FieldType.START: _start,
     FieldType.ORIGIN_COMMITS: _origin_commits,
+    FieldType.FILES: _files,
     FieldType.TRANSFORM: _transform,
     FieldType.GROUPS: _groups,
     FieldType.TOPIC_NAMES: _topic_names,

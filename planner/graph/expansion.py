@@ -13,6 +13,7 @@ from planner.graph.jobs import flows_of, jobs_of
 from planner.graph.lints import flows as flow_lints
 from planner.graph.lints import loops
 from planner.graph.lints import topics as topic_lints
+from planner.graph.lints.endpoints import endpoints
 from planner.graph.lints.flows import jobs, states
 from planner.graph.lints.loops import TopicMerges, merges_of
 from planner.graph.lints.security import security
@@ -216,6 +217,7 @@ def _without_clusters(
     yield from states(graph.topology)
     yield from jobs(graph.topology)
     yield from transforms(graph.topology)
+    yield from endpoints(graph.topology)
     yield from security(graph.topology)
     yield from flow_lints.reserved_names(graph)
     yield from flow_lints.flows_without_topics(graph)

@@ -53,6 +53,11 @@ def _quarantines_at(flow: Flow, topology: Topology) -> tuple[str, ...]:
     return (PATTERN,) if quarantining and not named else ()
 
 
+def file_route(flow: Flow) -> Route:
+    """Returns the route of a flow into an endpoint, which no flow copies from."""
+    return Route(flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics))
+
+
 def opposite_of(flow: Flow, topology: Topology) -> Flow | None:
     """Returns the flow in the opposite direction: the reverse flow, or the flow that this one reverses."""
     if flow.reverse_of is not None:

@@ -214,7 +214,8 @@ def _needs(
     A job and its flows need each other, since they share one spec. A flow also needs the job that it leaves,
     its mirror topics, its ACLs and its quotas. A mirror topic needs its source if this topology owns it.
     """
-    needs: dict[Address, set[Address]] = {flow_address(name): set() for name in topology.flows}
+    flows = topology.job_flows
+    needs: dict[Address, set[Address]] = {flow_address(name): set() for name in flows}
     for topic in desired.topics:
         if isinstance(topic.origin, MirroredBy):
             source = topic_address(topic.origin.source_cluster, topic.origin.source_topic)
@@ -235,7 +236,7 @@ def _needs(
         if SOURCE_CLUSTER in entry.spec and entry.address.kind is Kind.TOPIC:
             source = topic_address(entry.spec[SOURCE_CLUSTER], entry.spec.get(SOURCE_TOPIC, ""))
             needs.setdefault(entry.address, set()).add(source)
-    for flow_name, declared in topology.flows.items():
+    for flow_name, declared in flows.items():
         needs.setdefault(job_address(declared.job), set()).add(flow_address(flow_name))
         needs.setdefault(flow_address(flow_name), set()).add(job_address(declared.job))
     for change in changes:
@@ -352,11 +353,12 @@ def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
             destination_cluster=flow.destination_cluster,
             state=flow.state.value,
             job=flow.job,
+            endpoint=topology.file_flows[name].destination_cluster if name in topology.file_flows else "",
             topics=len(one.topics)
             if (one := selected.get(name)) is not None and one.selection_known
             else None,
         )
-        for name, flow in sorted(topology.flows.items())
+        for name, flow in sorted(topology.job_flows.items())
     )
 
 

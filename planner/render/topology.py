@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.topology import (
     API_VERSION,
+    FILE_FLOW_KEYS,
     RESOURCES,
     AclEntry,
     AclRule,
@@ -184,6 +185,14 @@ def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
     return found
 
 
+def _flow_values(topology: Topology) -> list[dict[str, Value]]:
+    """Returns the entries of all flows by name; those into files have only the keys of such a flow."""
+    entries = {name: values_of(flow) for name, flow in topology.flows.items()}
+    for name, flow in topology.file_flows.items():
+        entries[name] = {key: one for key, one in values_of(flow).items() if key in FILE_FLOW_KEYS}
+    return [entries[name] for name in sorted(entries)]
+
+
 def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     """Returns the YAML of a topology, with comments: `header` at the beginning, `notes` at the end.
 
@@ -195,7 +204,8 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         *_topics(topology.topics),
         _listed("acls", acl_values(acl.rule for acl in topology.acls)),
         _listed("quotas", quota_values(topology.quotas)),
-        _listed("flows", [values_of(flow) for flow in topology.flows.values()]),
+        _section("endpoints", {name: values_of(one) for name, one in topology.endpoints.items()}),
+        _listed("flows", _flow_values(topology)),
         _jobs(topology),
         _section("internal", values_of(topology.internal)),
         _section("policies", values_of(topology.policies)),

@@ -80,7 +80,7 @@ def observe(
 
 def _flows_into(topology: Topology) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for flow in topology.flows.values():
+    for flow in topology.job_flows.values():
         found.setdefault(flow.destination_cluster, set()).add(flow.name)
     return found
 

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -24,6 +24,7 @@ from planner.model import shapes
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.shapes import OffOrShape, Plain, RecordKeyShape
 from planner.model.topology import (
+    FILE_FLOW_KEYS,
     Cluster,
     Job,
     Quota,
@@ -51,11 +52,18 @@ class TopologyParts:
     quotas: list[ParsedRecord]
     flows: list[ParsedRecord]
     jobs: dict[str, Any]
+    endpoints: dict[str, Any]
+
+    def into_files(self, flow: ParsedRecord) -> bool:
+        """Returns whether the flow goes to an endpoint."""
+        destination = flow.get("to")
+        return destination is not None and destination.text in self.endpoints
 
 
 def parts_of(root: ParsedRecord) -> TopologyParts:
     """Returns the parts of a topology, complete with their defaults."""
     defaults = root.get("defaults")
+    endpoints = root.get("endpoints") or {}
     for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
     return TopologyParts(
         root=completed(root),
@@ -63,9 +71,22 @@ def parts_of(root: ParsedRecord) -> TopologyParts:
         topics=[completed(inherited(topic, for_topics)) for topic in root.get("topics") or ()],
         acls=[completed(acl) for acl in root.get("acls") or ()],
         quotas=[completed(quota) for quota in root.get("quotas") or ()],
-        flows=[completed(inherited(flow, for_flows)) for flow in root.get("flows") or ()],
+        flows=[completed(_with_defaults(flow, for_flows, endpoints)) for flow in root.get("flows") or ()],
         jobs={name: _completed(one) for name, one in (root.get("jobs") or {}).items()},
+        endpoints={name: _completed(one) for name, one in endpoints.items()},
     )
+
+
+def _with_defaults(
+    flow: ParsedRecord, default: ParsedRecord | None, endpoints: Collection[str]
+) -> ParsedRecord:
+    """Returns the flow with its inherited keys. A flow into files inherits only the keys that it has."""
+    destination = flow.get("to")
+    if default is not None and destination is not None and destination.text in endpoints:
+        values = {name: value for name, value in default.values.items() if name in FILE_FLOW_KEYS}
+        places = {name: place for name, place in default.places.items() if name in FILE_FLOW_KEYS}
+        default = ParsedRecord(default.record, default.source, values, places)
+    return inherited(flow, default)
 
 
 def _completed(one: Any) -> Any:
@@ -144,7 +165,13 @@ def topology_of(parts: TopologyParts) -> Topology:
         topics=tuple(sorted(topics, key=lambda topic: (topic.cluster, topic.name))),
         acls=tuple(sorted(acls, key=lambda acl: acl.rule)),
         quotas=tuple(sorted(quotas, key=lambda quota: (quota.cluster, quota.entity.name))),
-        flows={flow.name: flow for flow in flows},
+        flows={flow.name: flow for flow in flows if flow.destination_cluster not in parts.endpoints},
+        file_flows={
+            flow.name: dataclasses.replace(flow, origin_commits=None)
+            for flow in flows
+            if flow.destination_cluster in parts.endpoints
+        },
+        endpoints={name: built(parts.endpoints[name], name=name) for name in sorted(parts.endpoints)},
         jobs={
             name: built(parts.jobs[name], name=name) if name in parts.jobs else Job(name)
             for name in sorted({*parts.jobs, *(flow.job for flow in flows)})

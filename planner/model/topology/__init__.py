@@ -8,6 +8,13 @@ Everything is frozen; mappings are plain dicts that do not change after the load
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
+from planner.model.topology.endpoints import (
+    DEFAULT_EVERY_MS,
+    FILE_FLOW_KEYS,
+    FileEndpoint,
+    FileFormat,
+    at_home,
+)
 from planner.model.topology.flows import (
     ENDED,
     RUNNING,
@@ -61,7 +68,9 @@ from runtime.contract.spec.acls import AclRule
 __all__ = [
     "API_VERSION",
     "BYTE_RATES",
+    "DEFAULT_EVERY_MS",
     "ENDED",
+    "FILE_FLOW_KEYS",
     "QUOTA_KEYS",
     "RESOURCES",
     "RUNNING",
@@ -73,6 +82,8 @@ __all__ = [
     "ConfigSync",
     "Configs",
     "Defaults",
+    "FileEndpoint",
+    "FileFormat",
     "Flow",
     "FlowState",
     "Format",
@@ -103,6 +114,7 @@ __all__ = [
     "Topic",
     "Topology",
     "Transform",
+    "at_home",
     "looks_secret",
     "secret_variable",
 ]

@@ -266,7 +266,7 @@ class Flow:
         str, Key("The cluster it copies from.", CLUSTER_REFERENCE, name="from", example="dc1")
     ]
     destination_cluster: Annotated[
-        str, Key("The cluster it copies to.", CLUSTER_REFERENCE, name="to", example="dc2")
+        str, Key("The cluster or endpoint it copies to.", CLUSTER_REFERENCE, name="to", example="dc2")
     ]
     topics: Annotated[Selection, Key("Which topics it copies.", example="{include: [orders]}")]
     promoted: Annotated[
@@ -427,6 +427,15 @@ class Flow:
             inherited=True,
         ),
     ] = OnDataLoss.STOP
+    every_ms: Annotated[
+        int | None,
+        Key(
+            "How often a flow into a file endpoint writes files. Other flows have no such key.",
+            DurationShape(),
+            default_doc="`60s`",
+            example="60s",
+        ),
+    ] = None
     transform: Annotated[
         Transform | None,
         Key(

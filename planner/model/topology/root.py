@@ -17,6 +17,7 @@ from planner.model.shapes import (
     defaults_of,
     record_of,
 )
+from planner.model.topology.endpoints import FileEndpoint, at_home
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job
 from planner.model.topology.quotas import Quota
@@ -185,7 +186,8 @@ class Defaults:
 class Topology:
     """The whole topology: one file, or a folder of files that are merged.
 
-    A key that is a class variable is used up by the loader.
+    A key that is a class variable is used up by the loader. `flows` go from cluster to cluster; those into an
+    endpoint are in `file_flows`, although they stand under the same key.
     """
 
     record: ClassVar = RecordName("topology", "a topology")
@@ -258,6 +260,15 @@ class Topology:
             example="[{name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: orders}}]",
         ),
     ] = field(default_factory=dict)
+    endpoints: Annotated[
+        Mapping[str, FileEndpoint],
+        Key(
+            "Folders that flows write files to, by name.",
+            MapShape(CLUSTER_NAME, record_of(FileEndpoint), "endpoint"),
+            default_doc="none",
+            example="{lake: {file: /data/lake, format: parquet}}",
+        ),
+    ] = field(default_factory=dict)
     jobs: Annotated[
         Mapping[str, Job],
         Key(
@@ -271,4 +282,10 @@ class Topology:
     policies: Annotated[Policies, Key("Limits that a plan must keep.", example="{max_deletes: 0}")] = (
         Policies()
     )
+    file_flows: Mapping[str, Flow] = field(default_factory=dict)
     digest: str = ""
+
+    @property
+    def job_flows(self) -> dict[str, Flow]:
+        """All flows as jobs run them: one into an endpoint has the home cluster of its job as destination."""
+        return {**self.flows, **{name: at_home(flow) for name, flow in self.file_flows.items()}}

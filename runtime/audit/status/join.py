@@ -95,7 +95,7 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
     return FlowStatusView(
         name=asked.name,
         source=asked.source,
-        destination=asked.destination,
+        destination=asked.endpoint or asked.destination,
         job=flow.job.seen.name,
         state=state,
         declared=asked.state,
@@ -240,6 +240,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
             lag_records=lag if seen_ms is None else None,
             lag_ms=behind,
             now_ms=flow.now_ms,
+            every_ms=flow.asked.every_ms,
         )
     )
     if state.state in _ANOTHER_LOG:  # the ledger's position belongs to a log that was replaced

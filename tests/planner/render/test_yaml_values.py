@@ -18,6 +18,8 @@ from planner.model.topology import (
     Cluster,
     Configs,
     ConfigSync,
+    FileEndpoint,
+    FileFormat,
     Flow,
     FlowState,
     Format,
@@ -110,6 +112,7 @@ flows = st.builds(
     on_source_delete=st.sampled_from(OnSourceDelete),
     on_data_loss=st.sampled_from(OnDataLoss),
     transform=st.none() | transforms,
+    every_ms=st.none(),
     job=st.sampled_from(["", "other"]),
 )
 jobs = st.builds(
@@ -211,6 +214,39 @@ def test_quotas_are_written_so_that_they_load_as_the_same(of_dc1: list[Quota]) -
     addresses = [Quota("dc1", ip="10.0.0.7", connection_creation_rate=5)]
     topology = Topology("t", CLUSTERS, quotas=(*of_dc1, *of_dc2, *addresses))
     assert set(without_places(reloaded(topology).quotas)) == set(topology.quotas)
+
+
+file_flows = st.builds(
+    Flow,
+    name=st.just("to-lake"),
+    source_cluster=st.just("dc1"),
+    destination_cluster=st.just("lake"),
+    topics=st.builds(Selection, include=some_regexes, exclude=regexes, default_exclude=st.booleans()),
+    every_ms=st.none() | st.sampled_from([1_000, 90_000]),
+    start=starts,
+    state=st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED]),
+    rate_limit=st.none() | st.just(50_000_000),
+    rpo_ms=st.none() | intervals,
+    on_data_loss=st.sampled_from(OnDataLoss),
+    job=st.just("lake"),
+)
+endpoints = st.builds(
+    FileEndpoint,
+    name=st.just("lake"),
+    folder=st.sampled_from(["/data/lake", "/mnt/a b"]),
+    format=st.sampled_from([FileFormat.JSON, FileFormat.PARQUET]),
+    layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
+    size=st.sampled_from(["128m", "1g"]),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(file_flows, endpoints)
+def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndpoint) -> None:
+    loaded = reloaded(Topology("t", CLUSTERS, file_flows={flow.name: flow}, endpoints={"lake": endpoint}))
+    assert without_places(loaded.file_flows) == {flow.name: flow}
+    assert without_places(loaded.endpoints) == {"lake": endpoint}
+    assert loaded.flows == {}
 
 
 @pytest.mark.parametrize(
