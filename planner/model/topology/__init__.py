@@ -41,6 +41,7 @@ from planner.model.topology.resources import (
 from planner.model.topology.root import (
     API_VERSION,
     Defaults,
+    Drill,
     Internal,
     Policies,
     Requirement,
@@ -65,6 +66,7 @@ __all__ = [
     "ConfigSync",
     "Configs",
     "Defaults",
+    "Drill",
     "Flow",
     "FlowState",
     "Format",
