@@ -33,6 +33,9 @@ COMMANDS: dict[str, CommandEntry] = {
         "import_", "Write live clusters, or what MirrorMaker 2 or Replicator run by, as a topology."
     ),
     "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency, read from the clusters."),
+    "drill": CommandEntry(
+        "drill", "Rehearse the loss of each cluster on lab clusters, and report RTO and RPO."
+    ),
     "offsets": CommandEntry(
         "offsets", "Show a consumer group's offsets at the source and at the destination of a flow."
     ),

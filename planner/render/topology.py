@@ -209,6 +209,7 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         _jobs(topology),
         _section("internal", values_of(topology.internal)),
         _section("policies", values_of(topology.policies)),
+        _section("drill", values_of(topology.drill)),
         list(_comments(notes)),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"

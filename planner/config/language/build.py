@@ -178,6 +178,7 @@ def topology_of(parts: TopologyParts) -> Topology:
         },
         internal=built(parts.root["internal"]),
         policies=built(parts.root["policies"]),
+        drill=built(parts.root["drill"]),
     )
     return dataclasses.replace(topology, digest=_digest(topology))
 

@@ -18,6 +18,7 @@ from planner.model.topology import (
     Cluster,
     Configs,
     ConfigSync,
+    Drill,
     FileEndpoint,
     FileFormat,
     Flow,
@@ -187,9 +188,10 @@ def without_places(value: Any) -> Any:
     st.none() | jobs,
     internals,
     st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))]),
+    st.builds(Drill, st.none() | intervals, st.none() | intervals, st.none() | st.integers(0, 9)),
 )
 def test_a_topology_is_written_so_that_it_loads_as_the_same(
-    flow: Flow, job: Job | None, internal: Internal, limits: Policies
+    flow: Flow, job: Job | None, internal: Internal, limits: Policies, drill: Drill
 ) -> None:
     flow = replace(flow, job="other") if job is not None else replace(flow, job="dc2")
     topology = Topology(
@@ -199,11 +201,13 @@ def test_a_topology_is_written_so_that_it_loads_as_the_same(
         jobs={job.name: job} if job else {},
         internal=internal,
         policies=limits,
+        drill=drill,
     )
     loaded = reloaded(topology)
     assert without_places(loaded.flows) == topology.flows
     assert without_places(loaded.jobs) == (topology.jobs or {"dc2": Job("dc2")})
     assert without_places(loaded.clusters) == topology.clusters
+    assert loaded.drill == drill
     assert (loaded.internal, without_places(loaded.policies.require)) == (internal, limits.require)
 
 
