@@ -26,7 +26,7 @@ _LEFT_OUT = frozenset({"min.insync.replicas"})
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class DrillRoute:
     """A topic that a flow copies, under its names at both sides."""
 
     flow: str
@@ -85,7 +85,7 @@ def scaled_down(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
     return small, tuple(notes)
 
 
-def routes_of(topology: Topology) -> list[Route]:
+def routes_of(topology: Topology) -> list[DrillRoute]:
     """Returns a route for each topic that flows name, or that one of their regexes matches.
 
     A mirror that another flow copies on has no producers of its own, so it is no route.
@@ -94,7 +94,7 @@ def routes_of(topology: Topology) -> list[Route]:
     edges = [one for one in graph.every_edge if topology.flows[one.flow].state in RUNNING]
     mirrors = {one.destination for one in edges if one.source.topic != one.destination.topic}
     return [
-        Route(
+        DrillRoute(
             one.flow,
             one.source.cluster,
             one.destination.cluster,

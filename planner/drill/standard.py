@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from planner.drill.replica import Replica, Route, clusters_to_lose, flows_out_of
-from planner.drill.traffic import GroupMember, Writer, values_at
+from planner.drill.replica import DrillRoute, Replica, clusters_to_lose, flows_out_of
+from planner.drill.traffic import DrillConsumer, DrillProducer, values_at
 from planner.graph.routes import reason_not_synced
 from planner.model.diagnostic import Failure
 from planner.model.drill import Promise, Scenario, Step, worst
@@ -50,7 +50,7 @@ class _Group:
     """A consumer group of one flow: what it read at the source, and at the destination after the failover."""
 
     flow: Flow
-    routes: list[Route]
+    routes: list[DrillRoute]
     unsynced: str
     before: list[bytes] = field(default_factory=list)
     after: list[bytes] = field(default_factory=list)
@@ -245,12 +245,12 @@ class _ClusterLoss:
 
     # Reading and writing
 
-    def _writer(self, cluster: str, topics: Sequence[str]) -> Writer:
-        return Writer(cluster, self._replica.client(cluster), topics, self._numbers)
+    def _writer(self, cluster: str, topics: Sequence[str]) -> DrillProducer:
+        return DrillProducer(cluster, self._replica.client(cluster), topics, self._numbers)
 
     def _read_at_source(self, group: _Group) -> None:
         topics = [one.topic for one in group.routes]
-        member = GroupMember(self._replica.client(self._cluster), group.name, topics)
+        member = DrillConsumer(self._replica.client(self._cluster), group.name, topics)
         try:
             group.before = member.read(lambda found: len(found) >= RECORDS * len(topics) // 3)
         finally:
@@ -263,7 +263,7 @@ class _ClusterLoss:
         wanted = {value for mirror in sorted(mirrors) for value in values_at(client, mirror)} - set(
             group.before
         )
-        member = GroupMember(client, group.name, sorted(mirrors))
+        member = DrillConsumer(client, group.name, sorted(mirrors))
         try:
             group.after = member.read(lambda found: bool(found))
             if group.after:

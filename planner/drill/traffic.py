@@ -18,7 +18,7 @@ _KEYS = 50
 _READ = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": False}
 
 
-class Writer:
+class DrillProducer:
     """Writes numbered records to topics of one cluster. `acknowledged` has their values, by topic."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Writer:
                 self._producer.poll(_TICK_S)
 
 
-class GroupMember:
+class DrillConsumer:
     """A consumer of a group that reads committed records and commits its place."""
 
     def __init__(self, client: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:

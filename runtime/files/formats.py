@@ -68,7 +68,7 @@ class FormatWriter(Protocol):
     def finish(self) -> None: ...
 
 
-class JsonLines:
+class JsonLinesFile:
     """Writes one JSON object for each record.
 
     Bytes that are UTF-8 are text. Others are Base64 in a field of their own: `value_base64`.
@@ -302,7 +302,7 @@ class PartitionFiles:
             writer: FormatWriter | None = None
             match self._spec.format:
                 case "json":
-                    writer = JsonLines(file, self._where)
+                    writer = JsonLinesFile(file, self._where)
                 case "parquet":
                     writer = ParquetRows(file, self._where)
             found = _OpenFile(folder, file, writer)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,14 +25,14 @@ APP, LOADER = QuotaEntity("app"), QuotaEntity("<default>", "loader")
 ONE, TWO = {"producer_byte_rate": 1}, {"producer_byte_rate": 2}
 
 
-def mirrors(ends: str, **more: object) -> Topology:
+def mirrors(ends: str, **more: Any) -> Topology:
     """One flow for each pair of clusters, as in `dc1>dc2 dc2>dc1`."""
     flows = (flow(one, quotas_sync=True, heartbeats_every_ms=None, **more) for one in ends.split())
     return topology(*flows)
 
 
 def at(
-    name: str, quotas: Mapping[QuotaEntity, Limits], *owned: RegistryEntry, **more: object
+    name: str, quotas: Mapping[QuotaEntity, Limits], *owned: RegistryEntry, **more: Any
 ) -> ObservedCluster:
     return cluster(name, "orders", quotas=quotas, owned=owned, **more)
 

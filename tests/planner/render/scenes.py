@@ -1,5 +1,6 @@
 """Plans that show everything a renderer must show."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -44,7 +45,13 @@ def planned(want, *clusters, mode=Mode.APPLY, shop=None, targets=()) -> Plan:
 LIMITS = {"producer_byte_rate": 10_000_000, "request_percentage": 12.5}
 CONNECTIONS = {"connection_creation_rate": 20}
 OLD_LIMITS = {"producer_byte_rate": 1_048_576, "consumer_byte_rate": 1_000}
-QUOTAS = {QuotaEntity("<default>", "loader"): OLD_LIMITS, QuotaEntity("old"): LIMITS}
+QUOTAS: dict[QuotaEntity, Mapping[str, float]] = {
+    QuotaEntity("<default>", "loader"): OLD_LIMITS,
+    QuotaEntity("old"): LIMITS,
+}
+    QuotaEntity("<default>", "loader"): OLD_LIMITS,
+    QuotaEntity("old"): LIMITS,
+}
 
 
 def everything() -> Plan:
