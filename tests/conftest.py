@@ -67,6 +67,7 @@ LONGEST = (
 SLOW = (
     "planner/cli/test_status.py",
     "planner/cli/test_import.py",
+    "planner/cli/test_ui.py",
     "planner/config/test_limits.py",
     "planner/graph/test_growth.py",
     "planner/kafka/test_connections.py",
@@ -74,6 +75,8 @@ SLOW = (
     "planner/plan/test_convergence.py",
     "planner/plan/test_moving.py",
     "planner/render/test_markdown.py",
+    "planner/ui/test_access.py",
+    "planner/ui/test_pages.py",
     "runtime/audit/test_records_trail.py",
     "runtime/batch/test_properties.py",
     "runtime/driver/test_main.py",

@@ -41,8 +41,9 @@ def command(path: Path, var_files: tuple[Path, ...], as_json: bool) -> int:
 def summary(topology: Topology) -> str:
     """Returns, for example, `2 clusters, 3 topics, 2 flows, 1 job`."""
     counts = counted(topology)
-    if not topology.acls:
-        del counts["acls"]
+    for rare in ("acls", "quotas"):
+        if not counts[rare]:
+            del counts[rare]
     words = {"acls": "ACLs"}
     return ", ".join(_counted(number, words.get(name, name)) for name, number in counts.items())
 
@@ -56,6 +57,7 @@ def counted(topology: Topology) -> dict[str, int]:
         "clusters": len(topology.clusters),
         "topics": len(topology.topics),
         "acls": len(topology.acls),
+        "quotas": len(topology.quotas),
         "flows": len(topology.flows),
         "jobs": len(topology.jobs),
     }
