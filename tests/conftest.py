@@ -36,6 +36,7 @@ settings.load_profile("steady")
 # others are done is waited for.
 LONGEST = (
     "bdd/test_on_call.py",
+    "bdd/test_origins.py",
     "bdd/test_failing_over.py",
     "runtime/slot/test_brokers.py",
     "bdd/test_failback.py",

@@ -11,18 +11,23 @@ import psutil
 
 from tests.processes import TEST_RUN, end_cut_runs, lives, run_of
 
-SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
+SLEEPS = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
 
 
 @contextmanager
 def sleeper(run: str) -> Iterator[psutil.Process]:
     """A process of its own session, as brokers and supervisors are, that a run started."""
-    process = subprocess.Popen(SLEEPS, start_new_session=True, env={**os.environ, TEST_RUN: run})
+    process = subprocess.Popen(
+        SLEEPS, start_new_session=True, env={**os.environ, TEST_RUN: run}, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # /proc shows the environment of a process once it runs its program
     try:
         yield psutil.Process(process.pid)
     finally:
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
 def test_what_a_killed_run_left_is_ended(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from planner.cli.view import TerminalView
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, StepOutcome
 from planner.workflows.interaction import ApplyEnded
-from tests.planner.render.scenes import everything, nothing
+from tests.checker.test_brokers import nothing
+from tests.planner.render.scenes import everything
 
 
 @pytest.fixture(autouse=True)

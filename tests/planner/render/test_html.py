@@ -7,8 +7,13 @@ from html.parser import HTMLParser
 import pytest
 
 from planner.render.plan.html import html
+from tests.checker.test_brokers import nothing
 from tests.fakes.states import cluster, desired, wanted
-from tests.planner.render.scenes import SCENES, drifted, everything, many, nothing, planned, silent
+from tests.planner.diff.test_drift import drifted
+from tests.planner.kafka.test_connections import silent
+from tests.planner.plan.test_convergence import planned
+from tests.planner.render.scenes import everything, many
+from tests.planner.render.test_status import SCENES
 
 VOID = {"meta", "input", "link", "img", "br", "hr"}
 

@@ -10,8 +10,11 @@ from planner.model.plan import Action, Change, Mode
 from planner.render.plan.json import failure_tree, json_tree
 from planner.render.plan.text import text
 from planner.render.plan.words import ChangeSummary, grouped, has, summary_line, will
+from tests.checker.test_brokers import nothing
 from tests.fakes.states import cluster, desired
-from tests.planner.render.scenes import drifted, nothing, planned, silent
+from tests.planner.diff.test_drift import drifted
+from tests.planner.kafka.test_connections import silent
+from tests.planner.plan.test_convergence import planned
 
 ADDRESS = topic_address("dc1", "orders")
 
