@@ -62,22 +62,25 @@ def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iter
     columns = session.createDataFrame([], visible.schema)  # so that no hidden column is found
     schema = schema_of(transform.value) if transform.value.format in FIELDS else None
     found = False
+    unchangeable = list(_unchangeable(transform))
+    refused = {part for part, _ in unchangeable}
+    for part, why in unchangeable:
+        found = True
+        yield TransformProblem(flow, part, why)
     for part, text, target in _parts(transform):
+        if part in refused:
+            continue
         try:
             _check(columns, text, target, transform, schema)
         except (PySparkException, _Refused) as error:
             found = True
             yield _problem(flow, part, error)
-    for path in transform.drop:
+    for path in transform.drop if "drop" not in refused else ():
         try:
             _type_at(schema, path)
         except _Refused as error:
             found = True
             yield TransformProblem(flow, "drop", str(error))
-    if not found:
-        for part, why in _unchangeable(transform):
-            found = True
-            yield TransformProblem(flow, part, why)
     if not found:
         try:
             answers(rows, transform).schema  # noqa: B018 - it analyzes the whole query
