@@ -107,6 +107,15 @@ def run_sql_task(text: bytes, token: str, answers: Iterable[pa.RecordBatch]) -> 
     yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(ended)], pa.binary())], [RESULT])
 
 
+def run_export(tickets: Iterable[bytes]) -> Iterator[bytes]:
+    """Runs the tasks of a flow into files. One that Spark repeats by itself stages its files anew."""
+    from runtime.files.export import export
+
+    die_with_parent(forked_by_one_thread=True)
+    log.start(os.environ)
+    yield from export(tickets)
+
+
 async def _copy_with_sql(
     ticket: SlotStartRequest, token: str, answers: Iterable[pa.RecordBatch]
 ) -> SlotResult:
