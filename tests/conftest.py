@@ -62,6 +62,8 @@ LONGEST = (
     "planner/apply/test_faults_brokers.py",
     "runtime/kafka/test_real_failures.py",
     "spark/test_groups.py",
+    "spark/test_sql.py",
+    "bdd/test_personal_data.py",
     "chaos/test_chaos.py",
     "spark/test_metrics.py",
     "spark/test_rights.py",

@@ -38,6 +38,8 @@ _HELD_BACK_WAIT_MS = 10
 _COPY_OUT = 64 << 10
 _QUIET_BYTES = 32 << 10
 _MIN_SHARE = 512 << 10
+# A response is transformed as a whole before its records are sent: a large one would hold much memory.
+_MAX_TRANSFORMED_SHARE = 2 << 20
 _MIN_RATED_SHARE = 32 << 10
 
 
@@ -203,6 +205,8 @@ class BrokerIntake:
         share = max(least, min(self._share, self._budget.left))
         if self._bucket.rate is not None:  # One fetch must not take the rate of several seconds.
             share = min(share, max(self._bucket.rate // 4, _MIN_RATED_SHARE))
+        if self._transformer is not None:
+            share = min(share, _MAX_TRANSFORMED_SHARE)
         wait = _HELD_BACK_WAIT_MS if self._held_back else self._settings.fetch_wait_ms
         limits = self._session.limits
         if (wait, share) != (limits.max_wait_ms, limits.max_bytes):
