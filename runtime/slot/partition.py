@@ -63,7 +63,7 @@ class OffsetAccounts:
 
     @property
     def next_base(self) -> int | None:
-        """The base offset of the next own batch if nobody else writes; None where it can't be known.
+        """The base offset of the next own batch if no other producer writes; None if it can't be known.
 
         The partition must have joined a transaction of its lane: then the markers that are due are written.
         """
