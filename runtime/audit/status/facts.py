@@ -19,7 +19,8 @@ from runtime.kafka.protocol.offsets import TopicPartition
 class FlowStatusRequest:
     """Describes a flow of the topology.
 
-    `opposite` is the flow that copies in the opposite direction in its place.
+    `opposite` is the flow that copies in the opposite direction in its place. A flow into files has an
+    `endpoint`, and commits only every `every_ms`; its destination is the home cluster of its job.
     """
 
     name: str
@@ -29,6 +30,8 @@ class FlowStatusRequest:
     state: str = "active"
     rpo_ms: int | None = None
     opposite: str | None = None
+    endpoint: str = ""
+    every_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ class ClusterFacts:
 
     `starts`, `ends` (last stable) and `highs` (high watermarks) are by topic and partition, where they are
     known. `topics` is None where they could not be listed. `first_missing`: the timestamp of the first record
-    that a flow did not copy yet, by flow, for the lagging partitions that were inspected.
+    that a flow did not copy yet, by flow, for the lagging partitions that were inspected. `retention`: ms by
+    topic, None where nothing is deleted by time; a topic whose settings are unknown is left out.
     """
 
     name: str
@@ -90,6 +94,7 @@ class ClusterFacts:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     highs: Mapping[TopicPartition, int] = field(default_factory=dict)
     first_missing: Mapping[PartitionKey, int] = field(default_factory=dict)
+    retention: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ _WORST = (
     S.PROMOTED,  # last: one topic that was promoted on its own says nothing about the flow
 )
 _ANOTHER_LOG = (S.RECREATED, S.DIVERGED)
+_ENDED = (S.PROMOTED, S.FAILED_OVER)
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 
 
@@ -94,7 +95,7 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
     return FlowStatusView(
         name=asked.name,
         source=asked.source,
-        destination=asked.destination,
+        destination=asked.endpoint or asked.destination,
         job=flow.job.seen.name,
         state=state,
         declared=asked.state,
@@ -121,6 +122,10 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
         states=dict(sorted(Counter(one.state for one in partitions).items())),
         topics=topics,
         next=list(dict.fromkeys(one.next for one in partitions if one.next)),
+        time_to_loss_ms=min(
+            (one.time_to_loss_ms for one in topics if one.time_to_loss_ms is not None), default=None
+        ),
+        quarantined=sum(one.quarantined for one in partitions),
     )
 
 
@@ -193,7 +198,18 @@ def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
         records_per_s=sum_rates(one.records_per_s for one in partitions),
         bytes_per_s=sum_rates(one.bytes_per_s for one in partitions),
         partitions=partitions,
+        time_to_loss_ms=_time_to_loss(flow, topic, partitions),
     )
+
+
+def _time_to_loss(flow: FlowFacts, topic: str, partitions: list[PartitionStatusView]) -> int | None:
+    """Returns the retention less the longest wait of a record. A flow that has ended loses nothing more."""
+    retention = flow.source.retention.get(topic)
+    waits = [one.lag_ms for one in partitions]
+    ended = flow.handed_over or topic in flow.promoted or all(one.state in _ENDED for one in partitions)
+    if retention is None or ended or any(wait is None for wait in waits):
+        return None
+    return max(retention - max(wait or 0 for wait in waits), 0)
 
 
 def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
@@ -224,6 +240,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
             lag_records=lag if seen_ms is None else None,
             lag_ms=behind,
             now_ms=flow.now_ms,
+            every_ms=flow.asked.every_ms,
         )
     )
     if state.state in _ANOTHER_LOG:  # the ledger's position belongs to a log that was replaced
@@ -263,6 +280,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
         bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
         blocked_by=blocked_by,
         next=blocked_by.abort_command if blocked_by is not None else next_step(state.state, *key),
+        quarantined=progress.quarantined if progress is not None else 0,
     )
 
 

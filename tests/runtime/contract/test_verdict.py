@@ -81,6 +81,10 @@ def test_a_silent_cluster_tells_how_old_its_ends_are() -> None:
     assert not found.answers
     assert found.as_of_ms is not None
     assert found.records == 5
+    assert found.because == [
+        "dc1 does not answer: its ends are those that the jobs saw last, there may be more",
+        "no RPO is declared for one",
+    ]
 
 
 def test_nothing_is_lost_while_a_job_is_down_and_it_is_not_safe_either() -> None:
@@ -102,3 +106,9 @@ def test_the_worst_cluster_comes_first() -> None:
 
     found = verdicts(replace(safe, flows=[*safe.flows, other]))
     assert [one.cluster for one in found] == ["dc9", "dc1"]
+
+
+def test_nothing_fails_over_to_files() -> None:
+    seen = scenes.caught_up()
+
+    assert verdicts(replace(seen, flows=[replace(seen.flows[0], destination="lake")])) == []
