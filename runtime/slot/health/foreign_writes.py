@@ -17,7 +17,8 @@ from runtime.kafka.queries import list_offsets, offsets_of
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.records import TopicReplaced
 from runtime.slot import log
-from runtime.slot.partition import OffsetRange, PartitionCopy
+from runtime.slot.offset_accounts import OffsetRange
+from runtime.slot.partition import PartitionCopy
 
 IDLE_EVERY_S = 30.0
 _FETCH_BYTES = 256 << 10

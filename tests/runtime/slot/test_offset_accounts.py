@@ -6,7 +6,7 @@ from typing import Literal
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runtime.slot.partition import OffsetAccounts, OffsetRange
+from runtime.slot.offset_accounts import OffsetAccounts, OffsetRange
 
 Entry = Literal["own", "marker", "foreign"]
 Event = Literal["join", "send", "lose", "commit", "abort", "lane", "restart", "foreign", "marker", "idle"]

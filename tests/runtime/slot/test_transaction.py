@@ -8,7 +8,8 @@ from runtime.contract.records.offset_map import Run
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, PartitionsRefused
 from runtime.slot.budget import ByteBudget, ResponseMemory
-from runtime.slot.partition import Cursor, OffsetRange, PartitionCopy, QueuedBatch
+from runtime.slot.offset_accounts import OffsetRange
+from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 from runtime.slot.write.transaction import TransactionPartition, blamed, idle_step
 from tests.fakes.partition import outgoing, partition
 
