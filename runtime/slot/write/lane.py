@@ -208,7 +208,7 @@ class Lane:
         if self._sender.has_ready() or (self._joining and not (self.solo and tx.parts)):
             return False
         if tx.sent_at is None and tx.parts:  # They joined ahead.
-            return self._idle.is_due()
+            return self._idle.is_due() or any(copy.quarantine for copy in tx.parts)
         if tx.in_flight and not tx.all_expected:
             return False
         return not any(copy.behind for copy in tx.parts)
