@@ -9,8 +9,7 @@ from planner.cli.view import TerminalView
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, StepOutcome
 from planner.workflows.interaction import ApplyEnded
-from tests.checker.test_brokers import nothing
-from tests.planner.render.scenes import everything
+from tests.planner.render.scenes import everything, nothing
 
 
 @pytest.fixture(autouse=True)

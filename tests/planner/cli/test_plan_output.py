@@ -19,10 +19,7 @@ from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Mode, Plan
 from planner.plan import with_diagnostics
 from planner.state import planfile
-from tests.checker.test_brokers import nothing
-from tests.planner.diff.test_drift import drifted
-from tests.planner.kafka.test_connections import silent
-from tests.planner.render.scenes import errored, everything, many
+from tests.planner.render.scenes import drifted, errored, everything, many, nothing, silent
 
 REPL = [sys.executable, "-m", "planner"]
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

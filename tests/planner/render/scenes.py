@@ -49,9 +49,6 @@ QUOTAS: dict[QuotaEntity, Mapping[str, float]] = {
     QuotaEntity("<default>", "loader"): OLD_LIMITS,
     QuotaEntity("old"): LIMITS,
 }
-    QuotaEntity("<default>", "loader"): OLD_LIMITS,
-    QuotaEntity("old"): LIMITS,
-}
 
 
 def everything() -> Plan:
