@@ -13,7 +13,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-sql bench-failover bench-offsets bench-ui chaos
+.PHONY: docs help setup java prometheus demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-ui chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,6 +166,9 @@ bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.
 
 bench-apply: setup ## how long 5,000 creates and 5,000 config changes take; build/bench-apply.json keeps it
 	@$(BIN)/python -m tests.bench.bench_apply
+
+bench-files: setup ## how fast a task writes a topic to files, in each format; ARGS='--megabytes 300 --rounds 1'
+	@$(BIN)/python -m tests.bench.bench_files $(ARGS)
 
 bench-failover: setup ## how long repl failover takes with 100 groups and 100 partitions, the source gone in five ways
 	@$(BIN)/python -m tests.bench.bench_failover $(ARGS)

@@ -11,9 +11,20 @@ from planner.config.language.reader import INVALID, NamedReference, ParsedRecord
 from planner.config.language.scalars import WORDS
 from planner.config.transforms import check_transform
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
-from planner.model.topology import RESOURCES, AclRule, SecretRef, looks_secret
+from planner.model.topology import (
+    FILE_FLOW_KEYS,
+    RESOURCES,
+    RUNNING,
+    AclRule,
+    FileEndpoint,
+    QuotaEntity,
+    SecretRef,
+    looks_secret,
+)
+from planner.model.topology.quotas import OF_ADDRESSES, OF_USERS
 from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.spec import rename
+from runtime.contract.spec.files import folder_problem, layout_problem
 from runtime.contract.spec.naming import metric_name
 
 GLOB = re.compile(r"[A-Za-z0-9_\\.-]*[A-Za-z0-9_-]\*")
@@ -36,7 +47,11 @@ OPERATIONS = {
     "DELEGATION_TOKEN": {"DESCRIBE"},
     "USER": {"CREATE_TOKENS", "DESCRIBE_TOKENS"},
 }
+ENTITY = ("user", "client_id", "ip")
 SUBJECTS = ("partitions", "replication")
+_ENDPOINT_CODE = "endpoint"
+_SIZES = range(1 << 16, (1 << 40) + 1)
+_INTERVALS_MS = range(1_000, 86_400_001)  # of a flow into files
 _ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
@@ -44,11 +59,13 @@ def check(parts: TopologyParts) -> list[Diagnostic]:
     """Returns all errors and warnings about the parts of a topology."""
     return [
         *_clusters(parts),
+        *_endpoints(parts),
         *_cluster_references(parts),
         *_topics(parts),
         *(found for flow in parts.flows for found in _flow(flow, parts)),
         *_duplicates("flow", ((flow.get("name"), flow.place("name")) for flow in parts.flows)),
         *_acls(parts),
+        *_quotas(parts),
         *_jobs(parts),
         *_policies(parts),
     ]
@@ -84,7 +101,7 @@ def _token_endpoint(cluster: str, url: str, place: SourceLocation) -> Iterable[D
 
 def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
     references: list[NamedReference] = []
-    for one in (*parts.topics, *parts.acls):
+    for one in (*parts.topics, *parts.acls, *parts.quotas):
         named = one.get("cluster") or ()
         references += named
         for again in (
@@ -94,9 +111,17 @@ def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
                 f'"{again.text}" stands in the list twice', "name each cluster once", source=again.source
             )
     for flow in parts.flows:
-        references += [end for key in ("from", "to") if (end := flow.get(key))]
+        keys = ("from",) if parts.into_files(flow) else ("from", "to")
+        references += [end for key in keys if (end := flow.get(key))]
     for reference in references:
-        if reference.text not in parts.clusters:
+        if reference.text in parts.clusters:
+            continue
+        if reference.text in parts.endpoints:
+            what = f'"{reference.text}" is a file endpoint, and a flow copies from a cluster'
+            yield error(
+                what, "name a cluster; files are no source", source=reference.source, code=_ENDPOINT_CODE
+            )
+        else:
             yield _unknown("cluster", reference, parts.clusters)
 
 
@@ -148,6 +173,7 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
     if source and destination and source.text == destination.text:
         what = f'the flow copies "{source.text}" to itself'
         yield error(what, "name another cluster in from or to", source=destination.source)
+    yield from _file_flow(flow, parts) if parts.into_files(flow) else _no_interval(flow)
     job = flow.get("job")
     if job and job.text not in parts.jobs and not (destination and job.text == destination.text):
         yield _unknown("job", job, parts.jobs)
@@ -168,6 +194,73 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
                 what = f'"{pattern}" is a regex: its star repeats the one sign before it'
                 hint = f'write "{pattern[:-1]}.*" for every name that begins so'
                 yield warning(what, hint, source=selected.place("include"), code="glob")
+
+
+def _endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Yields an error for each endpoint that no job could write to."""
+    first: dict[str, str] = {}
+    for name, endpoint in parts.endpoints.items():
+        if name in parts.clusters:
+            what = f'"{name}" is a cluster and an endpoint'
+            yield error(
+                what, "give one of them another name", source=_place_of(endpoint), code=_ENDPOINT_CODE
+            )
+        if not isinstance(endpoint, ParsedRecord):
+            continue
+        folder, form, layout = (endpoint.get(key) for key in ("file", "format", "layout"))
+        if folder is not None:
+            if problem := folder_problem(folder):
+                yield error(
+                    f"endpoint {name}: {problem[0]}",
+                    problem[1],
+                    source=endpoint.place("file"),
+                    code=_ENDPOINT_CODE,
+                )
+            other = first.setdefault(folder.rstrip("/"), name)
+            if other != name:
+                what = f"the endpoints {other} and {name} are one folder"
+                yield error(what, "keep one of them", source=endpoint.place("file"), code=_ENDPOINT_CODE)
+        size = endpoint.get("size")
+        if size is not None and FileEndpoint(name, "", size=size).size_bytes not in _SIZES:
+            what = f"endpoint {name}: size is from 64k to 1t"
+            yield error(what, "write size: 128m", source=endpoint.place("size"), code=_ENDPOINT_CODE)
+        if form is not None and layout is not None and (problem := layout_problem(layout, form.value)):
+            where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
+            yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=_ENDPOINT_CODE)
+
+
+def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Yields an error for each key that has no meaning for a flow into files."""
+    name = flow.get("name") or "?"
+    for key in flow.places:
+        if key not in FILE_FLOW_KEYS and key in flow.record.by_name:
+            yield error(
+                f"flow {name} goes into files and has no {key}",
+                f"remove {key}; such a flow has {prose(sorted(FILE_FLOW_KEYS), 'and')}",
+                source=flow.place(key),
+                code=_ENDPOINT_CODE,
+            )
+    state = flow.get("state")
+    if state is not None and state not in RUNNING:
+        what = f"flow {name} goes into files and can't be {state.value}"
+        yield error(what, "write active or paused", source=flow.place("state"), code=_ENDPOINT_CODE)
+    every = flow.get("every")
+    if every is not None and every not in _INTERVALS_MS:
+        yield error(
+            "every is from 1s to 1d", "write every: 60s", source=flow.place("every"), code=_ENDPOINT_CODE
+        )
+
+
+def _no_interval(flow: ParsedRecord) -> Iterable[Diagnostic]:
+    """Yields an error where a flow between clusters has an interval: it copies all the time."""
+    if flow.get("every") is not None:
+        what = f"flow {flow.get('name') or '?'} goes to a cluster and has no every"
+        yield error(
+            what,
+            "remove every: such a flow copies all the time",
+            source=flow.place("every"),
+            code=_ENDPOINT_CODE,
+        )
 
 
 def _is_complete(renamed: object) -> bool:
@@ -220,6 +313,38 @@ def _incomplete(acl: ParsedRecord) -> tuple[str, str] | None:
         return "an ACL that does not say on what", f"add one of {prose([*RESOURCES, 'whole_cluster'])}"
     if "allow" not in acl.places and "deny" not in acl.places:
         return "an ACL that neither allows nor denies", "add allow: [READ], or deny"
+    return None
+
+
+def _quotas(parts: TopologyParts) -> Iterable[Diagnostic]:
+    first: dict[tuple[str, str], SourceLocation] = {}
+    for quota in parts.quotas:
+        if problem := _unlike_kafka(quota):
+            yield error(*problem, source=quota.source)
+            continue
+        if not quota.places.keys() & set(ENTITY) <= quota.values.keys():
+            continue  # a part that could not be read is reported already
+        entity = QuotaEntity(*(quota.get(key) for key in ENTITY))
+        for cluster in quota.get("cluster") or ():
+            place = first.setdefault((cluster.text, entity.name), quota.source)
+            if place is not quota.source:
+                what = f"the quota of {entity} at {cluster.text} stands in two places, first at {place}"
+                yield error(what, "keep one, with the limits of both", source=quota.source)
+
+
+def _unlike_kafka(quota: ParsedRecord) -> tuple[str, str] | None:
+    """Returns why Kafka has no such quota, and the way out; None for one that it has."""
+    named = [key for key in ENTITY if key in quota.places]
+    if not named:
+        return "a quota that does not say whom it limits", f"add one of {prose(ENTITY)}"
+    if "ip" in named and len(named) > 1:
+        return "a quota of an address together with a user or a client", "make two: Kafka has no such pair"
+    able, others = (OF_ADDRESSES, OF_USERS) if "ip" in named else (OF_USERS, OF_ADDRESSES)
+    if wrong := [key for key in others if key in quota.places]:
+        whose = "address" if "ip" in named else "user or client"
+        return f"{prose(wrong, 'and')} limits no {whose}", f"Kafka has {prose(able, 'and')} for it"
+    if not any(key in quota.places for key in able):
+        return "a quota without a limit", f"add {prose(able)}"
     return None
 
 
@@ -304,10 +429,11 @@ def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
 
 def check_not_empty(parts: TopologyParts) -> Iterable[Diagnostic]:
     """Reports a topology that declares nothing: it is an error, and never means "delete everything"."""
-    if any(key in parts.root.places and parts.root.get(key) != () for key in ("topics", "flows", "acls")):
+    declaring = ("topics", "flows", "acls", "quotas")
+    if any(key in parts.root.places and parts.root.get(key) != () for key in declaring):
         return
     yield error(
-        "the topology declares no topic, no flow and no ACL",
+        "the topology declares no topic, no flow, no ACL and no quota",
         "add one; to give up everything it owns use `repl destroy`",
         source=parts.root.source,
     )

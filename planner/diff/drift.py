@@ -17,6 +17,7 @@ from planner.diff.compare import (
 )
 from planner.diff.differ import owned_by_address, unreadable_acl
 from planner.diff.jobs import last_heartbeat
+from planner.diff.quotas import drifted_quota
 from planner.diff.record import (
     STATE,
     DestinationJobs,
@@ -36,7 +37,7 @@ from planner.diff.typed_values import (
     recorded_config,
 )
 from planner.model.address import Kind
-from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy
+from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import CONFIG, Observed, ObservedCluster, ObservedTopic, RegistryEntry, acl_rule
 from planner.model.plan import Action, Change, FieldChange, Path
 
@@ -65,6 +66,8 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
                 topics += (found,) if isinstance(found, AppliedTopic) else ()
             case Kind.ACL:
                 changes += _acl(entry, cluster)
+            case Kind.QUOTA:
+                changes.append(drifted_quota(entry, cluster))
             case _:
                 pass
     differing = differences([(one.applied, one.found) for one in topics])
@@ -89,7 +92,7 @@ def _source_of(topic: DesiredTopic, observed: Observed) -> ObservedTopic | None:
         case MirroredBy(source_cluster=cluster, source_topic=name):
             live = observed.reachable(cluster)
             return live.topics.get(name) if live is not None else None
-        case Declared():
+        case Declared() | QuarantineOf():
             return None
         case _:
             assert_never(topic.origin)

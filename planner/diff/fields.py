@@ -23,7 +23,8 @@ from planner.model.shapes import (
     RecordShape,
     record_of,
 )
-from planner.model.topology import Flow
+from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow
+from planner.model.topology.quotas import NO_LIMIT
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 
 
@@ -41,6 +42,7 @@ class FieldType(Enum):
     RENAME = auto()  # template text, {"match": regex, "to": text} or {"table": names}
     START = auto()  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
     ORIGIN_COMMITS = auto()  # {"group": name, "every": ms}
+    FILES = auto()  # {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms}
     TRANSFORM = auto()  # {"value": format, "where": text, "set": by field, "drop": fields, …}
     GROUPS = auto()  # what a new flow does with consumer groups
     TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
@@ -68,6 +70,7 @@ ADDED: Mapping[str, str | None] = {
     "protect": OFF,
     "replication": None,
     "transform": None,
+    "files": None,
     "protect.principal": None,
 }
 
@@ -106,6 +109,30 @@ _TYPE_OF_SHAPE = {DurationShape: FieldType.DURATION, RateShape: FieldType.RATE, 
 _TYPE_OF_CONVERTER = {"rename": FieldType.RENAME, "start": FieldType.START}
 
 
+def _destination(flow: FlowSpec) -> str:
+    return flow.files.endpoint if flow.files is not None else flow.destination
+
+
+def _files(flow: FlowSpec) -> dict[str, object] | None:
+    files = flow.files
+    if files is None:
+        return None
+    return {
+        "folder": files.folder,
+        "format": files.format,
+        "layout": files.layout,
+        "size": files.size_bytes,
+        "every": files.every_ms,
+    }
+
+
+# Fields that are not read from the attribute of their name.
+_READ: Mapping[str, Field] = {
+    "destination": Field("to", FieldType.PLAIN, _destination, NOT_SET),
+    "files": Field("files", FieldType.FILES, _files, NOT_SET),
+}
+
+
 def _flow_fields() -> Iterator[Field]:
     """Yields a field for each attribute of a FlowSpec, named and typed as the topology declares its key.
 
@@ -117,6 +144,9 @@ def _flow_fields() -> Iterator[Field]:
         declared = _IN_THE_TOPOLOGY.get(attribute, attribute).replace(*_SELECTIONS)
         if declared == "name":
             continue  # two flows of another name are not compared
+        if attribute in _READ:
+            yield _READ[attribute]
+            continue
         if declared in keys:
             name, key, off = keys[declared]
             yield _field(name, _type(key), attribute, ADDED.get(name) or (OFF if off else NOT_SET))
@@ -217,6 +247,7 @@ _SHOWN: Mapping[str, FieldType] = {
     "replication": FieldType.REPLICATION,
     "groups": FieldType.GROUPS,
     "topics": FieldType.TOPIC_NAMES,
+    **dict.fromkeys(BYTE_RATES, FieldType.RATE),
 }
 _DECLARED: Mapping[str, Field] = {
     one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED) if one.name not in _SHOWN
@@ -232,6 +263,8 @@ def type_of(path: Path) -> FieldType:
             return FieldType.SETTING
         case ("recorded", key) if key.startswith((CONFIG, BEFORE)):
             return FieldType.SETTING
+        case ("recorded", key) if key in BYTE_RATES:
+            return FieldType.RATE
         case (name,) if name in _DECLARED:
             return _DECLARED[name].type
         case (name,) if name.startswith(CLUSTERS):
@@ -243,11 +276,13 @@ def type_of(path: Path) -> FieldType:
 
 
 def unset_word(path: Path) -> str | None:
-    """Returns the word for a field of a flow or a job that is not set; None for other fields."""
+    """Returns the word for a field of a flow, a job or a quota that is not set; None for other fields."""
     match path:
         case (name,) if name in _DECLARED:
             return _DECLARED[name].unset
         case (name,) if name.startswith((CLUSTERS, TIMESTAMPS)):
             return NOT_SET
+        case (name,) if name in QUOTA_KEYS:
+            return NO_LIMIT
         case _:
             return None

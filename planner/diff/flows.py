@@ -31,6 +31,7 @@ from runtime.contract.spec.jobspec import AtOffsets, FlowSpec
 from runtime.contract.spec.selection import NamePatterns
 
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
+RESUMES_FROM_MANIFEST = "its files and their manifest stay: if it comes back it resumes from them"
 
 
 def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
@@ -154,7 +155,7 @@ def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: D
     return Change(
         flow_address(flow.name),
         Action.CREATE,
-        f"copied by job.{job.job.name}",
+        f"{'written' if flow.files is not None else 'copied'} by job.{job.job.name}",
         _new_fields(flow, wanted),
         after=dict(flow_values(flow)),
         notes=_resuming(flow, known_jobs),
@@ -192,6 +193,8 @@ def _resuming(flow: FlowSpec, known_jobs: DestinationJobs) -> tuple[str, ...]:
     known = known_jobs.cluster.generations.get(flow.name)
     if known is None or flow.restart_from is not None:
         return ()
+    if flow.files is not None:
+        return (f"where {flow.files.folder} has its manifest, it resumes from that, and not by start",)
     resumes = "every partition that it knows resumes where it stood, and start is for others alone"
     return (f"its ledger is there (generation {known.number}): {resumes}",)
 
@@ -257,7 +260,9 @@ def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     if known is not None and known[0].state not in RUNNING:
         notes: tuple[str, ...] = (f"it ended before: {known[0].state}",)
     else:
-        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), RESUMES)
+        into_files = known is not None and known[0].files is not None
+        resumes = RESUMES_FROM_MANIFEST if into_files else RESUMES
+        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), resumes)
     return Change(
         address=entry.address,
         action=Action.DELETE,

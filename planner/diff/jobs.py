@@ -167,10 +167,15 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
         *changed_fields(launch_values(before), launch_values(after)),
         *changed_fields(reached_values(before, names), reached_values(after)),
         *(
-            FieldChange((f"transform of flow.{name}",), "as it runs", "as declared")
+            FieldChange((f"{_fixed(after, name)} of flow.{name}",), "as it runs", "as declared")
             for name in jobspec.regrouped(before, after)
         ),
     )
+
+
+def _fixed(spec: JobSpec, flow: str) -> str:
+    """Returns what of a flow is settled when its job starts."""
+    return "files" if spec.flow(flow).files is not None else "transform"
 
 
 def _named(forced: Sequence[FieldChange]) -> str:

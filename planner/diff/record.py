@@ -3,8 +3,9 @@
 A topic: `partitions`, `replication`, `config.<key>` and `id` (the topic's id); a mirror topic also
 `source.cluster` and `source.topic`; a declared one that a flow fills also `mirrored`; `before.<key>` while a
 failback lifts a limit. An ACL: the fields of its rule, `announced` until it is made, and
-`replaced` where `protect: acl` has taken it away. The flows and jobs
-of a destination are what the registry there recorded, and what runs.
+`replaced` where `protect: acl` has taken it away. A quota: the parts of its entity and its limits, and
+`announced` until it is made. The flows and jobs of a destination are what the registry there recorded, and
+what runs.
 """
 
 import hashlib
@@ -15,7 +16,16 @@ from typing import assert_never
 import msgspec
 
 from planner.model.address import Address, Kind, flow_address, job_address
-from planner.model.desired import Declared, Desired, DesiredAcl, DesiredJob, DesiredTopic, MirroredBy
+from planner.model.desired import (
+    Declared,
+    Desired,
+    DesiredAcl,
+    DesiredJob,
+    DesiredQuota,
+    DesiredTopic,
+    MirroredBy,
+    QuarantineOf,
+)
 from planner.model.observed import (
     BEFORE,
     CONFIG,
@@ -28,8 +38,10 @@ from planner.model.observed import (
     ObservedCluster,
     RegistryEntry,
     acl_spec,
+    quota_spec,
 )
 from planner.model.plan import Action, Change, FieldChange
+from runtime.contract.records.quarantine import quarantine_origin
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 PARTITIONS = "partitions"
@@ -55,6 +67,8 @@ def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
         case Declared() if topic.mirrored:
             spec[MIRRORED] = ",".join(sorted(topic.mirrored))
         case Declared():
+            pass
+        case QuarantineOf():
             pass
         case _:
             assert_never(topic.origin)
@@ -83,6 +97,16 @@ def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> RegistryEntry
     )
 
 
+def quota_entry(quota: DesiredQuota, topology: str, *, created: bool) -> RegistryEntry:
+    return RegistryEntry(
+        address=quota.address,
+        topology=topology,
+        spec=quota_spec(quota.entity, quota.values),
+        origin=origin_text(quota.origin),
+        created=created,
+    )
+
+
 ANNOUNCED = "announced"
 
 
@@ -96,12 +120,14 @@ def is_announced(entry: RegistryEntry | None) -> bool:
     return entry is not None and ANNOUNCED in entry.spec
 
 
-def origin_text(origin: Declared | MirroredBy | str) -> str:
+def origin_text(origin: Declared | MirroredBy | QuarantineOf | str) -> str:
     match origin:
         case Declared():
             return DECLARED
         case MirroredBy(flow=flow):
             return f"flow.{flow}"
+        case QuarantineOf(flow=flow):
+            return quarantine_origin(flow)
         case _:
             return origin
 

@@ -119,7 +119,7 @@ Parts = Mapping[str, object]  # a value that has several parts, or names with a 
 NAMES_SHOWN = 20  # topics of a failback that are shown by name
 _PARTITIONS_SHOWN = 5
 _OFFSETS_SHOWN = 20  # partitions of a start
-_RATES = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
+_RATES = (*SIZES[3:], *SIZES[:3])  # 64000000 is 64MB/s, though it is a whole number of KiB
 
 
 def displayed(path: Path, value: object) -> object:
@@ -145,11 +145,11 @@ def displayed(path: Path, value: object) -> object:
 
 
 def displayed_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns the fields of a flow or a job as they are shown; `transform` only where a flow has one."""
+    """Returns the fields of a flow or a job as they are shown; `transform` and `files` where it has them."""
     return {
         name: displayed((name,), value)
         for name, value in values.items()
-        if value is not None or type_of((name,)) is not FieldType.TRANSFORM
+        if value is not None or type_of((name,)) not in (FieldType.TRANSFORM, FieldType.FILES)
     }
 
 
@@ -159,7 +159,7 @@ def duration(ms: int) -> str:
 
 
 def rate(bytes_per_second: int) -> str:
-    """Shows bytes per second as `50MB/s`, and as `1500 B/s` where no larger unit fits."""
+    """Shows bytes per second as `50MB/s` or `1MiB/s`, and as `1500 B/s` where no larger unit fits."""
     texts = (f"{bytes_per_second // size}{unit}/s" for unit, size in _RATES if bytes_per_second % size == 0)
     return next(texts, f"{bytes_per_second} B/s")
 
@@ -230,6 +230,9 @@ def _origin_commits(value: Parts) -> str:
             return _as_json(value)
 
 
+_SCHEMA = 300  # characters of a format with its schema: Avro's are long
+
+
 def _transform(value: Parts) -> tuple[str, ...]:
     """`sets value.email: sha2(value.email, 256)`, `drops value.card`, `filters by: value.country <> 'DE'`"""
     found: list[str] = []
@@ -241,7 +244,12 @@ def _transform(value: Parts) -> tuple[str, ...]:
             found.append(f"drops {', '.join(map(str, paths))}")
     if (where := value.get("where")) is not None:
         found.append(f"filters by: {where}")
-    found += (f"reads the {name} as {value[name]}" for name in ("value", "key") if name in value)
+    for name in ("value", "key"):
+        if name in value:
+            form = " ".join(str(value[name]).split())
+            found.append(f"reads the {name} as {form[:_SCHEMA]}{'…' if len(form) > _SCHEMA else ''}")
+    if "on_bad_record" in value:
+        found.append("quarantines bad records as they came")
     return tuple(found)
 
 
@@ -282,6 +290,21 @@ def _setting_names(value: Parts) -> tuple[str, ...]:
     )
 
 
+def _files(value: Parts) -> str:
+    """`parquet in /data/lake/{topic}/, closed at 128MB, every 60s`"""
+    every = value.get("every")
+    shown = duration(every) if isinstance(every, int) else every
+    folder = f"{value.get('folder')}/{value.get('layout')}"
+    return f"{value.get('format')} in {folder}, closed at {_bytes(value.get('size'))}, every {shown}"
+
+
+def _bytes(size: object) -> object:
+    fits = ((unit, of) for unit, of in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)))
+    if not isinstance(size, int):
+        return size
+    return next((f"{size // of}{unit}" for unit, of in fits if size and size % of == 0), f"{size}B")
+
+
 def _copy(value: Parts) -> str:
     return _as_json(value) if value else "as released"
 
@@ -292,6 +315,7 @@ _PARTS: Mapping[FieldType, Callable[[Parts], str | tuple[str, ...]]] = {
     FieldType.RENAME: _rename,
     FieldType.START: _start,
     FieldType.ORIGIN_COMMITS: _origin_commits,
+    FieldType.FILES: _files,
     FieldType.TRANSFORM: _transform,
     FieldType.GROUPS: _groups,
     FieldType.TOPIC_NAMES: _topic_names,

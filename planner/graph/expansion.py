@@ -13,14 +13,16 @@ from planner.graph.jobs import flows_of, jobs_of
 from planner.graph.lints import flows as flow_lints
 from planner.graph.lints import loops
 from planner.graph.lints import topics as topic_lints
+from planner.graph.lints.endpoints import endpoints
 from planner.graph.lints.flows import jobs, states
 from planner.graph.lints.loops import TopicMerges, merges_of
 from planner.graph.lints.security import security
-from planner.graph.lints.transforms import transforms
+from planner.graph.lints.transforms import quarantine_names, transforms
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
+from planner.graph.quotas import quotas_of, quotas_unknown
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
 from planner.graph.routes import group_selector
-from planner.graph.topics import DesiredTopics, partitions_of, topics_of
+from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
@@ -47,6 +49,8 @@ class ClusterReadRequest:
     keys: frozenset[str] = EFFECTIVE
     every_key: frozenset[str] = frozenset()
     acls: bool = False
+    quotas: bool = False
+    scram_users: bool = False
     groups: frozenset[str] = frozenset()
     denied_groups: bool = False
 
@@ -82,6 +86,8 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
         for node in (edge.source, edge.destination):
             if node.cluster == name:
                 topics.add(node.topic)
+        quarantine = quarantine_nodes(graph, [edge])
+        topics.update(node.topic for node in quarantine if node.cluster == name)
         if edge.source.cluster == name and graph.flow(edge.flow).configs.sync is ConfigSync.ALL:
             every_key.add(edge.source.topic)
     acls = any(acl.rule.cluster == name for acl in graph.topology.acls) or any(
@@ -95,6 +101,14 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
         keys=EFFECTIVE | declared,
         every_key=frozenset(every_key),
         acls=acls,
+        quotas=any(one.cluster == name for one in graph.topology.quotas)
+        or any(
+            flow.quotas_sync and name in (flow.source_cluster, flow.destination_cluster) for flow in flows
+        ),
+        scram_users=any(
+            (flow.quotas_sync or flow.acls_sync) and name in (flow.source_cluster, flow.destination_cluster)
+            for flow in flows
+        ),
         groups=frozenset(_groups(name, graph)),
         denied_groups=any(
             flow.source_cluster == name and flow.groups.sync and flow.groups.select.default_exclude
@@ -138,11 +152,13 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     provenance = provenance_of(graph)
     wanted = topics_of(graph, observed, provenance)
     acls = acls_of(graph, observed)
+    quotas = quotas_of(graph, observed)
     flows = flows_of(graph, observed, provenance, merges.native_only, loops_found)
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
         acls=_with_kept_acls(acls.desired, graph, observed),
+        quotas=quotas.desired,
         flows=flows,
         jobs=jobs_of(topology, observed, flows, folder),
         unknown=_unknown(graph, observed),
@@ -151,6 +167,7 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
                 *_without_clusters(graph, loops_found, merges),
                 *_with_clusters(graph, wanted, observed),
                 *acls.diagnostics,
+                *quotas.diagnostics,
             ]
         ),
     )
@@ -200,10 +217,12 @@ def _without_clusters(
     yield from states(graph.topology)
     yield from jobs(graph.topology)
     yield from transforms(graph.topology)
+    yield from endpoints(graph.topology)
     yield from security(graph.topology)
     yield from flow_lints.reserved_names(graph)
     yield from flow_lints.flows_without_topics(graph)
     yield from topic_lints.illegal_names(graph, named)
+    yield from quarantine_names(graph, [*named, *graph.sampled.edges])
     yield from topic_lints.collisions(graph, [one for one in merges.collisions if one.node in certain])
     yield from topic_lints.metric_collisions(graph)
     yield from loops.provenance_of_loops(graph, loops_found)
@@ -263,6 +282,8 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
         address = str(flow_address(flow.name))
         if flow.name not in readable:
             unknown[address] = f"{flow.source_cluster} unreachable"
+        elif why := quotas_unknown(flow, observed):
+            unknown[address] = why
         elif flow.acls_sync or flow.protect.value != "off":
             for cluster in (flow.source_cluster, flow.destination_cluster):
                 live = observed.reachable(cluster)

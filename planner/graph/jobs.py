@@ -14,12 +14,13 @@ import msgspec
 from planner.graph.acl_protection import job_principal
 from planner.graph.provenance import ReplicationLoop
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
-from planner.graph.routes import route_of
+from planner.graph.routes import file_route, route_of
 from planner.graph.topics import existing_mirrors
 from planner.model.desired import DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.plan import SENSITIVE
 from planner.model.topology import (
+    DEFAULT_EVERY_MS,
     RUNNING,
     Cluster,
     Flow,
@@ -36,6 +37,7 @@ from planner.model.topology import (
 )
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     FlowSpec,
@@ -49,6 +51,7 @@ from runtime.contract.spec.jobspec import (
     Setting,
 )
 from runtime.contract.spec.route import Route, RouteDecision, Router
+from runtime.contract.spec.selection import SelectionResult
 from runtime.contract.spec.transform import TransformSpec
 
 
@@ -85,7 +88,27 @@ def flows_of(
                 promoted=promoted_topics(graph, observed, flow),
             )
         )
-    return tuple(found)
+    found += [_into_files(flow, graph) for flow in _file_flows(graph.topology)]
+    return tuple(sorted(found, key=lambda one: one.flow.name))
+
+
+def _file_flows(topology: Topology) -> list[Flow]:
+    return [flow for name, flow in sorted(topology.job_flows.items()) if name in topology.file_flows]
+
+
+def _into_files(flow: Flow, graph: ReplicationGraph) -> DesiredFlow:
+    """Returns a flow into files with the topics that it selects now: each stands for its own files."""
+    names = graph.names.get(flow.source_cluster, ())
+    route = file_route(graph.topology.file_flows[flow.name])
+    router = Router([route])
+    taken = [topic for topic in sorted(names) if router.destination_topic(flow.name, topic) is not None]
+    answers = {topic: router.routes[flow.name].answer(topic) for topic in sorted(names)}
+    return DesiredFlow(
+        flow=flow,
+        topics=tuple((topic, topic) for topic in taken),
+        hidden=tuple(one for one, answer in answers.items() if answer is SelectionResult.DENIED),
+        selection_known=flow.source_cluster in graph.names,
+    )
 
 
 def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Provenance:
@@ -168,7 +191,8 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
     """Returns the spec by which a standby starts a running job: its flows, on the clusters of this topology.
 
     The running spec comes from a record of the destination. No record decides which clusters are reached and
-    how, or what Spark runs: that is the topology's. Raises KeyError for a cluster that it does not declare.
+    how, or what Spark runs: that is the topology's. Raises KeyError for a cluster or an endpoint that it
+    does not declare.
     """
     job = topology.jobs.get(running.job, Job(running.job))
     return msgspec.structs.replace(
@@ -181,7 +205,16 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
         metrics_host=job.metrics_host,
         metrics_port=job.metrics_port,
         metrics_partitions=job.metrics_partitions,
+        flows=[_with_declared_folder(flow, topology) for flow in running.flows],
     )
+
+
+def _with_declared_folder(flow: FlowSpec, topology: Topology) -> FlowSpec:
+    """Returns a running flow with the folder of this topology. Raises KeyError for an unknown endpoint."""
+    if flow.files is None:
+        return flow
+    folder = topology.endpoints[flow.files.endpoint].folder.rstrip("/")
+    return msgspec.structs.replace(flow, files=msgspec.structs.replace(flow.files, folder=folder))
 
 
 def destination_spec(cluster: Cluster, folder: PurePath) -> ClusterSpec:
@@ -301,7 +334,24 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> F
         shared=found.shared,
         start=_start(flow.start),
         restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
+        files=_files(flow, topology),
         groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
+    )
+
+
+def _files(flow: Flow, topology: Topology) -> FilesSpec | None:
+    """Returns where and how a flow writes files; None for a flow between clusters."""
+    declared = topology.file_flows.get(flow.name)
+    if declared is None:
+        return None
+    endpoint = topology.endpoints[declared.destination_cluster]
+    return FilesSpec(
+        endpoint=endpoint.name,
+        folder=endpoint.folder.rstrip("/"),
+        format=endpoint.format.value,
+        layout=endpoint.layout,
+        size_bytes=endpoint.size_bytes,
+        every_ms=flow.every_ms or DEFAULT_EVERY_MS,
     )
 
 
@@ -344,6 +394,10 @@ def _copied(value: Any, spec: type[msgspec.Struct] | None) -> Any:
     match value:
         case StrEnum():
             return value.value
+        case SecretRef(kind=kind, name=name):
+            return {kind: name}
+        case Mapping():
+            return {key: _copied(one, None) for key, one in value.items()}
         case tuple():
             return list(value)
         case _ if spec is not None and value is not None:

@@ -14,7 +14,7 @@ from planner.model.topology import Cluster, Internal, Policies
 
 Path = tuple[str, ...]
 # A field's value as plain data: durations are milliseconds, rates are bytes per second.
-Value = str | int | bool | None | tuple[str | int, ...] | Mapping[str, object]
+Value = str | int | float | bool | None | tuple[str | int, ...] | Mapping[str, object]
 
 SENSITIVE = "(sensitive value)"  # stands in the place of a value that is never shown
 
@@ -105,7 +105,10 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFlow:
-    """A flow as the plan saw it, for drawings and lists. `topics` is None if it is unknown."""
+    """A flow as the plan saw it, for drawings and lists. `topics` is None if it is unknown.
+
+    A flow into files has an `endpoint`, and its source as destination: its job is at home there.
+    """
 
     name: str
     source_cluster: str
@@ -113,6 +116,7 @@ class PlannedFlow:
     state: str
     job: str
     topics: int | None = None
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def named_topics(topology: Topology) -> dict[str, frozenset[str]]:
     names: dict[str, set[str]] = defaultdict(set)
     for topic in topology.topics:
         names[topic.cluster].add(topic.name)
-    for flow in topology.flows.values():
+    for flow in topology.job_flows.values():
         names[flow.source_cluster] |= NamePatterns(flow.topics.include).written_out
     return {cluster: frozenset(found) for cluster, found in names.items()}
 

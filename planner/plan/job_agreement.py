@@ -156,8 +156,12 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
     """Yields where the routes differ from the plan's flows: routes of other flows decide what a
     flow takes.
     """
-    flows = {one.name: one for one in plan.flows}
-    own = {one.name: one for one in spec.flows}
+    flows = {one.name: one for one in plan.flows if not one.endpoint}
+    own = {one.name: one for one in spec.flows if one.files is None}
+    for one in plan.flows:
+        after = _after(changes.get(flow_address(one.name)))
+        if after and bool(one.endpoint) != ("files" in after):
+            yield f"flow.{one.name} goes to another kind of endpoint than is shown"
     routes = {route.name: route for route in spec.routes}
     if len(routes) != len(spec.routes) or routes.keys() != flows.keys():
         yield "its routes are not the flows of the plan"

@@ -14,7 +14,7 @@ from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJo
 from planner.diff.typed_values import given_back
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
-from planner.model.desired import Declared, Desired, MirroredBy
+from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
 from planner.model.plan import WAITS, Action, Change, Mode, Plan, PlannedFlow
@@ -212,17 +212,21 @@ def _needs(
     """Returns what each object needs.
 
     A job and its flows need each other, since they share one spec. A flow also needs the job that it leaves,
-    its mirror topics and its ACLs. A mirror topic needs its source if this topology owns it.
+    its mirror topics, its ACLs and its quotas. A mirror topic needs its source if this topology owns it.
     """
-    needs: dict[Address, set[Address]] = {flow_address(name): set() for name in topology.flows}
+    flows = topology.job_flows
+    needs: dict[Address, set[Address]] = {flow_address(name): set() for name in flows}
     for topic in desired.topics:
         if isinstance(topic.origin, MirroredBy):
             source = topic_address(topic.origin.source_cluster, topic.origin.source_topic)
             needs.setdefault(flow_address(topic.origin.flow), set()).add(topic.address)
             needs.setdefault(topic.address, set()).add(source)
-    for acl in desired.acls:
-        if isinstance(acl.origin, MirroredBy):
-            needs.setdefault(flow_address(acl.origin.flow), set()).add(acl.address)
+        elif isinstance(topic.origin, QuarantineOf):
+            needs.setdefault(flow_address(topic.origin.flow), set()).add(topic.address)
+    permitted: list[DesiredAcl | DesiredQuota] = [*desired.acls, *desired.quotas]
+    for one in permitted:
+        if isinstance(one.origin, MirroredBy):
+            needs.setdefault(flow_address(one.origin.flow), set()).add(one.address)
     for flow_name, address in _protections(desired, owned, topology):
         needs.setdefault(flow_address(flow_name), set()).add(address)
     for entry in owned.values():
@@ -232,9 +236,9 @@ def _needs(
         if SOURCE_CLUSTER in entry.spec and entry.address.kind is Kind.TOPIC:
             source = topic_address(entry.spec[SOURCE_CLUSTER], entry.spec.get(SOURCE_TOPIC, ""))
             needs.setdefault(entry.address, set()).add(source)
-    for flow_name, one in topology.flows.items():
-        needs.setdefault(job_address(one.job), set()).add(flow_address(flow_name))
-        needs.setdefault(flow_address(flow_name), set()).add(job_address(one.job))
+    for flow_name, declared in flows.items():
+        needs.setdefault(job_address(declared.job), set()).add(flow_address(flow_name))
+        needs.setdefault(flow_address(flow_name), set()).add(job_address(declared.job))
     for change in changes:
         left = (str(one.old) for one in change.fields if one.path == (JOB,))
         needs.setdefault(change.address, set()).update(job_address(name) for name in left)
@@ -272,6 +276,7 @@ def make_plan(
         one.address: one.config.keys() | one.restored.keys() | given_back(one, owned.get(one.address))
         for one in desired.topics
     }
+    read |= {one.address: set(one.values) for one in desired.quotas}
     reachable = sorted(name for name in observed.clusters if observed.reachable(name) is not None)
     return Plan(
         topology=desired.topology,
@@ -325,7 +330,9 @@ def _unknown(
     unknown = {**silent, **{what: why for what, why in desired.unknown.items() if why not in follows}}
     for change in unplanned:
         cluster = observed.reachable(change.address.cluster or "")
-        if cluster is not None and (change.address.name in cluster.hidden or change.address.kind is Kind.ACL):
+        if cluster is not None and (
+            change.address.name in cluster.hidden or change.address.kind in (Kind.ACL, Kind.QUOTA)
+        ):
             unknown[str(change.address)] = _why(change)
         elif change.address.kind in (Kind.FLOW, Kind.JOB) and _why(change) not in follows:
             unknown.setdefault(str(change.address), _why(change))
@@ -346,11 +353,12 @@ def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
             destination_cluster=flow.destination_cluster,
             state=flow.state.value,
             job=flow.job,
+            endpoint=topology.file_flows[name].destination_cluster if name in topology.file_flows else "",
             topics=len(one.topics)
             if (one := selected.get(name)) is not None and one.selection_known
             else None,
         )
-        for name, flow in sorted(topology.flows.items())
+        for name, flow in sorted(topology.job_flows.items())
     )
 
 

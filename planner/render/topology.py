@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.topology import (
     API_VERSION,
+    FILE_FLOW_KEYS,
     RESOURCES,
     AclEntry,
     AclRule,
     Cluster,
+    Quota,
     Topic,
     Topology,
     looks_secret,
@@ -171,6 +173,26 @@ def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
     return found
 
 
+def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
+    """Returns the entries of quotas by entity; equal ones of several clusters are one."""
+    clusters: dict[Quota, list[str]] = {}
+    for quota in sorted(quotas, key=lambda one: (one.entity.name, one.cluster)):
+        clusters.setdefault(replace(quota, cluster="", source=None), []).append(quota.cluster)
+    found = []
+    for quota, named in clusters.items():
+        value = values_of(replace(quota, cluster=named[0]))
+        found.append(value if len(named) == 1 else {**value, "cluster": named})
+    return found
+
+
+def _flow_values(topology: Topology) -> list[dict[str, Value]]:
+    """Returns the entries of all flows by name; those into files have only the keys of such a flow."""
+    entries = {name: values_of(flow) for name, flow in topology.flows.items()}
+    for name, flow in topology.file_flows.items():
+        entries[name] = {key: one for key, one in values_of(flow).items() if key in FILE_FLOW_KEYS}
+    return [entries[name] for name in sorted(entries)]
+
+
 def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     """Returns the YAML of a topology, with comments: `header` at the beginning, `notes` at the end.
 
@@ -181,10 +203,13 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         ["clusters:", *_named({name: values_of(one) for name, one in topology.clusters.items()})],
         *_topics(topology.topics),
         _listed("acls", acl_values(acl.rule for acl in topology.acls)),
-        _listed("flows", [values_of(flow) for flow in topology.flows.values()]),
+        _listed("quotas", quota_values(topology.quotas)),
+        _section("endpoints", {name: values_of(one) for name, one in topology.endpoints.items()}),
+        _listed("flows", _flow_values(topology)),
         _jobs(topology),
         _section("internal", values_of(topology.internal)),
         _section("policies", values_of(topology.policies)),
+        _section("drill", values_of(topology.drill)),
         list(_comments(notes)),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"

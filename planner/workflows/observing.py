@@ -80,7 +80,7 @@ def observe(
 
 def _flows_into(topology: Topology) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for flow in topology.flows.values():
+    for flow in topology.job_flows.values():
         found.setdefault(flow.destination_cluster, set()).add(flow.name)
     return found
 
@@ -154,6 +154,8 @@ def _wanted(
     return ClusterDetailsRequest(
         configs=configs,
         acls=request.acls or any(entry.address.kind is Kind.ACL for entry in own),
+        quotas=request.quotas or any(entry.address.kind is Kind.QUOTA for entry in own),
+        scram_users=request.scram_users,
         sizes=leaving,  # a delete shows how many bytes and which readers are lost
         groups=request.groups,
         every_group=bool(leaving),

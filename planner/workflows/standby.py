@@ -54,9 +54,9 @@ async def _until_stopped(standby: Standby) -> None:
 
 def _destination(topology: Topology, name: str) -> str:
     """Returns the destination of a job that declares standbys. Raises Failure."""
-    destinations = {flow.destination_cluster for flow in topology.flows.values() if flow.job == name}
+    destinations = {flow.destination_cluster for flow in topology.job_flows.values() if flow.job == name}
     if not destinations:
-        jobs = ", ".join(sorted({flow.job for flow in topology.flows.values()})) or "none"
+        jobs = ", ".join(sorted({flow.job for flow in topology.job_flows.values()})) or "none"
         raise Failure(error(f"no flow of this topology runs in a job {name}", f"its jobs: {jobs}"))
     job = topology.jobs.get(name, Job(name))
     if not job.standby:

@@ -78,8 +78,18 @@ def validate(request: TopologyRequest) -> LoadedTopology:
 
 
 def flow_of(topology: Topology, name: str) -> Flow:
-    """Returns the flow of this name. Failure lists the flows and the nearest name."""
+    """Returns the flow between clusters of this name. Failure lists the flows and the nearest name."""
+    if name in topology.file_flows:
+        flow = topology.file_flows[name]
+        what = f"flow {name} goes into the files of {flow.destination_cluster}"
+        hint = "this is for flows between clusters; such a flow can be paused and resumed, and has a status"
+        raise Failure(error(what, hint, source=flow.source))
     return _declared("flow", name, topology.flows)
+
+
+def job_flow_of(topology: Topology, name: str) -> Flow:
+    """Returns the flow of this name as its job runs it. Failure lists the flows and the nearest name."""
+    return _declared("flow", name, topology.job_flows)
 
 
 def cluster_of(topology: Topology, name: str) -> Cluster:

@@ -12,7 +12,7 @@ import functools
 import os
 import secrets
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -22,7 +22,15 @@ from pyspark.errors import PySparkException
 
 from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.spark_process import JvmCalls
-from runtime.driver.task import RESULT, SlotResult, SlotStartRequest, encode, run_sql_task, run_task
+from runtime.driver.task import (
+    RESULT,
+    SlotResult,
+    SlotStartRequest,
+    encode,
+    run_export,
+    run_sql_task,
+    run_task,
+)
 from runtime.slot.log import FORMAT_KEY, log_driver_message
 
 _EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2
@@ -45,6 +53,10 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "false",
 }
+
+
+class TasksFailed(Exception):
+    """Spark failed tasks, or was asked to cancel them; the text is the line of the cause."""
 
 
 class SparkNotStarted(Exception):
@@ -144,6 +156,27 @@ class SparkSlotRunner:
         numbers = context.parallelize([0], 1)
         (found,) = numbers.mapPartitions(functools.partial(run_task, text)).collect()
         return msgspec.json.decode(found, type=SlotResult)
+
+    def submit_export(self, group: str, tickets: Sequence[bytes]) -> asyncio.Future[list[bytes]]:
+        """Submits a round of a flow into files, a task for each ticket, and returns a future of the results.
+
+        Its exception is TasksFailed where Spark failed a task. The call runs in a thread of its own.
+        """
+        thread = ThreadPoolExecutor(1, group)
+        done = asyncio.wrap_future(thread.submit(self._export, group, list(tickets)))
+        thread.shutdown(wait=False)
+        return done
+
+    def _export(self, group: str, tickets: list[bytes]) -> list[bytes]:
+        context = self._context
+        try:
+            context.setJobGroup(group, group, interruptOnCancel=True)
+            found: list[bytes] = (
+                context.parallelize(tickets, len(tickets)).mapPartitions(run_export).collect()
+            )
+        except _SPARK_ERRORS as error:
+            raise TasksFailed(reason(error)) from error
+        return found
 
     async def scheduled(self, group: str) -> bool:
         """Returns whether the group's task has a core. Raises JvmSilent."""

@@ -26,8 +26,9 @@ from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.restart import SpecFile, exit_after_restart
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
+from runtime.driver.slots.files import FileSlots
 from runtime.driver.slots.manager import SlotManager
-from runtime.driver.slots.membership import Membership, slot_layout
+from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.supervisor import DriverContext
 from runtime.driver.spark_process import JvmSilent
 from runtime.kafka.errors import WireError
@@ -71,7 +72,7 @@ class JobRunner:
         self._commands: CommandHandler | None = None
         self._editing: asyncio.Task[None] | None = None
         self._flows: FlowManager | None = None
-        self._slots: SlotManager | None = None
+        self._slots: SlotManager | FileSlots | None = None
         self._metrics = JobMetrics(lambda: self.spec, self._snapshot)
         self._replicas = ReplicaCounts()
         self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
@@ -240,7 +241,9 @@ class JobRunner:
         """
         assert self._application is not None
         spec, application = self.spec, self._application
-        layout = slot_layout(spec.flows, spec.slots or await self._cores(application))
+        into_files = any(flow.files is not None for flow in spec.flows)
+        cores = spec.slots or await self._cores(application)
+        layout = NO_SLOTS if into_files else slot_layout(spec.flows, cores)
         slots = len(layout.by_slot)
         membership = Membership(range(slots), layout.slots_of)
         context = DriverContext(
@@ -269,9 +272,16 @@ class JobRunner:
             leadership=leadership,
             changed=self._changed,
             holds=membership.holds,
+            application=application,
         )
         self._flows = FlowManager(shared, membership, self._tasks, self._duties.restart)
-        self._slots = SlotManager(slots, context, self._flows.all, self._tasks, self._metrics.record_report)
+        flows, record_report = self._flows.all, self._metrics.record_report
+        if into_files:
+            self._slots = FileSlots(
+                spec.job, self.driver, destination.cluster, flows, self._tasks, record_report
+            )
+        else:
+            self._slots = SlotManager(slots, context, flows, self._tasks, record_report)
         self._tasks.spawn(leadership.run(), "leadership")
         status_offset = await end_of(destination.cluster, naming.STATUS)
         control_offset = await end_of(destination.cluster, naming.CONTROL)
@@ -392,7 +402,7 @@ class JobRunner:
 def _refusal_of_transforms(flows: Sequence[str]) -> str:
     named = ", ".join(flows[:_NAMES_SHOWN])
     return (
-        f"an edit was refused: no slot of this job evaluates the transforms of {named}."
+        f"an edit was refused: this job was not started with the transforms or the folders of {named}."
         " repl plan and repl apply start the job anew for that"
     )
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple, TypedDict
 
 from msgspec.structs import replace
 
 from runtime.batch import OutgoingBatch
+from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -24,6 +26,9 @@ from runtime.slot import log
 from runtime.slot.budget import ResponseMemory
 
 _MAX_RANGES = 16
+# Transactions for which no base offset is expected after a wrong expectation; doubled by each further one.
+_UNPROVEN = 64
+_MAX_DOUBLINGS = 14
 
 
 class OffsetRange(NamedTuple):
@@ -44,16 +49,27 @@ class OffsetAccounts:
     (`unexplained`). The range must also be read where the last marker may be written late, by another lane.
 
     `end` is the first offset that is not accounted for. `markers` counts the own markers that are due from
-    there on.
+    there on. The same account says where the next own batch will lie (`next_base`): that is an expectation,
+    which its acknowledgement proves or disproves.
     """
 
-    __slots__ = ("_late", "_ranges", "end", "markers")
+    __slots__ = ("_late", "_ranges", "_unproven", "_wrong", "end", "markers")
 
     def __init__(self, end: int) -> None:
         self.end = end
         self.markers = 0
         self._late = True
+        self._unproven = 0
+        self._wrong = 0
         self._ranges: list[OffsetRange] = []
+
+    @property
+    def next_base(self) -> int | None:
+        """The base offset of the next own batch if nobody else writes; None where it can't be known.
+
+        The partition must have joined a transaction of its lane: then the markers that are due are written.
+        """
+        return None if self._late or self._unproven else self.end + self.markers
 
     def acknowledged(self, base_offset: int, records: int, committed_end: int) -> None:
         """Accounts for an own batch.
@@ -65,6 +81,8 @@ class OffsetAccounts:
             self._add(OffsetRange(committed_end, base_offset))
         elif self._late or base_offset - self.end != self.markers:
             self._add(OffsetRange(self.end, base_offset))
+        elif self._unproven and self.markers:
+            self._unproven -= 1
         self.end = base_offset + records
         self.markers = 0
         self._late = False
@@ -76,13 +94,22 @@ class OffsetAccounts:
     def change_lane(self) -> None:
         """Records a change of lane: the next own batch may be written before the markers that are due."""
         self._late = True
+        self._unproven = max(self._unproven, 1)
+
+    def aborted(self) -> None:
+        """Records an aborted transaction: how many own records and markers it leaves is not known."""
+        self._late = True
+
+    def expected_wrongly(self) -> None:
+        """Records that `next_base` was wrong: it is None for the next transactions, each time for more."""
+        self._unproven = _UNPROVEN << min(self._wrong, _MAX_DOUBLINGS)
+        self._wrong += 1
 
     def idle(self, log_end: int) -> None:
         """Accounts for the log end, while no batch of the flow is in flight to the partition."""
         if log_end - self.end > (0 if self._late else self.markers):
             self._add(OffsetRange(self.end, log_end))
-            self.end = log_end
-            self.markers = 0
+            self.end, self.markers, self._late = log_end, 0, True  # Some of the markers may still be due.
 
     def unexplained(self) -> list[OffsetRange]:
         """Returns the ranges that must be read, and removes them."""
@@ -125,6 +152,13 @@ class QueuedBatch(NamedTuple):
 
     out: OutgoingBatch
     epoch: int
+    held: ResponseMemory
+
+
+class QueuedQuarantine(NamedTuple):
+    """A bad record that the next transaction which passes it writes to the quarantine topic."""
+
+    record: QuarantinedRecord
     held: ResponseMemory
 
 
@@ -171,7 +205,8 @@ class PartitionCopy:
 
     It is mutable on purpose: there is one event loop, one object per partition, and no lock. Only its own
     methods write its attributes. `cursor` is the position of the next fetch. `queue` holds the batches that
-    were fetched before it and are not sent yet. A `rewind` discards the queue and returns to the committed
+    were fetched before it and are not sent yet. `quarantine` holds the bad records since the committed
+    position, in order. A `rewind` discards the queue and returns to the committed
     position. `rewinds` counts them: a response to a fetch from before a rewind is ignored.
 
     While `in_transaction`, an open transaction may still commit something of the partition, so it stays in
@@ -187,6 +222,7 @@ class PartitionCopy:
         self.progress = progress
         self.cursor = Cursor(progress.position, progress.source_epoch)
         self.queue: deque[QueuedBatch] = deque()
+        self.quarantine: deque[QueuedQuarantine] = deque()
         self.queued_bytes = 0
         self.dropped = 0
         self.rewinds = 0
@@ -251,6 +287,14 @@ class PartitionCopy:
             return False
         moved = not self.queue and self.cursor.offset > self.progress.position
         return moved or self.replacement is not None
+
+    @property
+    def next_base(self) -> int | None:
+        """The base offset that the next batch gets at the destination; None where it can't be known.
+
+        Where other producers write, by design or not, it is not known.
+        """
+        return None if self.shared or self.foreign_writes else self.accounts.next_base
 
     def is_writable(self, leader: Partition | None) -> bool:
         """Returns whether the destination's partition has a leader and enough in-sync replicas."""
@@ -361,11 +405,20 @@ class PartitionCopy:
         self._last_fetch_ms = self.last_fetch_ms
         self._session = None
 
-    def fetched(self, batches: Sequence[QueuedBatch], cursor: Cursor, dropped: int) -> None:
+    def fetched(
+        self,
+        batches: Sequence[QueuedBatch],
+        cursor: Cursor,
+        dropped: int,
+        quarantine: Sequence[QueuedQuarantine] = (),
+    ) -> None:
         """Appends batches to the queue, and moves the cursor behind the response."""
         for queued in batches:
             self.queue.append(queued)
             self.queued_bytes += queued.out.batch.size
+        for bad in quarantine:
+            self.quarantine.append(bad)
+            self.queued_bytes += bad.record.size
         self.dropped += dropped
         self.cursor = cursor
         if batches and self.state is State.BLOCKED_AT_SOURCE:
@@ -376,6 +429,10 @@ class PartitionCopy:
         queued = self.queue.popleft()
         self.queued_bytes -= queued.out.batch.size
         return queued
+
+    def quarantined_before(self, position: int) -> list[QuarantinedRecord]:
+        """Returns the bad records that a transaction with this position writes."""
+        return [one.record for one in takewhile(lambda one: one.record.offset < position, self.quarantine)]
 
     def rewind(self) -> None:
         """Returns to the committed position: all records behind it are fetched again."""
@@ -389,7 +446,10 @@ class PartitionCopy:
         self.rewinds += 1
         for queued in self.queue:
             queued.held.release_memory()
+        for bad in self.quarantine:
+            bad.held.release_memory()
         self.queue.clear()
+        self.quarantine.clear()
         self.queued_bytes = 0
 
     # Transactions
@@ -408,6 +468,10 @@ class PartitionCopy:
             self.accounts = OffsetAccounts(progress.destination_end)
         self.progress = progress
         self.dropped -= dropped
+        while self.quarantine and self.quarantine[0].record.offset < progress.position:
+            bad = self.quarantine.popleft()
+            self.queued_bytes -= bad.record.size
+            bad.held.release_memory()
         self.abort_reason = ""
         self.failures = 0
         self.last_commit_ms = progress.written_at
@@ -458,6 +522,7 @@ class PartitionCopy:
             aborts=self.aborts,
             lost=sum(gap.end - gap.low for gap in progress.gaps),
             blocked_by=self.blocked_by,
+            quarantined=progress.quarantined,
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 from planner.model.step import LaunchJob
 from planner.plan.agreement import disagreements
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     ConfigsSpec,
@@ -63,6 +64,7 @@ FLOW: dict[str, Any] = {
     "groups": GroupsSpec(sync=False),
     "replication": 9,
     "transform": TransformSpec(where="false"),
+    "files": FilesSpec(endpoint="evil", folder="/etc", format="raw"),
     "acls_sync": True,
     "protect": "acl",
     "rpo_ms": 1,

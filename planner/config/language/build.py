@@ -8,22 +8,26 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from planner.config.files import read_text
 from planner.config.language.reader import NamedReference, ParsedRecord, ShapeReader
 from planner.config.language.scalars import value_as_text
 from planner.config.yaml_tree import Node, Scalar, Sequence
 from planner.model import shapes
-from planner.model.diagnostic import SourceLocation
+from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.shapes import OffOrShape, Plain, RecordKeyShape
 from planner.model.topology import (
+    FILE_FLOW_KEYS,
     Cluster,
     Job,
+    Quota,
     Requirement,
     SecretRef,
     StartAt,
@@ -45,22 +49,44 @@ class TopologyParts:
     clusters: dict[str, Any]
     topics: list[ParsedRecord]
     acls: list[ParsedRecord]
+    quotas: list[ParsedRecord]
     flows: list[ParsedRecord]
     jobs: dict[str, Any]
+    endpoints: dict[str, Any]
+
+    def into_files(self, flow: ParsedRecord) -> bool:
+        """Returns whether the flow goes to an endpoint."""
+        destination = flow.get("to")
+        return destination is not None and destination.text in self.endpoints
 
 
 def parts_of(root: ParsedRecord) -> TopologyParts:
     """Returns the parts of a topology, complete with their defaults."""
     defaults = root.get("defaults")
+    endpoints = root.get("endpoints") or {}
     for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
     return TopologyParts(
         root=completed(root),
         clusters={name: _completed(one) for name, one in (root.get("clusters") or {}).items()},
         topics=[completed(inherited(topic, for_topics)) for topic in root.get("topics") or ()],
         acls=[completed(acl) for acl in root.get("acls") or ()],
-        flows=[completed(inherited(flow, for_flows)) for flow in root.get("flows") or ()],
+        quotas=[completed(quota) for quota in root.get("quotas") or ()],
+        flows=[completed(_with_defaults(flow, for_flows, endpoints)) for flow in root.get("flows") or ()],
         jobs={name: _completed(one) for name, one in (root.get("jobs") or {}).items()},
+        endpoints={name: _completed(one) for name, one in endpoints.items()},
     )
+
+
+def _with_defaults(
+    flow: ParsedRecord, default: ParsedRecord | None, endpoints: Collection[str]
+) -> ParsedRecord:
+    """Returns the flow with its inherited keys. A flow into files inherits only the keys that it has."""
+    destination = flow.get("to")
+    if default is not None and destination is not None and destination.text in endpoints:
+        values = {name: value for name, value in default.values.items() if name in FILE_FLOW_KEYS}
+        places = {name: place for name, place in default.places.items() if name in FILE_FLOW_KEYS}
+        default = ParsedRecord(default.record, default.source, values, places)
+    return inherited(flow, default)
 
 
 def _completed(one: Any) -> Any:
@@ -123,7 +149,7 @@ def plain_node(value: Plain) -> Node:
     return Scalar(text, True, "", 0, 0)
 
 
-_PLAIN = frozenset({str, int, bool, NoneType})
+_PLAIN = frozenset({str, int, float, bool, NoneType})
 _COMPARISON = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(.*?)\s*", re.DOTALL)
 
 
@@ -132,18 +158,27 @@ def topology_of(parts: TopologyParts) -> Topology:
     flows = sorted((built(flow) for flow in parts.flows), key=lambda flow: flow.name)
     topics: list[Topic] = [one for topic in parts.topics for one in built_for_each(topic)]
     acls = [acl for entry in parts.acls for acl in built(entry).acls()]
+    quotas: list[Quota] = [one for quota in parts.quotas for one in built_for_each(quota)]
     topology = Topology(
         name=parts.root["name"],
         clusters={name: built(parts.clusters[name], name=name) for name in sorted(parts.clusters)},
         topics=tuple(sorted(topics, key=lambda topic: (topic.cluster, topic.name))),
         acls=tuple(sorted(acls, key=lambda acl: acl.rule)),
-        flows={flow.name: flow for flow in flows},
+        quotas=tuple(sorted(quotas, key=lambda quota: (quota.cluster, quota.entity.name))),
+        flows={flow.name: flow for flow in flows if flow.destination_cluster not in parts.endpoints},
+        file_flows={
+            flow.name: dataclasses.replace(flow, origin_commits=None)
+            for flow in flows
+            if flow.destination_cluster in parts.endpoints
+        },
+        endpoints={name: built(parts.endpoints[name], name=name) for name in sorted(parts.endpoints)},
         jobs={
             name: built(parts.jobs[name], name=name) if name in parts.jobs else Job(name)
             for name in sorted({*parts.jobs, *(flow.job for flow in flows)})
         },
         internal=built(parts.root["internal"]),
         policies=built(parts.root["policies"]),
+        drill=built(parts.root["drill"]),
     )
     return dataclasses.replace(topology, digest=_digest(topology))
 
@@ -196,10 +231,24 @@ def _start(value: Any) -> Any:
     return built(value) if isinstance(value, ParsedRecord) else StartAt(value)
 
 
+def _schema(value: Any) -> str | None:
+    """Returns the text of a schema. A file must lie beside the topology: no other file is read."""
+    if not isinstance(value, ParsedRecord):
+        return value if value is None else str(value)
+    place = value.place("file")
+    folder = Path(place.file).parent
+    file = folder / value["file"]
+    if not file.resolve().is_relative_to(folder.resolve()):
+        what = f"the schema {value['file']} lies outside of the topology's folder"
+        raise Failure(error(what, f"copy it to {folder}", source=place))
+    return read_text(file).strip()
+
+
 CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "bootstrap": _bootstrap,
     "rename": rename_of,
     "requirements": _requirements,
+    "schema": _schema,
     "start": _start,
 }
 

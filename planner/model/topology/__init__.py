@@ -8,6 +8,13 @@ Everything is frozen; mappings are plain dicts that do not change after the load
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
+from planner.model.topology.endpoints import (
+    DEFAULT_EVERY_MS,
+    FILE_FLOW_KEYS,
+    FileEndpoint,
+    FileFormat,
+    at_home,
+)
 from planner.model.topology.flows import (
     ENDED,
     RUNNING,
@@ -27,6 +34,12 @@ from planner.model.topology.flows import (
 from planner.model.topology.jobs import (
     Job,
 )
+from planner.model.topology.quotas import (
+    BYTE_RATES,
+    QUOTA_KEYS,
+    Quota,
+    QuotaEntity,
+)
 from planner.model.topology.resources import (
     RESOURCES,
     Acl,
@@ -41,6 +54,7 @@ from planner.model.topology.resources import (
 from planner.model.topology.root import (
     API_VERSION,
     Defaults,
+    Drill,
     Internal,
     Policies,
     Requirement,
@@ -54,7 +68,11 @@ from runtime.contract.spec.acls import AclRule
 
 __all__ = [
     "API_VERSION",
+    "BYTE_RATES",
+    "DEFAULT_EVERY_MS",
     "ENDED",
+    "FILE_FLOW_KEYS",
+    "QUOTA_KEYS",
     "RESOURCES",
     "RUNNING",
     "SECRET_WORDS",
@@ -65,6 +83,9 @@ __all__ = [
     "ConfigSync",
     "Configs",
     "Defaults",
+    "Drill",
+    "FileEndpoint",
+    "FileFormat",
     "Flow",
     "FlowState",
     "Format",
@@ -80,6 +101,8 @@ __all__ = [
     "Policies",
     "Protect",
     "Provenance",
+    "Quota",
+    "QuotaEntity",
     "RecordFormat",
     "Requirement",
     "SecretRef",
@@ -93,6 +116,7 @@ __all__ = [
     "Topic",
     "Topology",
     "Transform",
+    "at_home",
     "looks_secret",
     "secret_variable",
 ]

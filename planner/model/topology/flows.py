@@ -24,7 +24,7 @@ from planner.model.shapes import (
 )
 from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, REPLICATION
 from planner.model.topology.starts import EARLIEST, START, Start
-from planner.model.topology.transforms import Transform
+from planner.model.topology.transforms import OnBadRecord, Transform
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename
 
 REGEXES = ListShape(RegexShape(), lone=True)
@@ -218,6 +218,13 @@ ACL_SYNC = Section(
     example="{sync: false}",
     inherited=True,
 )
+QUOTA_SYNC = Section(
+    "quotas",
+    "Whether client quotas follow.",
+    RecordName("flow-quotas", "the quotas of a flow", "Whether the client quotas of the source follow."),
+    example="{sync: false}",
+    inherited=True,
+)
 FOLLOW = Section(
     "follow",
     "Pick up new topics, partitions and settings while running.",
@@ -259,7 +266,7 @@ class Flow:
         str, Key("The cluster it copies from.", CLUSTER_REFERENCE, name="from", example="dc1")
     ]
     destination_cluster: Annotated[
-        str, Key("The cluster it copies to.", CLUSTER_REFERENCE, name="to", example="dc2")
+        str, Key("The cluster or endpoint it copies to.", CLUSTER_REFERENCE, name="to", example="dc2")
     ]
     topics: Annotated[Selection, Key("Which topics it copies.", example="{include: [orders]}")]
     promoted: Annotated[
@@ -353,6 +360,16 @@ class Flow:
             example="true",
         ),
     ] = False
+    quotas_sync: Annotated[
+        bool,
+        Key(
+            "Whether the client quotas of the source are mirrored by a plan, where the destination has none "
+            "for the same user, client id or address.",
+            name="sync",
+            section=QUOTA_SYNC,
+            example="true",
+        ),
+    ] = False
     protect: Annotated[
         Protect,
         Key(
@@ -410,6 +427,15 @@ class Flow:
             inherited=True,
         ),
     ] = OnDataLoss.STOP
+    every_ms: Annotated[
+        int | None,
+        Key(
+            "How often a flow into a file endpoint writes files. Other flows have no such key.",
+            DurationShape(),
+            default_doc="`60s`",
+            example="60s",
+        ),
+    ] = None
     transform: Annotated[
         Transform | None,
         Key(
@@ -436,3 +462,8 @@ class Flow:
         if self.origin_commits is not None and not self.origin_commits.group:
             named = dataclasses.replace(self.origin_commits, group=f"repl.{self.name}")
             object.__setattr__(self, "origin_commits", named)
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether bad records of the flow go to a quarantine topic beside their mirror."""
+        return self.transform is not None and self.transform.on_bad_record is OnBadRecord.QUARANTINE

@@ -17,8 +17,10 @@ from planner.model.shapes import (
     defaults_of,
     record_of,
 )
+from planner.model.topology.endpoints import FileEndpoint, at_home
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job
+from planner.model.topology.quotas import Quota
 from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Acl, AclEntry, Cluster, Topic
 
 API_VERSION = "repl/v1"
@@ -145,6 +147,41 @@ class Policies:
 
 
 @dataclass(frozen=True, slots=True)
+class Drill:
+    """What `repl drill` must show, and how often it must succeed."""
+
+    record: ClassVar = RecordName("drill", "drill")
+
+    every_ms: Annotated[
+        int | None,
+        Key(
+            "How often a drill must succeed; its metrics carry it for the alert.",
+            DurationShape(),
+            default_doc="unset",
+            example="7d",
+        ),
+    ] = None
+    max_rto_ms: Annotated[
+        int | None,
+        Key(
+            "The longest time from the loss of a cluster until consumers read on.",
+            DurationShape(),
+            default_doc="no limit",
+            example="60s",
+        ),
+    ] = None
+    max_rpo: Annotated[
+        int | None,
+        Key(
+            "The most records that may be missing at the destinations after a loss.",
+            IntegerShape(0, 2**63 - 1),
+            default_doc="no limit",
+            example="0",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class Defaults:
     """What topics and flows inherit."""
 
@@ -184,7 +221,8 @@ class Defaults:
 class Topology:
     """The whole topology: one file, or a folder of files that are merged.
 
-    A key that is a class variable is used up by the loader.
+    A key that is a class variable is used up by the loader. `flows` go from cluster to cluster; those into an
+    endpoint are in `file_flows`, although they stand under the same key.
     """
 
     record: ClassVar = RecordName("topology", "a topology")
@@ -241,6 +279,13 @@ class Topology:
             example='[{cluster: dc1, principal: "User:app", allow: READ, topic: orders}]',
         ),
     ] = ()
+    quotas: Annotated[
+        tuple[Quota, ...],
+        Key(
+            "Client quotas that this topology manages.",
+            example="[{cluster: dc1, user: app, producer_byte_rate: 10MB/s}]",
+        ),
+    ] = ()
     flows: Annotated[
         Mapping[str, Flow],
         Key(
@@ -248,6 +293,15 @@ class Topology:
             ListShape(record_of(Flow)),
             default=(),
             example="[{name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: orders}}]",
+        ),
+    ] = field(default_factory=dict)
+    endpoints: Annotated[
+        Mapping[str, FileEndpoint],
+        Key(
+            "Folders that flows write files to, by name.",
+            MapShape(CLUSTER_NAME, record_of(FileEndpoint), "endpoint"),
+            default_doc="none",
+            example="{lake: {file: /data/lake, format: parquet}}",
         ),
     ] = field(default_factory=dict)
     jobs: Annotated[
@@ -263,4 +317,13 @@ class Topology:
     policies: Annotated[Policies, Key("Limits that a plan must keep.", example="{max_deletes: 0}")] = (
         Policies()
     )
+    drill: Annotated[
+        Drill, Key("The limits of rehearsals with `repl drill`.", example="{max_rto: 60s, max_rpo: 0}")
+    ] = Drill()
+    file_flows: Mapping[str, Flow] = field(default_factory=dict)
     digest: str = ""
+
+    @property
+    def job_flows(self) -> dict[str, Flow]:
+        """All flows as jobs run them: one into an endpoint has the home cluster of its job as destination."""
+        return {**self.flows, **{name: at_home(flow) for name, flow in self.file_flows.items()}}

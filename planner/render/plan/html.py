@@ -1,7 +1,7 @@
 """The plan as one self-contained page: a drawing of the topology, the changes, and a search."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
@@ -113,7 +113,13 @@ def _drawings(plan: Plan) -> list[tuple[str, Drawing[PlannedFlow]]]:
     """Returns the topology in two layouts. The page's style shows the one that fits."""
     names = {*plan.connections, *plan.clusters, *_silent(plan)}
     layouts: list[tuple[str, Measures]] = [("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN)]
-    return [(css, draw(names, plan.flows, measures)) for css, measures in layouts]
+    flows = _drawn_flows(plan)
+    return [(css, draw(names, flows, measures)) for css, measures in layouts]
+
+
+def _drawn_flows(plan: Plan) -> list[PlannedFlow]:
+    """Returns the flows with what they write to as destination: files are an end of their own."""
+    return [replace(one, destination_cluster=one.endpoint or one.destination_cluster) for one in plan.flows]
 
 
 def _silent(plan: Plan) -> dict[str, str]:
@@ -131,7 +137,7 @@ def _clusters(plan: Plan) -> dict[str, ClusterView]:
         *plan.connections,
         *plan.clusters,
         *silent,
-        *(end for flow in plan.flows for end in (flow.source_cluster, flow.destination_cluster)),
+        *(end for flow in _drawn_flows(plan) for end in (flow.source_cluster, flow.destination_cluster)),
     }
     return {
         name: ClusterView(

@@ -5,12 +5,13 @@ import math
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from planner.graph.routes import opposite_of, router_of
+from planner.graph.routes import file_route, opposite_of, router_of
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Cluster, Flow, Topology
+from planner.model.topology import DEFAULT_EVERY_MS, Cluster, Flow, Topology
 from planner.workflows.clusters import GIVEN_UP_S, endpoints_of
 from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
+from runtime.contract.spec.route import Router
 
 Answer = TypeVar("Answer")
 
@@ -46,20 +47,27 @@ def cluster_access(clusters: Iterable[Cluster], given_up: str | None = None) -> 
 
 def status_request(topology: Topology, given_up: str | None = None) -> StatusRequest:
     """Returns the request for the status of every cluster that a flow touches."""
-    flows = [topology.flows[name] for name in sorted(topology.flows)]
+    flows = [flow for _, flow in sorted(topology.job_flows.items())]
     names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
     clusters = [topology.clusters[name] for name in sorted(names)]
     return StatusRequest(
         topology=topology.name,
         clusters=cluster_access(clusters, given_up),
         flows=[_flow_request(flow, topology) for flow in flows],
-        router=router_of(topology),
+        router=_status_router(topology),
         standbys={name: job.standby for name, job in topology.jobs.items() if job.standby},
     )
 
 
+def _status_router(topology: Topology) -> Router:
+    """Returns a router that knows the flows into files too."""
+    routes = [one.route for one in router_of(topology).routes.values()]
+    return Router([*routes, *(file_route(flow) for flow in topology.file_flows.values())])
+
+
 def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
     opposite = opposite_of(flow, topology)
+    into_files = flow.name in topology.file_flows
     return FlowStatusRequest(
         name=flow.name,
         source=flow.source_cluster,
@@ -68,4 +76,6 @@ def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
         state=flow.state.value,
         rpo_ms=flow.rpo_ms,
         opposite=opposite.name if opposite is not None else None,
+        endpoint=topology.file_flows[flow.name].destination_cluster if into_files else "",
+        every_ms=(flow.every_ms or DEFAULT_EVERY_MS) if into_files else 0,
     )

@@ -31,7 +31,7 @@ from planner.workflows.interaction import (
     PlanReady,
 )
 from planner.workflows.plans import apply_plan, see
-from planner.workflows.topology import ChangeRequest, FlowRequest, checked, flow_of
+from planner.workflows.topology import ChangeRequest, FlowRequest, checked, job_flow_of
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.views.status_view import next_step
 
@@ -48,7 +48,7 @@ def apply_with_states(
     topology = checked(request.path, request.var_files).topology
     after: dict[Path, str] = {}
     for name, state in states.items():
-        flow = flow_of(topology, name)
+        flow = job_flow_of(topology, name)
         if flow.source is None:
             raise Failure(error(f"flow.{name} is in no file"))
         file = Path(flow.source.file)
@@ -120,7 +120,7 @@ def _edited(text: str, flow: Flow, state: FlowState, source: SourceLocation) -> 
 
 def _check_states(topology: Topology, states: Mapping[str, FlowState]) -> None:
     for name, state in states.items():
-        if topology.flows[name].state is not state:
+        if topology.job_flows[name].state is not state:
             raise Failure(error(f"the state of flow {name} is set elsewhere", "edit it by hand"))
 
 
@@ -145,7 +145,7 @@ class ResumeRequest(FlowRequest):
 
 def pause(request: FlowRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Writes `state: paused` into the topology and applies it. The job continues with its other flows."""
-    flow = flow_of(checked(request.path, request.var_files).topology, request.flow)
+    flow = job_flow_of(checked(request.path, request.var_files).topology, request.flow)
     if flow.state not in RUNNING:
         raise wrong_state(flow, "paused")
     return apply_with_states({flow.name: FlowState.PAUSED}, request, interaction)
@@ -156,7 +156,7 @@ def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) -> App
 
     The result is incomplete while a partition of the flow waits for a decision, unless its loss is accepted.
     """
-    flow = flow_of(checked(request.path, request.var_files).topology, request.flow)
+    flow = job_flow_of(checked(request.path, request.var_files).topology, request.flow)
     if flow.state not in RUNNING:
         raise wrong_state(flow, "resumed")
     applied = apply_with_states(

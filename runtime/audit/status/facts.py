@@ -19,7 +19,8 @@ from runtime.kafka.protocol.offsets import TopicPartition
 class FlowStatusRequest:
     """Describes a flow of the topology.
 
-    `opposite` is the flow that copies in the opposite direction in its place.
+    `opposite` is the flow that copies in the opposite direction in its place. A flow into files has an
+    `endpoint`, and commits only every `every_ms`; its destination is the home cluster of its job.
     """
 
     name: str
@@ -29,6 +30,8 @@ class FlowStatusRequest:
     state: str = "active"
     rpo_ms: int | None = None
     opposite: str | None = None
+    endpoint: str = ""
+    every_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

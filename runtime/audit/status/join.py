@@ -95,7 +95,7 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
     return FlowStatusView(
         name=asked.name,
         source=asked.source,
-        destination=asked.destination,
+        destination=asked.endpoint or asked.destination,
         job=flow.job.seen.name,
         state=state,
         declared=asked.state,
@@ -125,6 +125,7 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
         time_to_loss_ms=min(
             (one.time_to_loss_ms for one in topics if one.time_to_loss_ms is not None), default=None
         ),
+        quarantined=sum(one.quarantined for one in partitions),
     )
 
 
@@ -239,6 +240,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
             lag_records=lag if seen_ms is None else None,
             lag_ms=behind,
             now_ms=flow.now_ms,
+            every_ms=flow.asked.every_ms,
         )
     )
     if state.state in _ANOTHER_LOG:  # the ledger's position belongs to a log that was replaced
@@ -278,6 +280,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
         bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
         blocked_by=blocked_by,
         next=blocked_by.abort_command if blocked_by is not None else next_step(state.state, *key),
+        quarantined=progress.quarantined if progress is not None else 0,
     )
 
 

@@ -226,13 +226,13 @@ async def read_status(
 ) -> StatusView:
     """Inspects all clusters twice, `over_s` apart, and derives the status.
 
-    A job that seems dead is inspected once more before the status reports it as dead.
+    A job or a standby that seems dead is inspected once more before the status reports it as dead.
     """
     async with StatusReader(asked, within_s, retention=retention) as looker:
         first = await looker.read()
         await asyncio.sleep(over_s)
         second = await looker.read() if over_s else first
-        if any(doubtful(ledger, second.at_ms) for ledger in second.ledgers.values()):
+        if any(doubtful(ledger, second.at_ms, asked.standbys) for ledger in second.ledgers.values()):
             await asyncio.sleep(AGAIN_S)
             second = await looker.read()
         return join(asked, second, first)

@@ -64,9 +64,19 @@ class JobFacts:
     ends: Mapping[str, SourceEnds] = field(default_factory=dict)
 
 
-def doubtful(ledger: LedgerFacts, now_ms: int) -> bool:
-    """Returns whether a job seems dead by its clock alone, so that its heartbeat must be read once more."""
-    return any(status.state != "stopped" and not _fresh(status, now_ms) for status in ledger.jobs.values())
+def doubtful(ledger: LedgerFacts, now_ms: int, standbys: Mapping[str, int]) -> bool:
+    """Returns whether a job, or a standby that is missing, seems dead by its clock alone: then it must be
+    read once more.
+
+    `standbys`: how many each job declares.
+    """
+    if any(status.state != "stopped" and not _fresh(status, now_ms) for status in ledger.jobs.values()):
+        return True
+    for job, declared in standbys.items():
+        known = sum(of == job for of, _ in ledger.standbys)
+        if len(_standbys(job, ledger, None, now_ms)) < min(known, declared):
+            return True
+    return False
 
 
 def judge(
@@ -287,6 +297,7 @@ class PartitionFacts:
     lag_records: int | None
     lag_ms: int | None
     now_ms: int
+    every_ms: int = 0  # a flow into files commits only so often
 
 
 def state_of(facts: PartitionFacts) -> PartitionStateDetail:
@@ -402,7 +413,8 @@ def _state_of_report(facts: PartitionFacts) -> PartitionStateDetail:
             S.CAUGHT_UP, _since(reported.state is S.CAUGHT_UP, reported.since_ms, report.at_ms), reported.why
         )
     idle_ms = facts.now_ms - (facts.progress.written_at if facts.progress is not None else reported.since_ms)
-    if idle_ms > STALLED_MS and (facts.lag_ms or 0) > STALLED_MS:
+    longest_ms = STALLED_MS + 2 * facts.every_ms
+    if idle_ms > longest_ms and (facts.lag_ms or 0) > longest_ms:
         why = f"the job says {reported.state}, but nothing was committed for {duration(idle_ms)}"
         return PartitionStateDetail(STALLED, facts.now_ms - idle_ms, why)
     return PartitionStateDetail(

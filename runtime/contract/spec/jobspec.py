@@ -18,6 +18,7 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec.files import FilesSpec, folder_problem, layout_problem
 from runtime.contract.spec.rename import Match, Rename, Table, Template, pattern_problem
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.spec.transform import TransformSpec
@@ -166,7 +167,8 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `provenance` is the resolved mode, never `auto`. `native_only` copies no record that any flow wrote at the
     source. `shared` says that other producers write to the destination's topics by design (a two-way flow, an
     identity merge), so that foreign writers are not reported there. `rename` of a failback flow
-    (`reverse_of`) is the rule that it inverts.
+    (`reverse_of`) is the rule that it inverts. A flow into files has `files`, and its source as destination:
+    the internal topics of its job are there.
     """
 
     name: str
@@ -196,6 +198,7 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     on_source_delete: Literal["keep", "delete"] = "keep"
     on_data_loss: Literal["stop", "skip"] = "stop"
     transform: TransformSpec | None = None
+    files: FilesSpec | None = None
 
 
 class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -362,6 +365,7 @@ def check(spec: JobSpec) -> None:
             )
     if spec.destination not in spec.clusters:
         raise BadJobSpec(f"the destination {spec.destination} is not in clusters")
+    _check_files(spec)
     for where, patterns in _patterns(spec):
         try:
             NamePatterns(patterns)
@@ -372,6 +376,17 @@ def check(spec: JobSpec) -> None:
     for name, rule in renames:
         if isinstance(rule, MatchRule) and (why := pattern_problem(rule.match, rule.to)):
             raise BadJobSpec(f"{name}: rename: {why}")
+
+
+def _check_files(spec: JobSpec) -> None:
+    """Checks the file endpoints: no record makes a job write outside of a folder of its own."""
+    files = [(flow.name, flow.files) for flow in spec.flows if flow.files is not None]
+    if files and len(files) < len(spec.flows):
+        raise BadJobSpec("a job has flows into files, or flows into a cluster: not both")
+    for name, one in files:
+        problem = folder_problem(one.folder) or layout_problem(one.layout, one.format)
+        if problem is not None:
+            raise BadJobSpec(f"flow {name}: {problem[0]}")
 
 
 def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
@@ -416,8 +431,12 @@ def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[st
 def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
     """Returns the flows that need a restart, because no slot of the running job can copy them.
 
-    A slot evaluates one transform, or none, from its start to its end.
+    A slot evaluates one transform, or none, from its start to its end. A job into files writes only to the
+    folders that it was started with: no record decides where a job writes.
     """
+    folders = {_folder(flow) for flow in before.flows}
+    if folders | {_folder(flow) for flow in after.flows} != {None}:
+        return [flow.name for flow in after.flows if _folder(flow) not in folders]
     transforms = {flow.name: flow.transform for flow in before.flows}
     without = any(transform is None for transform in transforms.values())
     return [
@@ -426,6 +445,10 @@ def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
         if transforms.get(flow.name) != flow.transform
         or (flow.name not in transforms and flow.transform is None and not without)
     ]
+
+
+def _folder(flow: FlowSpec) -> str | None:
+    return flow.files.folder if flow.files is not None else None
 
 
 def rename_rule(rename: Rename) -> RenameRule:

@@ -228,7 +228,7 @@ def _as_route(flow: FlowSpec) -> RouteSpec:
     return RouteSpec(
         name=flow.name,
         source=flow.source,
-        destination=flow.destination,
+        destination=flow.files.endpoint if flow.files is not None else flow.destination,
         topics=flow.topics,
         rename=flow.rename,
     )

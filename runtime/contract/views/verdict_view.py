@@ -66,12 +66,16 @@ class FailoverVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verdicts(status: StatusView) -> list[FailoverVerdict]:
-    """Returns the verdict of each cluster that flows copy from, the worst first."""
+    """Returns the verdict of each cluster that flows copy from, the worst first.
+
+    Flows into files are left out: nothing fails over to files.
+    """
+    clusters = {one.name for one in status.clusters}
+    flows = [flow for flow in status.flows if flow.destination in clusters]
     jobs = {(job.name, job.destination): job for job in status.jobs}
-    sources = sorted({flow.source for flow in status.flows})
+    sources = sorted({flow.source for flow in flows})
     found = [
-        _verdict(one, [flow for flow in status.flows if flow.source == one], jobs, status.at_ms)
-        for one in sources
+        _verdict(one, [flow for flow in flows if flow.source == one], jobs, status.at_ms) for one in sources
     ]
     return sorted(found, key=lambda one: (_RANK[one.verdict], one.cluster))
 

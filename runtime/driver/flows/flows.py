@@ -12,6 +12,7 @@ from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
+from runtime.driver.flows.files import FileFlow
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.promotion import ENDED, EndingFlow, PromotingFlow
 from runtime.driver.flows.start import FlowContext
@@ -106,7 +107,8 @@ class FlowManager:
         log.info("flow_started", key=flow.name, flow=flow.name, state=flow.spec.state)
         self.by_name[flow.name] = flow
         self._running[flow.name] = self._tasks.spawn(flow.run(), f"flow {flow.name}")
-        self._began(flow)
+        if not isinstance(flow, FileFlow):
+            self._began(flow)
 
     async def _edit(self, before: DriverFlow, flow: FlowSpec, spec: JobSpec) -> None:
         """Replaces a flow by its new version; even an unchanged flow may get other topic names after
@@ -166,6 +168,8 @@ class FlowManager:
 
 
 def _kind(flow: FlowSpec) -> type[DriverFlow]:
+    if flow.files is not None:
+        return FileFlow
     if flow.state in ENDED:
         return EndingFlow
     return PromotingFlow if flow.promoted and flow.state == "active" else DriverFlow

@@ -33,6 +33,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition, transactional_ids
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, Latest, Start, State
+from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import DriverWriter, Leadership
 from runtime.kafka.cluster import KafkaCluster
@@ -53,7 +54,7 @@ class FlowContext:
     """A FlowContext holds what all flows of a job use.
 
     `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
-    may still write for a flow, or for some topics of it.
+    may still write for a flow, or for some topics of it. `application` runs the rounds of flows into files.
     """
 
     job: str
@@ -68,6 +69,7 @@ class FlowContext:
     leadership: Leadership
     changed: Callable[[], None]
     holds: Callable[[str, Collection[str] | None], bool]
+    application: SparkSlotRunner | None = None
 
 
 @dataclass(frozen=True, slots=True)

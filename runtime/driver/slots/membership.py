@@ -43,6 +43,9 @@ class SlotLayout:
         return [slot for slot, name in enumerate(self.by_slot) if name == owner]
 
 
+NO_SLOTS = SlotLayout((), {})  # of a job into files: its flows submit their tasks round by round
+
+
 def slot_layout(flows: Sequence[FlowSpec], slots: int) -> SlotLayout:
     """Divides at least `slots` slots among the flows: each group has one, and the rest goes round.
 

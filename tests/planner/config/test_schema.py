@@ -86,7 +86,8 @@ def test_the_documented_page_is_the_generated_one() -> None:
 
 def test_the_example_holds_every_key_of_a_flow_but_the_ones_for_failing_back() -> None:
     example = as_editors_see((HERE / "example.yaml").read_text(encoding="utf-8"), "1.2")
-    assert set(RECORDS["flow"].by_name) - set(example["flows"][0]) == {"reverse_of", "restart_from"}
+    written = {key for flow in example["flows"] for key in flow}
+    assert set(RECORDS["flow"].by_name) - written == {"reverse_of", "restart_from"}
     assert set(TOPOLOGY.by_name) == set(example)
 
 
@@ -117,6 +118,10 @@ WRONG: dict[str, list[Any]] = {
     "cluster.client": [{"sasl.password": {"var": "P"}}, {"sasl.password": {"env": "P", "file": "f"}}],
     "acl.principal": ["app", "User:"],
     "acl.allow": ["REED", []],
+    "quota.user": ["User:app", ""],
+    "quota.producer_byte_rate": [1048576, "10MB", "0B/s x"],
+    "quota.request_percentage": [0, -1, "50", "half"],
+    "quota.connection_creation_rate": [0, 1.5],
     "policies.max_deletes": [-1, "none"],
     "policies.require": [{"replication": "=>3"}],
     "topology.clusters": [{}, {"dc.1": {"bootstrap": "a:1"}}, {"dc1": {}}, []],

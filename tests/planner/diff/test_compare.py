@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
 from planner.diff.typed_values import flow_values, job_values, same_flow, same_job
 from planner.model.plan import SENSITIVE, FieldChange
+from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import (
     AtOffsets,
     AtTimestamp,
@@ -137,6 +138,15 @@ flow_specs = st.builds(
     on_data_loss=st.sampled_from(["stop", "skip"]),
     transform=st.none()
     | st.builds(TransformSpec, where=st.just("true"), drop=st.sampled_from([[], ["value.a"]])),
+    files=st.none()
+    | st.builds(
+        FilesSpec,
+        endpoint=st.just("lake"),
+        folder=st.sampled_from(["/a", "/b"]),
+        format=st.sampled_from(["raw", "json"]),
+        size_bytes=st.sampled_from([1 << 20, 1 << 30]),
+        every_ms=st.sampled_from([1_000, 60_000]),
+    ),
 )
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -224,6 +234,7 @@ OTHER_FLOW = FlowSpec(
     on_source_delete="delete",
     on_data_loss="skip",
     transform=TransformSpec(where="true"),
+    files=FilesSpec(endpoint="lake", folder="/data/lake", format="raw"),
 )
 OTHER_JOB = job(
     clusters={"dc2": ClusterSpec(bootstrap="b", id="x", client={"client.id": "c"})},

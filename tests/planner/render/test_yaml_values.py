@@ -18,6 +18,9 @@ from planner.model.topology import (
     Cluster,
     Configs,
     ConfigSync,
+    Drill,
+    FileEndpoint,
+    FileFormat,
     Flow,
     FlowState,
     Format,
@@ -31,6 +34,7 @@ from planner.model.topology import (
     Policies,
     Protect,
     Provenance,
+    Quota,
     RecordFormat,
     Requirement,
     SecretRef,
@@ -97,6 +101,7 @@ flows = st.builds(
     configs=st.builds(Configs, sync=st.sampled_from(ConfigSync), exclude=st.sampled_from([(), ("a.b",)])),
     groups=groups,
     acls_sync=st.booleans(),
+    quotas_sync=st.booleans(),
     replication=st.none() | st.integers(1, 5),
     protect=st.sampled_from(Protect),
     rpo_ms=st.none() | intervals,
@@ -108,6 +113,7 @@ flows = st.builds(
     on_source_delete=st.sampled_from(OnSourceDelete),
     on_data_loss=st.sampled_from(OnDataLoss),
     transform=st.none() | transforms,
+    every_ms=st.none(),
     job=st.sampled_from(["", "other"]),
 )
 jobs = st.builds(
@@ -136,6 +142,21 @@ internals = st.builds(
         retry_ms=st.none() | intervals,
         expiry_ms=st.none() | intervals,
     ),
+)
+limits = st.fixed_dictionaries(
+    {"request_percentage": st.floats(1e-9, 1e9) | st.integers(1, 10**12)},
+    optional={
+        "producer_byte_rate": st.sampled_from([1, 1_000, 1_048_576, 64_000_000, 2**63 - 1]),
+        "consumer_byte_rate": st.integers(1, 2**63 - 1),
+        "controller_mutation_rate": st.sampled_from([1, 0.5, 1e-05]),
+    },
+)
+entities = st.sampled_from(["app", "<default>", "CN=repl,O=shop", "7", "a/b%", "null", "{{ x", "é"])
+quotas = st.builds(
+    lambda user, client, values: Quota("dc1", user, client, None, **values),
+    entities,
+    st.none() | entities,
+    limits,
 )
 policies = st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))])
 CLUSTERS = {
@@ -167,9 +188,10 @@ def without_places(value: Any) -> Any:
     st.none() | jobs,
     internals,
     st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))]),
+    st.builds(Drill, st.none() | intervals, st.none() | intervals, st.none() | st.integers(0, 9)),
 )
 def test_a_topology_is_written_so_that_it_loads_as_the_same(
-    flow: Flow, job: Job | None, internal: Internal, limits: Policies
+    flow: Flow, job: Job | None, internal: Internal, limits: Policies, drill: Drill
 ) -> None:
     flow = replace(flow, job="other") if job is not None else replace(flow, job="dc2")
     topology = Topology(
@@ -179,12 +201,56 @@ def test_a_topology_is_written_so_that_it_loads_as_the_same(
         jobs={job.name: job} if job else {},
         internal=internal,
         policies=limits,
+        drill=drill,
     )
     loaded = reloaded(topology)
     assert without_places(loaded.flows) == topology.flows
     assert without_places(loaded.jobs) == (topology.jobs or {"dc2": Job("dc2")})
     assert without_places(loaded.clusters) == topology.clusters
+    assert loaded.drill == drill
     assert (loaded.internal, without_places(loaded.policies.require)) == (internal, limits.require)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(quotas, unique_by=lambda one: one.entity, max_size=4))
+def test_quotas_are_written_so_that_they_load_as_the_same(of_dc1: list[Quota]) -> None:
+    of_dc2 = [replace(one, cluster="dc2") for one in of_dc1[:2]]
+    addresses = [Quota("dc1", ip="10.0.0.7", connection_creation_rate=5)]
+    topology = Topology("t", CLUSTERS, quotas=(*of_dc1, *of_dc2, *addresses))
+    assert set(without_places(reloaded(topology).quotas)) == set(topology.quotas)
+
+
+file_flows = st.builds(
+    Flow,
+    name=st.just("to-lake"),
+    source_cluster=st.just("dc1"),
+    destination_cluster=st.just("lake"),
+    topics=st.builds(Selection, include=some_regexes, exclude=regexes, default_exclude=st.booleans()),
+    every_ms=st.none() | st.sampled_from([1_000, 90_000]),
+    start=starts,
+    state=st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED]),
+    rate_limit=st.none() | st.just(50_000_000),
+    rpo_ms=st.none() | intervals,
+    on_data_loss=st.sampled_from(OnDataLoss),
+    job=st.just("lake"),
+)
+endpoints = st.builds(
+    FileEndpoint,
+    name=st.just("lake"),
+    folder=st.sampled_from(["/data/lake", "/mnt/a b"]),
+    format=st.sampled_from([FileFormat.JSON, FileFormat.PARQUET]),
+    layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
+    size=st.sampled_from(["128m", "1g"]),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(file_flows, endpoints)
+def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndpoint) -> None:
+    loaded = reloaded(Topology("t", CLUSTERS, file_flows={flow.name: flow}, endpoints={"lake": endpoint}))
+    assert without_places(loaded.file_flows) == {flow.name: flow}
+    assert without_places(loaded.endpoints) == {"lake": endpoint}
+    assert loaded.flows == {}
 
 
 @pytest.mark.parametrize(

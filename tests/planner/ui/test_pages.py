@@ -335,3 +335,10 @@ def test_the_server_ends_at_once_while_viewers_are_connected() -> None:
         assert next(events) == "hello"
         visited.server.should_exit = True
         assert list(events) in ([], ["change"])
+
+
+def test_a_flow_into_files_is_drawn_with_its_endpoint() -> None:
+    seen = scenes.caught_up()
+    flow = replace(seen.flows[0], name="to-lake", destination="lake")
+    text = only(replace(seen, flows=[*seen.flows, flow]))
+    assert "lake files" in text

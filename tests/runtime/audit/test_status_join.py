@@ -135,6 +135,14 @@ def test_a_state_is_what_the_data_allows(word: Any, age_ms: int, ledger_says: di
     assert (partition.state, partition.lag_records) == (state, 10)
 
 
+@pytest.mark.parametrize(("every_ms", "state"), [(60_000, "copying"), (20_000, "stalled")])
+def test_a_flow_into_files_commits_only_so_often(every_ms: int, state: str):
+    made = replace(progress(90), last_timestamp=NOW - 90_000, written_at=NOW - 90_000)
+    written = look(source(), destination(), ledger(made, job(), report(said(S.COPYING, 90))))
+    status = join(asked(endpoint="lake", every_ms=every_ms), written)
+    assert (partition_of(status).state, flow_of(status).destination) == (state, "lake")
+
+
 def test_a_dead_job_tells_what_it_waited_for():
     partition = partition_of(seen(written=ledger(progress(90), job(60_000), BLOCKED)))
     assert partition.why == "job dc2: its heartbeat stopped 60 s ago; before that record_too_large: 2 MB"

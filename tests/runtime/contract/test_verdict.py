@@ -106,3 +106,9 @@ def test_the_worst_cluster_comes_first() -> None:
 
     found = verdicts(replace(safe, flows=[*safe.flows, other]))
     assert [one.cluster for one in found] == ["dc9", "dc1"]
+
+
+def test_nothing_fails_over_to_files() -> None:
+    seen = scenes.caught_up()
+
+    assert verdicts(replace(seen, flows=[replace(seen.flows[0], destination="lake")])) == []

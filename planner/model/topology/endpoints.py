@@ -1,0 +1,101 @@
+"""File endpoints: folders that flows write to, in place of a cluster."""
+
+import dataclasses
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final
+
+from planner.model.diagnostic import SourceLocation
+from planner.model.shapes import Key, RecordName, TextShape
+from planner.model.topology.flows import Configs, ConfigSync, Flow, Groups
+from runtime.contract.spec.files import DEFAULT_LAYOUT
+
+# The keys of a flow into an endpoint. The others are about topics and groups at a destination cluster.
+FILE_FLOW_KEYS: Final = frozenset(
+    {
+        "name",
+        "from",
+        "to",
+        "topics",
+        "every",
+        "start",
+        "state",
+        "rate_limit",
+        "rpo",
+        "on_data_loss",
+        "job",
+    }
+)
+DEFAULT_EVERY_MS: Final = 60_000
+
+
+class FileFormat(StrEnum):
+    JSON = "json"
+    PARQUET = "parquet"
+    RAW = "raw"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEndpoint:
+    """A folder that every machine of a job sees under the same path. Flows write files below it."""
+
+    record: ClassVar = RecordName("endpoint", "an endpoint")
+
+    name: str
+    folder: Annotated[
+        str,
+        Key(
+            "The absolute path of a folder, which must exist on every machine of the job.",
+            TextShape("the path of a folder"),
+            name="file",
+            example="/data/lake",
+        ),
+    ]
+    format: Annotated[
+        FileFormat,
+        Key(
+            "`json` is a line for each record, `raw` holds record batches byte for byte, with offsets.",
+            example="parquet",
+        ),
+    ] = FileFormat.PARQUET
+    layout: Annotated[
+        str,
+        Key(
+            "The folder of a file, with `{topic}` once, and `{partition}`, `{date}` and `{hour}` (UTC)."
+            " Files of the format raw have no dates.",
+            TextShape("a layout"),
+            default_doc="`{topic}/`",
+            example='"{topic}/date={date}/"',
+        ),
+    ] = DEFAULT_LAYOUT
+    size: Annotated[
+        str,
+        Key(
+            "A file that has reached this size is closed; all are closed at the end of each round.",
+            TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 128m or 1g"),
+            example="256m",
+        ),
+    ] = "128m"
+    source: SourceLocation | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Returns the size in bytes."""
+        number = self.size.rstrip("bB")
+        return int(number[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[number[-1].lower()]
+
+
+def at_home(flow: Flow) -> Flow:
+    """Returns a flow into an endpoint as its job has it: with the cluster of the job's internal topics as
+    destination, which is its source, and without the duties of a flow between clusters.
+    """
+    return dataclasses.replace(
+        flow,
+        destination_cluster=flow.source_cluster,
+        groups=Groups(sync=False),
+        configs=Configs(sync=ConfigSync.OFF),
+        follow_every_ms=None,
+        heartbeats_every_ms=None,
+        checkpoints_every_ms=None,
+        origin_commits=None,
+    )

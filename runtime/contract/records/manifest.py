@@ -1,0 +1,125 @@
+"""Codec of the manifest of a file endpoint. Each flow has its own: numbered commits, each one file.
+
+A commit is one line of JSON and the SHA-256 of that line. A commit that was cut off or edited is not read. It
+names the digest of the commit before, so that an exchanged commit is noticed too.
+"""
+
+import hashlib
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from runtime.contract.records import record_values
+from runtime.contract.records.record_values import UnreadableValue
+
+VERSION: Final = 1
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class OffsetGap(msgspec.Struct, frozen=True, kw_only=True):
+    """Records that a flow gave up the offsets `low … end-1` of a partition."""
+
+    low: _Offset
+    end: _Offset
+    why: str
+    at_ms: int
+
+
+class FilePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Records where a partition resumes (R1): every committed record below `position` is in the files.
+
+    `topic_id` is the lineage: a topic that was made again has another one, and begins at 0. The counts are
+    those of this lineage.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    position: _Offset
+    records: int = 0
+    bytes: int = 0
+    last_timestamp: int = -1
+    gaps: list[OffsetGap] = []
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes a file with the records of the offsets `first … end-1`, as far as there are any.
+
+    `path` is relative to the endpoint's folder, `staged` relative to the flow's own folder. A raw file may
+    begin with a batch that also holds records before `first`: they are not part of it.
+    """
+
+    path: str
+    staged: str
+    topic: str
+    topic_id: str
+    partition: int
+    first: _Offset
+    end: _Offset
+    records: int
+    size: int
+    crc32c: int
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+
+
+class ManifestOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """Names the job that writes a manifest, and the cluster whose records it holds."""
+
+    topology: str
+    job: str
+    cluster_id: str
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes one commit of a flow's manifest.
+
+    `generation` is the flow's at the job's home cluster (R3). With `complete`, `positions` has every
+    partition, else those that moved. `selection` is the digest of the selection that has begun: `start`
+    applies to topics that are new under another one.
+    """
+
+    version: Literal[1] = VERSION
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    flow: str
+    owner: ManifestOwner
+    generation: int
+    at_ms: int
+    format: str
+    previous: str = ""
+    complete: bool = False
+    selection: str = ""
+    positions: list[FilePosition] = []
+    files: list[DataFile] = []
+
+
+class UnreadableCommit(UnreadableValue):
+    """A commit that was cut off or edited, or that another version wrote."""
+
+
+_commit = msgspec.json.Decoder(Commit)
+
+
+def encode(commit: Commit) -> bytes:
+    line = msgspec.json.encode(commit)
+    return line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
+
+
+def digest_of(text: bytes) -> str:
+    """Returns the digest that an encoded commit ends with."""
+    return text.rstrip(b"\n").rpartition(b"\n")[2].decode("ascii", "replace")
+
+
+def decode(text: bytes) -> Commit:
+    """Decodes a commit. Raises UnreadableCommit."""
+    line, _, digest = text.rstrip(b"\n").rpartition(b"\n")
+    if hashlib.sha256(line).hexdigest().encode() != digest:
+        raise UnreadableCommit("its digest is not that of its content: it was cut off or edited")
+    try:
+        return record_values.decode(_commit, line)
+    except UnreadableValue as error:
+        raise UnreadableCommit(str(error)) from error

@@ -1,0 +1,109 @@
+"""Defines the file endpoint of a flow as a job writes it: the folder, the format and the names of its files.
+
+A layout such as `{topic}/date={date}/` names the folder of a record below the endpoint's folder.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+Format = Literal["json", "parquet", "raw"]
+
+OWN_FOLDER: Final = "_repl"  # holds the manifests and the files that are not committed yet
+EXTENSIONS: Final = {"json": "jsonl", "parquet": "parquet", "raw": "log"}
+DEFAULT_LAYOUT: Final = "{topic}/"
+_BY_TIME: Final = ("date", "hour")
+_PLACEHOLDERS: Final = ("topic", "partition", *_BY_TIME)
+_PART: Final = re.compile(r"\{(\w*)\}")
+_LITERAL: Final = re.compile(r"[A-Za-z0-9._=+@-]*")
+_MOST_BESIDE_TOPIC: Final = 6  # a name has at most 255 bytes, and a topic's at most 249
+_MOST_MS: Final = 253_402_300_800_000  # the year 10000
+UNKNOWN_TIME: Final = "unknown"
+
+
+class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Describes how a flow writes files.
+
+    `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
+    the job. A file is closed when it has `size_bytes`, and at the end of each round; a round begins every
+    `every_ms`.
+    """
+
+    endpoint: str
+    folder: Annotated[str, msgspec.Meta(pattern="^/", max_length=4_096)]
+    format: Format
+    layout: Annotated[str, msgspec.Meta(max_length=1_024)] = DEFAULT_LAYOUT
+    size_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 128 << 20
+    every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
+
+
+def folder_problem(folder: str) -> tuple[str, str] | None:
+    """Returns what is wrong with an endpoint's folder, and the way out."""
+    scheme, mark, _ = folder.partition("://")
+    if mark:
+        return (
+            f"{scheme}:// is not supported",
+            "mount the store as a folder on every machine of the job, and name that: /mnt/archive",
+        )
+    if not folder.startswith("/"):
+        return (
+            f"{folder} is no absolute path",
+            "a job runs in another folder: write the whole path, /data/lake",
+        )
+    if any(part in (".", "..") for part in folder.split("/")) or "\0" in folder or folder.strip("/") == "":
+        return f"{folder} does not name a folder of its own", "write the plain path, such as /data/lake"
+    return None
+
+
+def layout_problem(layout: str, form: Format) -> tuple[str, str] | None:
+    """Returns what is wrong with a layout, and the way out. A layout without one stays inside the folder."""
+    way_out = "write it as {topic}/ or {topic}/date={date}/"
+    folders = layout.removesuffix("/").split("/")
+    if layout.startswith("/") or not all(folders):
+        return f'the layout "{layout}" is no relative path', way_out
+    for name in folders:
+        if unknown := [one for one in _PART.findall(name) if one not in _PLACEHOLDERS]:
+            known = ", ".join(f"{{{one}}}" for one in _PLACEHOLDERS)
+            return f'the layout "{layout}" has {{{unknown[0]}}}', f"known are {known}"
+        literal = _PART.sub("", name)
+        if not _LITERAL.fullmatch(literal):
+            return f'the layout "{layout}" has a sign that is not allowed in names', way_out
+        if name.startswith((".", "_")):
+            return (
+                f'"{name}" in the layout "{layout}" begins with {name[0]}: readers ignore such names',
+                way_out,
+            )
+        if "{topic}" in name and (len(literal) > _MOST_BESIDE_TOPIC or len(_PART.findall(name)) > 1):
+            return f'"{name}" in the layout "{layout}" is too long for a long topic name', way_out
+    if layout.count("{topic}") != 1:
+        return f'the layout "{layout}" does not name {{topic}} once', way_out
+    if form == "raw" and (named := next((one for one in _BY_TIME if f"{{{one}}}" in layout), None)):
+        return (
+            f'the layout "{layout}" has {{{named}}}, and raw files hold whole batches, which may span it',
+            "write {topic}/, or choose the format json or parquet",
+        )
+    return None
+
+
+def by_time(layout: str) -> bool:
+    """Returns whether records of one partition lie in several folders, by their timestamps."""
+    return any(f"{{{one}}}" in layout for one in _BY_TIME)
+
+
+def folder_of(layout: str, topic: str, partition: int, timestamp_ms: int) -> str:
+    """Returns the folder of a record, relative to the endpoint's. Dates and hours are those of UTC."""
+    known = 0 <= timestamp_ms < _MOST_MS
+    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC) if known else None
+    return layout.removesuffix("/").format(
+        topic=topic,
+        partition=partition,
+        date=f"{at:%Y-%m-%d}" if at else UNKNOWN_TIME,
+        hour=f"{at:%H}" if at else UNKNOWN_TIME,
+    )
+
+
+def file_name(flow: str, topic_id: str, partition: int, first: int, form: Format) -> str:
+    """Returns the name of a file: another lineage, partition or first offset is another name."""
+    return f"{flow}-{partition:05d}-{first:020d}-{topic_id[:8]}.{EXTENSIONS[form]}"

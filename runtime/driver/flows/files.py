@@ -1,0 +1,492 @@
+"""This module runs a flow into files: rounds of Spark tasks stage files, and each round is one commit.
+
+The manifest in the endpoint's folder decides where a partition resumes (R1). The ledger at the job's home
+cluster gets the progress after each commit, for people to look at; nothing resumes from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
+from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
+from runtime.contract.spec.assignment import AssignedPartition, client_id
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
+from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.route import Router
+from runtime.driver.application import TasksFailed
+from runtime.driver.flows.file_rounds import (
+    PlannedRound,
+    SourcePartition,
+    advanced,
+    at_position,
+    entered,
+    facts_of,
+    plan_round,
+    progress_of,
+    seen_at,
+    tickets_of,
+)
+from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.start import FlowContext, selection
+from runtime.driver.slots.channel import pause
+from runtime.driver.spark_process import JvmSilent
+from runtime.files.export import (
+    ExportedPartition,
+    ExportPartition,
+    ExportResult,
+    ExportTicket,
+    decode_result,
+    encode_ticket,
+)
+from runtime.files.manifest import (
+    EndpointUnavailable,
+    ManifestFolder,
+    ManifestProblem,
+    ManifestState,
+    ManifestTaken,
+    owner_problem,
+)
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries import list_offsets
+from runtime.ledger.records import READ_FAILURES
+from runtime.ledger.start_positions import resolve_start
+from runtime.slot.log import log_event
+
+_ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.5, 15.0
+_LIST_S: Final = 20.0
+_FAILURES = (WireError, EndpointUnavailable, ManifestProblem, ManifestTaken, TasksFailed)
+S = PartitionState
+
+
+class FileFlow(DriverFlow):
+    """A FileFlow copies the topics of one flow into files until cancelled."""
+
+    def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> None:
+        super().__init__(spec, job, router, shared)
+        assert spec.files is not None, "a flow into a cluster is a DriverFlow"
+        self.files = spec.files
+        self._job = job
+        self._folder = ManifestFolder(self.files.folder, spec.name)
+        self._manifest = ManifestState()
+        self._claimed = False
+        self._states: dict[PartitionKey, PartitionStatus] = {}
+        self._stats = FlowStats(spec.name)
+        self._worker = ("", 0)
+        self.rounds = 0
+        self.busy = False
+        self.since_ms = int(time.time() * 1000)
+
+    def inherit(self, before: DriverFlow) -> None:
+        """Continues from the state of an older version of the same flow."""
+        super().inherit(before)
+        if isinstance(before, FileFlow) and before.files.folder == self.files.folder:
+            self._states, self._stats, self.rounds = before._states, before._stats, before.rounds
+
+    @property
+    def group(self) -> str:
+        """The Spark job group of its rounds."""
+        return f"{self._job.job} {self.name}"
+
+    @property
+    def why(self) -> str:
+        """Why the flow does not copy now; empty where it does."""
+        return self._why or self._superseded
+
+    def slot_status(self, number: int) -> SlotStatus:
+        """Returns the status of the flow's partitions, as the report of a slot."""
+        host, process = self._worker
+        return SlotStatus(
+            slot=number,
+            at_ms=int(time.time() * 1000),
+            assignment=0,
+            process=process,
+            host=host or socket.gethostname(),
+            flows=[self._stats],
+            partitions=list(self._states.values()),
+        )
+
+    async def run(self) -> None:
+        """Takes the flow over and copies, a round every interval, until cancelled."""
+        if self.generation is None:
+            await self._retry_until_done(self._take_over)
+        if not self.copies:
+            return
+        failures = 0
+        while not self._superseded:
+            began = time.monotonic()
+            try:
+                behind = await self._round()
+            except (*_FAILURES, *READ_FAILURES) as error:
+                failures += 1
+                self._fail(error, failures)
+                await pause(min(_FIRST_RETRY_S * 2 ** min(failures, 8), _LAST_RETRY_S), self._follow_now)
+                self._follow_now.clear()
+                continue
+            failures, self._why = 0, ""
+            if not behind:
+                left = self.files.every_ms / 1000 - (time.monotonic() - began)
+                await pause(max(left, 0.0), self._follow_now)
+                self._follow_now.clear()
+
+    def _fail(self, error: Exception, failures: int) -> None:
+        """Records why a round failed. Nothing of it was committed, or its commit is finished later."""
+        lost = isinstance(error, ManifestProblem)
+        state = S.LEDGER_MISSING if lost else S.RETRYING
+        self._why = f"{state}: {error}" if lost else str(error)
+        self._claimed = False  # the manifest is read again: the commit may have been written
+        for key, status in self._states.items():
+            if lost or not status.state.needs_someone:
+                self._states[key] = entered(status, state, str(error))
+        log_event(
+            "flow_retry", key=self.name, flow=self.name, error=self._why, failures=failures, decision="retry"
+        )
+
+    async def _round(self) -> bool:
+        """Copies once, and returns whether there is more to copy at once. Raises what `run` handles."""
+        shared = self._shared
+        source = await self._source()
+        await shared.leadership.ensure()
+        await shared.ledger.decided(self.name)
+        if self._is_superseded():
+            return False
+        if not self._claimed:
+            await _finished(self._claim(source))
+        await asyncio.to_thread(self._folder.check, self._manifest)
+        found = await self._source_partitions(source)
+        await self._begin(source, found)
+        found = [one for one in found if self._is_known(one)]
+        accepts = self.spec.on_data_loss == "skip"
+        planned = plan_round(
+            found,
+            self._manifest.positions,
+            lambda key: accepts or PartitionKey(self.name, *key) in self.accepted,
+            int(time.time() * 1000),
+        )
+        self._note(found, planned)
+        if planned.moved:
+            await _finished(self._commit(found, planned.moved, ()))
+            self.clear_accepted_loss(PartitionKey(self.name, *one.key) for one in planned.moved)
+        if not planned.copy:
+            return False
+        results = await self._export(planned.copy)
+        await _finished(self._take_results(found, results))
+        done = {(one.topic, one.partition): one for result in results for one in result.partitions}
+        return any(
+            not done[one.topic, one.partition].stopped and done[one.topic, one.partition].position < one.end
+            for one in planned.copy
+        )
+
+    async def _claim(self, source: KafkaCluster) -> None:
+        """Reads the manifest, finishes its last commit, and claims it for this generation (R3)."""
+        assert self.generation is not None
+        state = await asyncio.to_thread(self._folder.read)
+        owner = ManifestOwner(topology=self._job.topology, job=self._job.job, cluster_id=source.cluster_id)
+        if problem := owner_problem(state, owner, self._folder.endpoint):
+            raise ManifestProblem(problem)
+        last = state.last
+        if last is None and self._shared.ledger.all_progress(self.name):
+            raise ManifestProblem(
+                f"the manifest of {self.name} is gone from {self.files.folder}, where it has copied records:"
+                " mount or restore the folder, or give the flow another name to copy everything anew"
+            )
+        if last is not None and last.generation > self.generation:
+            raise ManifestProblem(
+                f"{self.files.folder} was claimed by generation {last.generation}, and this is generation"
+                f" {self.generation}: another driver has the flow, or its ledger was lost"
+            )
+        if last is not None and last.format != self.files.format:
+            raise ManifestProblem(
+                f"{self.files.folder} holds {last.format} files of this flow, and the topology says"
+                f" {self.files.format}: give the flow another name, or another folder"
+            )
+        if last is not None:
+            await asyncio.to_thread(self._folder.publish, last.files)
+        if last is None or last.generation != self.generation:
+            claim = Commit(
+                number=last.number + 1 if last is not None else 1,
+                flow=self.name,
+                owner=owner,
+                generation=self.generation,
+                at_ms=int(time.time() * 1000),
+                format=self.files.format,
+                complete=True,
+                selection=last.selection if last is not None else "",
+            )
+            await asyncio.to_thread(self._folder.add, state, claim)
+            log_event(
+                "manifest_claimed",
+                key=self.name,
+                flow=self.name,
+                folder=self.files.folder,
+                commit=claim.number,
+                generation=self.generation,
+            )
+        await asyncio.to_thread(self._folder.clear_staging, self.generation)
+        self._manifest, self._claimed = state, True
+
+    async def _source_partitions(self, source: KafkaCluster) -> list[SourcePartition]:
+        """Returns the partitions that the flow selects now, with their bounds. Raises WireError."""
+        self._shared.clusters.invalidate(self.spec.source)
+        listing = await self._shared.clusters.listing(self.spec.source)
+        topics = {name: one for name, one in listing.items() if one.error is ErrorCode.NONE}
+        selected = self.selected(topics)
+        wanted = [TopicPartition(name, number) for name in selected for number in topics[name].partitions]
+        starts, ends = await asyncio.gather(
+            _offsets(source, wanted, EARLIEST, Isolation.READ_UNCOMMITTED),
+            _offsets(source, wanted, LATEST, Isolation.READ_COMMITTED),
+        )
+        gone = sorted({key[0] for key in self._manifest.positions if key[0] not in topics})
+        self._notes = tuple(f"{name} is gone from {self.spec.source}: its files stay" for name in gone)
+        self._publish(wanted)
+        return [
+            SourcePartition(at.topic, topics[at.topic].id, at.partition, starts.get(at, -1), ends.get(at, -1))
+            for at in sorted(wanted)
+        ]
+
+    def _publish(self, wanted: Iterable[TopicPartition]) -> None:
+        """Publishes the partitions of the flow, as its view and the metrics count them."""
+        keys = [PartitionKey(self.name, *at) for at in wanted]
+        self.partitions = {key: AssignedPartition(*key, destination_topic=key.topic) for key in keys}
+
+    async def _begin(self, source: KafkaCluster, found: Sequence[SourcePartition]) -> None:
+        """Commits the first positions of new partitions and of new lineages before any is copied (R1).
+
+        `start` applies to topics without a position when the selection begins. Partitions and topics that
+        appear later, and a topic that was made again, start at their first record.
+        """
+        assert self._manifest.last is not None
+        known = self._manifest.positions
+        answering = [one for one in found if one.start >= 0]
+        other = [one for one in answering if one.key in known and not self._is_known(one)]
+        again = [one for one in other if is_other_topic(_id(known[one.key]), one.topic_id)]
+        named = [one for one in other if one not in again]  # its cluster had no ids before an upgrade
+        new = [one for one in answering if one.key not in known]
+        begins = self._manifest.last.selection != selection(self.spec)
+        if not (other or new or begins):
+            return
+        topics = {topic for topic, _ in known}
+        by_start = [one for one in new if begins and one.topic not in topics]
+        at = await self._resolved(source, by_start, self.spec.start)
+        first = [
+            FilePosition(
+                topic=one.topic,
+                topic_id=one.topic_id.hex(),
+                partition=one.partition,
+                position=at.get(one.key, one.start),
+            )
+            for one in (*new, *again)
+        ]
+        first += [replace(known[one.key], topic_id=one.topic_id.hex()) for one in named]
+        for one in again:
+            log_event(
+                "topic_recreated",
+                key=f"{self.name} {one.topic}-{one.partition}",
+                flow=self.name,
+                topic=one.topic,
+                partition=one.partition,
+                position=known[one.key].position,
+                decision="begin another lineage",
+            )
+        await _finished(self._commit(found, first, ()))
+
+    def _is_known(self, one: SourcePartition) -> bool:
+        """Returns whether the manifest has a position for this very topic."""
+        position = self._manifest.positions.get(one.key)
+        return position is not None and position.topic_id == one.topic_id.hex()
+
+    async def _resolved(
+        self, source: KafkaCluster, partitions: Sequence[SourcePartition], start: Start
+    ) -> dict[tuple[str, int], int]:
+        """Returns where partitions start. Raises WireError."""
+        if not partitions:
+            return {}
+        wanted = [TopicPartition(one.topic, one.partition) for one in partitions]
+        found = await resolve_start(source, wanted, start)
+        return {(at.topic, at.partition): offset for at, offset in found.items()}
+
+    async def _export(self, copy: Sequence[ExportPartition]) -> list[ExportResult]:
+        """Runs a round's tasks. Raises TasksFailed, EndpointUnavailable."""
+        assert self.generation is not None
+        application = self._shared.application
+        assert application is not None, "the driver of a job into files has its Spark application"
+        try:
+            tasks = self._job.slots or await application.cores()
+        except JvmSilent as error:
+            raise TasksFailed(str(error)) from error
+        rate = self.spec.rate_limit
+        generation = self.generation
+
+        def ticket(partitions: list[ExportPartition]) -> ExportTicket:
+            return ExportTicket(
+                flow=self.name,
+                generation=generation,
+                source=self.spec.source,
+                cluster=self._job.clusters[self.spec.source],
+                client_id=client_id(self._job.job, 0),
+                files=self.files,
+                partitions=partitions,
+                round_s=_ROUND_S,
+                rate=max(rate // min(tasks, len(copy)), 1) if rate is not None else None,
+            )
+
+        tickets = [encode_ticket(one) for one in tickets_of(copy, tasks, ticket)]
+        self.busy, self.since_ms = True, int(time.time() * 1000)
+        running = application.submit_export(self.group, tickets)
+        try:
+            texts = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await application.cancel(self.group)
+            await asyncio.wait([running])
+            raise
+        finally:
+            self.busy, self.since_ms = False, int(time.time() * 1000)
+        self.rounds += 1
+        results = [decode_result(text) for text in texts]
+        if failed := next((one.error for one in results if one.error), ""):
+            raise EndpointUnavailable(failed)
+        self._worker = results[0].host, results[0].process
+        return results
+
+    async def _take_results(self, found: Sequence[SourcePartition], results: Iterable[ExportResult]) -> None:
+        """Commits what a round has staged, and notes the states of its partitions."""
+        done = [one for result in results for one in result.partitions]
+        files = [file for one in done for file in one.files]
+        await asyncio.to_thread(self._folder.check_staged, files)
+        moved = [
+            advanced(self._manifest.positions[one.topic, one.partition], one)
+            for one in done
+            if one.position > self._manifest.positions[one.topic, one.partition].position
+        ]
+        if moved:
+            await self._commit(found, moved, done)
+        for one in done:
+            key = PartitionKey(self.name, one.topic, one.partition)
+            match one.stopped:
+                case "corrupt":
+                    self._states[key] = entered(self._states[key], S.RECORD_CORRUPT, one.why)
+                case "failed" | "expired":
+                    self._states[key] = entered(self._states[key], S.RETRYING, one.why)
+                case _ if one.position >= self._states[key].source_end:
+                    self._states[key] = entered(self._states[key], S.CAUGHT_UP, "")
+
+    async def _commit(
+        self,
+        found: Sequence[SourcePartition],
+        moved: Sequence[FilePosition],
+        done: Sequence[ExportedPartition],
+    ) -> None:
+        """Adds a commit, moves its files into place, and writes the progress to the ledger.
+
+        Raises ManifestTaken, ManifestProblem, EndpointUnavailable, WireError.
+        """
+        shared, last = self._shared, self._manifest.last
+        assert last is not None
+        assert self.generation is not None
+        await shared.leadership.ensure()
+        files = [file for one in done for file in one.files]
+        commit = Commit(
+            number=last.number + 1,
+            flow=self.name,
+            owner=last.owner,
+            generation=self.generation,
+            at_ms=int(time.time() * 1000),
+            format=self.files.format,
+            selection=selection(self.spec),
+            positions=list(moved),
+            files=files,
+        )
+        await asyncio.to_thread(self._folder.add, self._manifest, commit)
+        await asyncio.to_thread(self._folder.publish, files)
+        self._count(done)
+        await shared.writer.commit(self._ledger_records(found))
+        for one in moved:
+            self._set_position(one, commit.at_ms)
+
+    def _count(self, done: Sequence[ExportedPartition]) -> None:
+        self._stats = replace(
+            self._stats,
+            records=self._stats.records + sum(one.records for one in done),
+            bytes=self._stats.bytes + sum(one.bytes for one in done),
+            commits=self._stats.commits + 1,
+        )
+
+    def _ledger_records(self, found: Sequence[SourcePartition]) -> dict[LedgerKey, LedgerValue | None]:
+        """Returns the progress of all partitions of which the ledger's is another."""
+        assert self.generation is not None
+        records: dict[LedgerKey, LedgerValue | None] = {}
+        now_ms = int(time.time() * 1000)
+        for one in found:
+            position = self._manifest.positions.get(one.key)
+            key = PartitionKey(self.name, *one.key)
+            if position is None:
+                continue
+            before = self._shared.ledger.progress(key)
+            after = progress_of(one, position, self.generation, now_ms)
+            if not isinstance(before, Progress) or facts_of(before) != facts_of(after):
+                records[ProgressKey(key)] = after
+        return records
+
+    def _note(self, found: Iterable[SourcePartition], planned: PlannedRound) -> None:
+        """Notes the states of all partitions at the start of a round."""
+        now_ms = int(time.time() * 1000)
+        states: dict[PartitionKey, PartitionStatus] = {}
+        for one in found:
+            key = PartitionKey(self.name, *one.key)
+            position = self._manifest.positions[one.key]
+            before = self._states.get(key) or PartitionStatus(*key, S.STARTING, now_ms)
+            state, why = planned.states[one.key]
+            if (
+                state is S.COPYING
+                and before.state is S.RECORD_CORRUPT
+                and before.position == position.position
+            ):
+                state, why = before.state, before.why  # it is tried again, and nothing has changed so far
+            status = seen_at(one, entered(before, state, why), now_ms)
+            states[key] = at_position(status, position)
+        self._states = states
+
+    def _set_position(self, position: FilePosition, at_ms: int) -> None:
+        key = PartitionKey(self.name, *position.key)
+        if key in self._states:
+            before = self._states[key]
+            moved = replace(before, last_commit_ms=at_ms, transactions=before.transactions + 1)
+            self._states[key] = at_position(moved, position)
+
+
+async def _finished(work: Coroutine[Any, Any, None]) -> None:
+    """Finishes work on the manifest even if the flow is stopped meanwhile: its threads can't be stopped, and
+    the flow's next version must not begin before they are done.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _id(position: FilePosition) -> bytes:
+    return bytes.fromhex(position.topic_id)
+
+
+async def _offsets(
+    cluster: KafkaCluster, wanted: Sequence[TopicPartition], at: int, isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """Returns the offsets of the partitions whose leaders answer: the others are retried (R7)."""
+    if not wanted:
+        return {}
+    found = await list_offsets(cluster, dict.fromkeys(wanted, at), isolation, _LIST_S)
+    return {key: one.offset for key, one in found.items() if isinstance(one, ListedOffset)}

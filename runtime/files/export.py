@@ -1,0 +1,239 @@
+"""Copies partitions to staged files in a Spark task. Nothing of it is visible before the driver commits it.
+
+It reads what a read_committed consumer reads: control batches and aborted transactions are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import uvloop
+
+from runtime.batch import AbortedTransactions, Batch, BatchFailure, PartitionLocation, RecordSet, walk
+from runtime.contract.records.manifest import DataFile
+from runtime.contract.spec.files import OWN_FOLDER, FilesSpec
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.files.formats import PartitionFiles
+from runtime.kafka.cluster import KafkaCluster, named, opened
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.slot.budget import TokenBucket
+
+_FETCH_BYTES: Final = 8 << 20
+_AT_A_TIME: Final = 4  # partitions of a task: while one writes, others fetch
+_LEAST_S: Final = 1.0  # the least share of a round that a partition gets
+
+
+class ExportPartition(msgspec.Struct, frozen=True):
+    """Names a partition and the offsets `position … end-1` of it; `end` is its last stable offset."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    position: int
+    end: int
+
+
+class ExportTicket(msgspec.Struct, frozen=True):
+    """Describes the work of one task in one round.
+
+    `round_s` bounds its time: what is left is copied by the next round. `rate` is in bytes a second.
+    """
+
+    flow: str
+    generation: int
+    source: str
+    cluster: ClusterSpec
+    client_id: str
+    files: FilesSpec
+    partitions: list[ExportPartition]
+    round_s: float
+    rate: int | None = None
+
+
+class ExportedPartition(msgspec.Struct, frozen=True):
+    """States how far a partition was copied. `stopped` says why it goes no further: `failed` is retried."""
+
+    topic: str
+    partition: int
+    position: int
+    records: int = 0
+    bytes: int = 0
+    files: list[DataFile] = []
+    stopped: Literal["", "failed", "corrupt", "expired"] = ""
+    why: str = ""
+
+
+class ExportResult(msgspec.Struct, frozen=True):
+    """The result of one task: what it has staged, and `error` where nothing of it counts."""
+
+    partitions: list[ExportedPartition] = []
+    error: str = ""
+    host: str = ""
+    process: int = 0
+
+
+_ticket = msgspec.json.Decoder(ExportTicket)
+_result = msgspec.json.Decoder(ExportResult)
+
+
+def encode_ticket(ticket: ExportTicket) -> bytes:
+    return msgspec.json.encode(ticket)
+
+
+def decode_result(text: bytes) -> ExportResult:
+    return _result.decode(text)
+
+
+def export(tickets: Iterable[bytes]) -> Iterator[bytes]:
+    """Carries out the tickets of a task and yields their encoded results."""
+    for ticket in tickets:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            yield msgspec.json.encode(runner.run(_export(_ticket.decode(ticket))))
+
+
+async def _export(ticket: ExportTicket) -> ExportResult:
+    host = socket.gethostname()
+    folder = Path(ticket.files.folder)
+    if not os.path.isdir(folder):  # noqa: ASYNC240, PTH112 - one call before anything runs in the loop
+        return ExportResult(error=f"the folder {folder} is not there on {host}: create it, or mount it")
+    try:
+        spec = named(ticket.cluster, ticket.client_id)
+        async with await opened(ticket.source, spec, os.environ) as cluster:
+            found = await _Round(ticket, cluster).run()
+    except (WireError, OSError) as error:
+        return ExportResult(error=f"{host}: {error}")
+    return ExportResult(found, "", host, os.getpid())
+
+
+class _Round:
+    """Copies the partitions of a ticket, some at a time, each for its share of the round."""
+
+    def __init__(self, ticket: ExportTicket, cluster: KafkaCluster) -> None:
+        self._ticket = ticket
+        self._cluster = cluster
+        self._bucket = TokenBucket(ticket.rate, time.monotonic)
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        shares = max(len(ticket.partitions) / _AT_A_TIME, 1.0)
+        self._share_s = max(ticket.round_s / shares, min(_LEAST_S, ticket.round_s))
+
+    async def run(self) -> list[ExportedPartition]:
+        """Copies all partitions. Raises OSError, after which nothing of the round counts."""
+        work = [asyncio.ensure_future(self._one(one)) for one in self._ticket.partitions]
+        try:
+            return await asyncio.gather(*work)
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    async def _one(self, one: ExportPartition) -> ExportedPartition:
+        ticket = self._ticket
+        own = Path(ticket.files.folder) / OWN_FOLDER / ticket.flow
+        where = PartitionLocation(one.topic, one.partition)
+        staging = own / "staging" / str(ticket.generation)
+        files = PartitionFiles(ticket.flow, ticket.files, where, one.topic_id.hex(), own, staging)
+        copy = _PartitionExport(self._cluster, one, files, self._bucket)
+        async with self._turns:
+            try:
+                return await copy.run(time.monotonic() + self._share_s)
+            finally:
+                files.discard()
+
+
+class _PartitionExport:
+    """Copies one partition until its end, or until its time is over."""
+
+    def __init__(
+        self, cluster: KafkaCluster, one: ExportPartition, files: PartitionFiles, bucket: TokenBucket
+    ) -> None:
+        self._cluster = cluster
+        self._one = one
+        self._files = files
+        self._bucket = bucket
+        self._where = PartitionLocation(one.topic, one.partition)
+        self._position = one.position
+        self._through = one.position  # everything below it is written, or is not to be written
+        self._records = self._bytes = 0
+
+    async def run(self, until: float) -> ExportedPartition:
+        """Copies, and returns how far it came. Raises OSError."""
+        stopped: Literal["", "failed", "corrupt", "expired"] = ""
+        why = ""
+        ahead: asyncio.Task[FetchedPartition] | None = None
+        try:
+            ahead = self._fetch()
+            while True:
+                answer = await ahead
+                if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                    stopped, why = "expired", f"the offset {self._position} is not there any more"
+                    break
+                if answer.error is not ErrorCode.NONE:
+                    raise BrokerError(answer.error, str(self._where))
+                begin = self._position
+                sets = self._walked(answer)
+                if self._position == begin:
+                    break  # a new leader does not know yet how far its followers are
+                over = self._position >= self._one.end or time.monotonic() >= until
+                if not over:
+                    ahead = self._fetch()
+                await asyncio.to_thread(self._write, answer, sets, begin)
+                if over:
+                    break
+        except BatchFailure as failure:
+            stopped, why = "corrupt", str(failure)
+        except WireError as error:
+            stopped, why = "failed", str(error)
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+        done = await asyncio.to_thread(self._files.finish)
+        one = self._one
+        return ExportedPartition(
+            one.topic, one.partition, self._through, self._records, self._bytes, done, stopped, why
+        )
+
+    def _walked(self, answer: FetchedPartition) -> list[RecordSet]:
+        """Returns the batches of a response, and moves the position behind them. Raises CorruptBatch."""
+        walked = walk(answer.records, self._where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if walked.sets:
+            self._position = max(self._position, walked.sets[-1].next_offset)
+        elif answer.last_stable_offset >= self._one.end:
+            self._position = self._through = self._one.end  # compaction removed the rest
+        return walked.sets
+
+    def _fetch(self) -> asyncio.Task[FetchedPartition]:
+        return asyncio.ensure_future(self._fetch_at(self._position))
+
+    async def _fetch_at(self, position: int) -> FetchedPartition:
+        await asyncio.sleep(self._bucket.wait_s())
+        at = TopicPartition(*self._where)
+        size = _FETCH_BYTES
+        answer = await fetch_once(self._cluster, at, position, size, "files", topic_id=self._one.topic_id)
+        self._bucket.take(len(answer.records))
+        return answer
+
+    def _write(self, answer: FetchedPartition, sets: Sequence[RecordSet], begin: int) -> None:
+        """Writes the batches that a read_committed reader sees. Raises BatchFailure, OSError."""
+        aborted = AbortedTransactions(answer.aborted)
+        at = 0
+        for member in sets:
+            text = answer.records[at : at + member.size]
+            at += member.size
+            if (not isinstance(member, Batch) or aborted.keeps(member)) and member.next_offset > begin:
+                self._records += self._files.write(member, text, begin)
+                self._bytes += member.size
+            self._through = max(self._through, member.next_offset)

@@ -1,0 +1,350 @@
+"""Writes the records of one partition to staged files, in the format of the endpoint.
+
+A file is complete, synced and closed before anything names it. Columns of JSON lines and Parquet: key, value,
+headers, topic, partition, offset, timestamp, timestamp_type (0: set by the producer, 1: by the broker).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+from crc32c import crc32c
+
+from runtime.batch import Batch, PartitionLocation, Record, RecordSet, records
+from runtime.contract.records.manifest import DataFile
+from runtime.contract.spec.files import FilesSpec, by_time, file_name, folder_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_ROW_GROUP_BYTES: Final = 16 << 20  # of keys and values: bounds the memory of an open file (R8)
+_MOST_OPEN: Final = 4  # folders of one partition that are written at a time
+_HOUR_MS: Final = 3_600_000
+_BUFFER: Final = 1 << 20
+
+Row = tuple[Record, int]  # a record, and the type of its timestamp
+
+
+class StagedFile:
+    """A file that is being written: its size and checksum are known at any time."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"{uuid.uuid4().hex}.part"
+        self._file = self.path.open("xb", buffering=_BUFFER)
+        self.size = 0
+        self.crc32c = 0
+
+    def write(self, text: bytes | memoryview) -> int:
+        self._file.write(text)
+        self.size += len(text)
+        self.crc32c = crc32c(text, self.crc32c)
+        return len(text)
+
+    def close(self) -> None:
+        """Syncs and closes the file."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def discard(self) -> None:
+        """Removes the file: no commit names it."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
+class FormatWriter(Protocol):
+    """Writes records in one format to one staged file."""
+
+    def write(self, rows: Sequence[Row]) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class JsonLines:
+    """Writes one JSON object for each record.
+
+    Bytes that are UTF-8 are text. Others are Base64 in a field of their own: `value_base64`.
+    """
+
+    def __init__(self, file: StagedFile, where: PartitionLocation) -> None:
+        self._file = file
+        self._where = where
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, rows: Sequence[Row]) -> None:
+        topic, partition = self._where.topic, self._where.partition
+        lines = []
+        for record, timestamp_type in rows:
+            line: dict[str, Any] = {}
+            _put(line, "key", record.key)
+            _put(line, "value", record.value)
+            line["headers"] = [_header(name, value) for name, value in record.headers]
+            line["topic"] = topic
+            line["partition"] = partition
+            line["offset"] = record.offset
+            line["timestamp"] = record.timestamp
+            line["timestamp_type"] = timestamp_type
+            lines.append(line)
+        self._file.write(self._encoder.encode_lines(lines))
+
+    def finish(self) -> None:
+        return
+
+
+def _header(name: str, value: bytes | None) -> dict[str, Any]:
+    line: dict[str, Any] = {"key": name}
+    _put(line, "value", value)
+    return line
+
+
+def _put(line: dict[str, Any], name: str, value: bytes | None) -> None:
+    if value is None:
+        line[name] = None
+        return
+    try:
+        line[name] = value.decode()
+    except UnicodeDecodeError:
+        line[f"{name}_base64"] = value
+
+
+class ParquetRows:
+    """Writes Parquet with pyarrow, a row group at a time, with the columns of Spark's Kafka source."""
+
+    def __init__(self, file: StagedFile, where: PartitionLocation) -> None:
+        import pyarrow as pa  # only this format loads it
+        import pyarrow.parquet as pq
+
+        self._pa = pa
+        self._where = where
+        header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        self._schema: pa.Schema = pa.schema(
+            [
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("headers", pa.list_(header)),
+                pa.field("topic", pa.string(), nullable=False),
+                pa.field("partition", pa.int32(), nullable=False),
+                pa.field("offset", pa.int64(), nullable=False),
+                pa.field("timestamp", pa.timestamp("ms", "UTC")),
+                pa.field("timestamp_type", pa.int32(), nullable=False),
+            ]
+        )
+        self._writer: pq.ParquetWriter = pq.ParquetWriter(
+            _Sink(file), self._schema, compression="zstd", compression_level=1, use_dictionary=["topic"]
+        )
+        self._rows: list[Row] = []
+        self._bytes = 0
+
+    def write(self, rows: Sequence[Row]) -> None:
+        self._rows += rows
+        self._bytes += sum(len(one.key or b"") + len(one.value or b"") + 64 for one, _ in rows)
+        if self._bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def finish(self) -> None:
+        if self._rows:
+            self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        pa, rows = self._pa, self._rows
+        count = len(rows)
+        columns = [
+            pa.array([one.key for one, _ in rows], pa.binary()),
+            pa.array([one.value for one, _ in rows], pa.binary()),
+            pa.array(
+                [[{"key": key, "value": value} for key, value in one.headers] for one, _ in rows],
+                self._schema.field("headers").type,
+            ),
+            pa.array([self._where.topic] * count, pa.string()),
+            pa.array([self._where.partition] * count, pa.int32()),
+            pa.array([one.offset for one, _ in rows], pa.int64()),
+            pa.array([one.timestamp if one.timestamp >= 0 else None for one, _ in rows], pa.int64()).cast(
+                pa.timestamp("ms", "UTC")
+            ),
+            pa.array([kind for _, kind in rows], pa.int32()),
+        ]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema), row_group_size=count)
+        self._rows, self._bytes = [], 0
+
+
+class _Sink:
+    """The file object that pyarrow writes to: it counts and sums what goes to the staged file."""
+
+    closed = False
+
+    def __init__(self, file: StagedFile) -> None:
+        self._file = file
+
+    def write(self, text: Any) -> int:
+        return self._file.write(memoryview(text).cast("B") if not isinstance(text, bytes) else text)
+
+    def tell(self) -> int:
+        return self._file.size
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _OpenFile:
+    """A staged file with what the manifest says of it."""
+
+    def __init__(self, folder: str, file: StagedFile, writer: FormatWriter | None) -> None:
+        self.folder = folder
+        self.file = file
+        self.writer = writer
+        self.first = -1
+        self.end = -1
+        self.records = 0
+        self.first_timestamp = -1
+        self.last_timestamp = -1
+
+    def count(self, first: int, end: int, count: int, first_timestamp: int, last_timestamp: int) -> None:
+        """Counts records of the offsets `first … end-1`."""
+        if self.first < 0:
+            self.first, self.first_timestamp = first, first_timestamp
+        self.end = end
+        self.records += count
+        self.first_timestamp = min(self.first_timestamp, first_timestamp)
+        self.last_timestamp = max(self.last_timestamp, last_timestamp)
+
+
+class PartitionFiles:
+    """Writes the batches of one partition, in order, to as many files as its layout and size ask for."""
+
+    def __init__(
+        self, flow: str, spec: FilesSpec, where: PartitionLocation, topic_id: str, own: Path, staging: Path
+    ) -> None:
+        self._flow = flow
+        self._spec = spec
+        self._where = where
+        self._topic_id = topic_id
+        self._own = own
+        self._staging = staging
+        self._open: dict[str, _OpenFile] = {}
+        self._by_time = by_time(spec.layout)
+        self.done: list[DataFile] = []
+
+    def write(self, member: RecordSet, text: memoryview, begin: int) -> int:
+        """Writes a batch, of which `text` are the bytes, and returns how many records it holds.
+
+        Records before the offset `begin` are left out, except in raw files, which hold whole batches. Raises
+        BatchFailure, before it has written anything of the batch, and OSError.
+        """
+        if self._spec.format == "raw":
+            return self._write_raw(member, text, begin)
+        kind = int(isinstance(member, Batch) and member.log_append_time)
+        rows = [(one, kind) for one in records(member, self._where) if one.offset >= begin]
+        if not self._by_time:
+            self._write_rows(rows, 0)
+        else:
+            for hour, some in groupby(rows, lambda row: row[0].timestamp // _HOUR_MS):
+                self._write_rows(list(some), hour * _HOUR_MS)
+        return len(rows)
+
+    def _write_rows(self, rows: Sequence[Row], timestamp: int) -> None:
+        if not rows:
+            return
+        file = self._file(timestamp)
+        assert file.writer is not None
+        file.writer.write(rows)
+        times = [one.timestamp for one, _ in rows]
+        file.count(rows[0][0].offset, rows[-1][0].offset + 1, len(rows), min(times), max(times))
+        self._roll(file)
+
+    def _write_raw(self, member: RecordSet, text: memoryview, begin: int) -> int:
+        first = member.base_offset
+        if isinstance(member, Batch) and first >= begin:
+            count = member.records
+            appended = member.log_append_time
+            times = (member.max_timestamp if appended else member.base_timestamp, member.max_timestamp)
+        else:
+            kept = [one for one in records(member, self._where) if one.offset >= begin]
+            count = len(kept)
+            if kept:
+                first = kept[0].offset
+                times = (min(one.timestamp for one in kept), max(one.timestamp for one in kept))
+        if count:
+            file = self._file(0)
+            file.file.write(text)
+            file.count(first, member.next_offset, count, *times)
+            self._roll(file)
+        return count
+
+    def _file(self, timestamp: int) -> _OpenFile:
+        """Returns the open file of the folder in which a record with this timestamp lies."""
+        folder = folder_of(self._spec.layout, self._where.topic, self._where.partition, timestamp)
+        found = self._open.pop(folder, None)
+        if found is None:
+            while len(self._open) >= _MOST_OPEN:  # the folder that was not written for the longest time
+                self._close(next(iter(self._open.values())))
+            file = StagedFile(self._staging)
+            writer: FormatWriter | None = None
+            match self._spec.format:
+                case "json":
+                    writer = JsonLines(file, self._where)
+                case "parquet":
+                    writer = ParquetRows(file, self._where)
+            found = _OpenFile(folder, file, writer)
+        self._open[folder] = found
+        return found
+
+    def _roll(self, file: _OpenFile) -> None:
+        if file.file.size >= self._spec.size_bytes:
+            self._close(file)
+
+    def _close(self, one: _OpenFile) -> None:
+        if one.writer is not None:
+            one.writer.finish()
+        one.file.close()
+        del self._open[one.folder]
+        where, spec = self._where, self._spec
+        name = file_name(self._flow, self._topic_id, where.partition, one.first, spec.format)
+        self.done.append(
+            DataFile(
+                path=f"{one.folder}/{name}",
+                staged=str(one.file.path.relative_to(self._own)),
+                topic=where.topic,
+                topic_id=self._topic_id,
+                partition=where.partition,
+                first=one.first,
+                end=one.end,
+                records=one.records,
+                size=one.file.size,
+                crc32c=one.file.crc32c,
+                first_timestamp=one.first_timestamp,
+                last_timestamp=one.last_timestamp,
+            )
+        )
+
+    def finish(self) -> list[DataFile]:
+        """Closes all files, and returns them. Raises OSError."""
+        for one in list(self._open.values()):
+            self._close(one)
+        return self.done
+
+    def discard(self) -> None:
+        """Removes the files that are open: they are not part of the result."""
+        for one in self._open.values():
+            one.file.discard()
+        self._open.clear()

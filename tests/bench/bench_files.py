@@ -1,0 +1,94 @@
+"""How fast a task writes a topic to files, and what it costs: one process, without Spark or a driver.
+
+python -m tests.bench.bench_files [--megabytes 1000] [--rounds 3]
+
+On a lab of its own: dc1 is filled by librdkafka and written in each format, synced to disk as in a job. MB
+are those of the records' values, before compression. CPU is this process's and, beside it, the broker's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from typing import get_args
+
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.spec import files
+from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries import offsets_of
+from runtime.lab.cluster import LabClusterSpec
+from runtime.lab.lab import Lab
+from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
+from tests.records import create_topic
+
+LOADS = (Load("1 KB, lz4", 1024, "lz4", 1.0), Load("100 B, lz4", 100, "lz4", 0.2))
+
+
+def write_once(ticket: ExportTicket, load: Load, brokers: Brokers) -> None:
+    """Writes everything into an empty folder, and prints what it took."""
+    folder = Path(ticket.files.folder)
+    folder.mkdir()
+    try:
+        with measured(brokers) as row:
+            (text,) = export([encode_ticket(ticket)])
+            result = decode_result(text)
+            assert not result.error, result.error
+            assert [one.stopped for one in result.partitions] == [""] * PARTITIONS
+            records = sum(one.records for one in result.partitions)
+            line = row(f"{ticket.files.format:<8} {load.name}", records, records * load.value_bytes)
+        written = sum(file.size for one in result.partitions for file in one.files)
+        print(f"{line}   {written / 1e6:.0f} MB in files", flush=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+async def partitions_of(bootstrap: str, topic: str) -> list[ExportPartition]:
+    """Returns all partitions, from their first to their last record."""
+    async with await KafkaCluster.open(wire_settings(bootstrap, {})) as cluster:
+        known = (await cluster.topics([topic]))[topic]
+        wanted = [TopicPartition(topic, number) for number in known.partitions]
+        ends = await offsets_of(cluster, dict.fromkeys(wanted, LATEST))
+    return [ExportPartition(topic, known.id, at.partition, 0, end) for at, end in ends.items()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-files-") as home:
+        lab = Lab(Path(home) / "lab")
+        lab.up([LabClusterSpec("dc1", heap="768m")])
+        try:
+            dc1 = lab.clusters["dc1"]
+            for load in LOADS:
+                topic = f"load-{load.value_bytes}"
+                create_topic(dc1.client, topic, PARTITIONS)
+                fill(dict(dc1.client), topic, load, options.megabytes)
+                partitions = asyncio.run(partitions_of(dc1.bootstrap, topic))
+                for form in get_args(files.Format):
+                    ticket = ExportTicket(
+                        flow="bench",
+                        generation=1,
+                        source="dc1",
+                        cluster=ClusterSpec(bootstrap=dc1.bootstrap),
+                        client_id="bench",
+                        files=FilesSpec(endpoint="lake", folder=f"{home}/lake", format=form),
+                        partitions=partitions,
+                        round_s=600.0,
+                    )
+                    for _ in range(options.rounds):
+                        write_once(ticket, load, Brokers(Path(home)))
+        finally:
+            lab.down(purge=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Flows into files as steps: at home at their source, and told to the running job without a restart."""
+
+from dataclasses import replace
+
+from planner.model.plan import Plan, Value
+from planner.model.step import LaunchJob, ReconfigureJob
+from planner.model.topology import FileEndpoint, FileFormat, Flow, FlowState, Topology
+from planner.plan.agreement import disagreements
+from runtime.contract.spec import jobspec
+from tests.fakes.states import flow, topology
+from tests.planner.plan.jobs import applied, plan
+
+INTO = replace(flow("to-lake"), destination_cluster="lake", job="lake", every_ms=5_000)
+LAKE = FileEndpoint("lake", "/data/lake", FileFormat.RAW)
+
+
+def files(into: Flow = INTO, endpoint: FileEndpoint = LAKE) -> Topology:
+    return replace(topology(flow("x")), file_flows={"to-lake": into}, endpoints={"lake": endpoint})
+
+
+def changed(made: Plan) -> dict[str, Value]:
+    return {f"{one.address}.{field.key}": field.new for one in made.changes for field in one.fields}
+
+
+def test_the_job_is_launched_at_the_source_and_the_plan_agrees_with_its_steps() -> None:
+    made = plan(files())
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob) and step.job == "lake")
+    assert (launch.cluster, launch.topics) == ("dc1", {"to-lake": 1})
+    assert [one.name for one in jobspec.decode(launch.spec).flows] == ["to-lake"]
+    assert disagreements(made) == ()
+    fields = {key for key in changed(made) if key.startswith("flow.to-lake.")}
+    assert fields == {
+        f"flow.to-lake.{key}" for key in ("from", "to", "topics.include", "start", "state", "files")
+    }
+
+
+def test_once_applied_nothing_is_left_to_do() -> None:
+    assert not plan(files(), applied(files())).changed
+
+
+def test_an_interval_is_told_to_the_running_job() -> None:
+    made = plan(files(replace(INTO, every_ms=9_000)), applied(files()))
+    assert [step.job for step in made.steps if isinstance(step, ReconfigureJob)] == ["lake"]
+    assert not [step for step in made.steps if isinstance(step, LaunchJob)]
+    assert disagreements(made) == ()
+
+
+def test_another_folder_restarts_the_job_because_no_record_decides_where_it_writes() -> None:
+    made = plan(files(endpoint=replace(LAKE, folder="/data/other")), applied(files()))
+    (job,) = (one for one in made.changes if str(one.address) == "job.lake")
+    assert "will be restarted: files of flow.to-lake" in job.reason
+    assert disagreements(made) == ()
+
+
+def test_a_pause_changes_its_state_alone() -> None:
+    made = plan(files(replace(INTO, state=FlowState.PAUSED)), applied(files()))
+    assert changed(made)["flow.to-lake.state"] == "paused"
+    assert disagreements(made) == ()
+
+
+def test_a_flow_that_is_gone_leaves_its_files() -> None:
+    made = plan(topology(flow("x")), applied(files()))
+    (gone,) = (one for one in made.changes if str(one.address) == "flow.to-lake")
+    assert "its files and their manifest stay: if it comes back it resumes from them" in gone.notes
+    assert disagreements(made) == ()
+
+
+def test_a_forged_end_of_a_flow_is_refused() -> None:
+    made = plan(files())
+    forged = tuple(replace(one, endpoint="" if one.endpoint else "lake") for one in made.flows)
+    assert disagreements(replace(made, flows=forged)) != ()

@@ -1,0 +1,1 @@
+"""File endpoints: the manifest, and the files that a task stages."""

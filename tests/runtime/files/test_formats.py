@@ -1,0 +1,132 @@
+"""Each format holds every record of a batch, and a batch that can't be read leaves nothing behind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from runtime.batch import BatchFailure, Codec, PartitionLocation, Record, records
+from runtime.contract.records.manifest import DataFile
+from runtime.contract.spec.files import FilesSpec, folder_of
+from runtime.files.formats import PartitionFiles
+from tests.runtime.batch.forge import batch_bytes, legacy_bytes, sets, summed
+
+WHERE = PartitionLocation("orders", 3)
+DAY_MS = 86_400_000
+NOON = 1_700_049_600_000  # 2023-11-15T12:00:00Z
+RECORDS = [
+    Record(5, NOON, b"k", b"v", ()),
+    Record(6, NOON + 1, None, b"\xff\xfe", (("h", b"1"), ("n", None))),
+    Record(7, NOON + DAY_MS, b"", None, ()),
+]
+
+
+def written(
+    tmp_path: Path, form: Any, *batches: bytes, begin: int = 0, layout: str = "{topic}/", **changes: Any
+) -> list[DataFile]:
+    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form, layout=layout, **changes)
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, tmp_path, tmp_path / "staging")
+    for text in batches:
+        (member,) = sets(text)
+        files.write(member, memoryview(text), begin)
+    return files.finish()
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "json", batch_bytes(RECORDS))
+    lines = [json.loads(text) for text in (tmp_path / file.staged).read_text().splitlines()]
+    common = {"topic": "orders", "partition": 3, "timestamp_type": 0}
+    assert lines == [
+        {"key": "k", "value": "v", "headers": [], "offset": 5, "timestamp": NOON, **common},
+        {
+            "key": None,
+            "value_base64": "//4=",
+            "headers": [{"key": "h", "value": "1"}, {"key": "n", "value": None}],
+            "offset": 6,
+            "timestamp": NOON + 1,
+            **common,
+        },
+        {"key": "", "value": None, "headers": [], "offset": 7, "timestamp": NOON + DAY_MS, **common},
+    ]
+    assert file.path == "orders/f-00003-00000000000000000005-abababab.jsonl"
+    assert (file.first, file.end, file.records) == (5, 8, 3)
+    assert (file.first_timestamp, file.last_timestamp) == (NOON, NOON + DAY_MS)
+
+
+def test_parquet_has_the_columns_of_sparks_kafka_source(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "parquet", batch_bytes(RECORDS, Codec.ZSTD, more=0x08, max_timestamp=NOON))
+    table = pq.ParquetFile(tmp_path / file.staged).read()
+    assert table.column_names == [
+        "key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestamp_type",
+    ]  # fmt: skip
+    assert table["key"].to_pylist() == [b"k", None, b""]
+    assert table["value"].to_pylist() == [b"v", b"\xff\xfe", None]
+    assert table["headers"].to_pylist()[1] == [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]
+    assert table["timestamp_type"].to_pylist() == [1, 1, 1]
+    assert [round(one.timestamp() * 1000) for one in table["timestamp"].to_pylist()] == [NOON] * 3
+    assert file.size == (tmp_path / file.staged).stat().st_size
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_raw_is_the_batch_byte_for_byte(tmp_path: Path, codec: Codec) -> None:
+    text = batch_bytes(RECORDS, codec, producer=(9, 1, 4), more=0x10)
+    old = legacy_bytes(1, Codec.NONE, [(9, RECORDS[0])])
+    (file,) = written(tmp_path, "raw", text, old)
+    assert (tmp_path / file.staged).read_bytes() == text + old
+    assert (file.first, file.end, file.records) == (5, 10, 4)
+
+
+def test_records_before_the_position_are_left_out_or_not_counted(tmp_path: Path) -> None:
+    (lines,) = written(tmp_path, "json", batch_bytes(RECORDS), begin=6)
+    assert (lines.first, lines.records) == (6, 2)
+    (raw,) = written(tmp_path, "raw", batch_bytes(RECORDS), begin=6)
+    assert (raw.first, raw.end, raw.records) == (6, 8, 2)
+    assert raw.first_timestamp == NOON + 1
+
+
+def test_dates_and_hours_are_those_of_utc(tmp_path: Path) -> None:
+    more = [Record(9, NOON + 3_600_000, b"k", b"v", ())]
+    batches = [batch_bytes(RECORDS), batch_bytes(more)]
+    files = written(tmp_path, "json", *batches, layout="{topic}/date={date}/hour={hour}")
+    assert {file.path.removeprefix("orders/").rpartition("/")[0]: file.records for file in files} == {
+        "date=2023-11-15/hour=12": 2,
+        "date=2023-11-16/hour=12": 1,
+        "date=2023-11-15/hour=13": 1,
+    }
+
+
+@pytest.mark.parametrize("timestamp", [-1, 10**17])
+def test_a_record_without_a_time_that_can_be(timestamp: int) -> None:
+    assert folder_of("{topic}/date={date}/{hour}", "t", 0, timestamp) == "t/date=unknown/unknown"
+
+
+def test_a_file_is_closed_at_its_size(tmp_path: Path) -> None:
+    batches = [batch_bytes([Record(at, NOON, None, bytes(40_000), ())]) for at in range(6)]
+    files = written(tmp_path, "raw", *batches, size_bytes=1 << 16)
+    assert [(file.first, file.end) for file in files] == [(0, 2), (2, 4), (4, 6)]
+
+
+def test_a_batch_that_can_not_be_read_leaves_nothing(tmp_path: Path) -> None:
+    good, bad = batch_bytes(RECORDS), bytearray(batch_bytes(RECORDS, base=10, last=17, codec=Codec.NONE))
+    bad[62] ^= 0xFF
+    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="json", size_bytes=1 << 16)
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, tmp_path, tmp_path / "staging")
+    files.write(sets(good)[0], memoryview(good), 0)
+    text = summed(bad)
+    with pytest.raises(BatchFailure):
+        files.write(sets(text)[0], memoryview(text), 0)
+    (file,) = files.finish()
+    assert (file.end, file.records) == (8, 3)
+    assert len((tmp_path / file.staged).read_text().splitlines()) == 3
+
+
+def test_what_is_discarded_is_gone(tmp_path: Path) -> None:
+    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="raw")
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, tmp_path, tmp_path / "staging")
+    text = batch_bytes(RECORDS)
+    files.write(sets(text)[0], memoryview(text), 0)
+    files.discard()
+    assert list((tmp_path / "staging").iterdir()) == []
+    assert len(records(sets(text)[0], WHERE)) == 3

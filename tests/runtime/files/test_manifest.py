@@ -1,0 +1,203 @@
+"""The manifest on a real file system: one commit for each number, and no file by half."""
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.records.manifest import (
+    Commit,
+    DataFile,
+    FilePosition,
+    ManifestOwner,
+    UnreadableCommit,
+    decode,
+    encode,
+)
+from runtime.files.manifest import (
+    EndpointUnavailable,
+    ManifestFolder,
+    ManifestProblem,
+    ManifestState,
+    ManifestTaken,
+    owner_problem,
+)
+
+OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
+
+
+def commit(
+    number: int, generation: int = 1, *, position: int = 0, files: tuple[DataFile, ...] = ()
+) -> Commit:
+    moved = FilePosition(topic="orders", topic_id="aa", partition=0, position=position)
+    return Commit(
+        number=number,
+        flow="f",
+        owner=OWNER,
+        generation=generation,
+        at_ms=number,
+        format="raw",
+        positions=[moved],
+    )
+
+
+def staged(folder: ManifestFolder, text: bytes, path: str = "orders/a.log") -> DataFile:
+    place = folder.staging(1)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "x.part").write_bytes(text)
+    return DataFile(
+        path=path,
+        staged="staging/1/x.part",
+        topic="orders",
+        topic_id="aa",
+        partition=0,
+        first=0,
+        end=1,
+        records=1,
+        size=len(text),
+        crc32c=0,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ManifestFolder:
+    return ManifestFolder(str(tmp_path), "f")
+
+
+def test_the_state_is_that_of_the_last_commit(folder: ManifestFolder) -> None:
+    state = folder.read()
+    assert state.last is None
+    for number in range(1, 131):
+        folder.add(state, commit(number, position=number))
+    again = folder.read()
+    assert again.last is not None
+    assert (again.last.number, again.digest) == (130, state.digest)
+    assert again.positions == state.positions
+    assert again.positions["orders", 0].position == 130
+
+
+def test_of_two_drivers_one_gets_the_number(folder: ManifestFolder) -> None:
+    mine, theirs = folder.read(), folder.read()
+    folder.add(mine, commit(1, generation=1))
+    with pytest.raises(ManifestTaken):
+        folder.add(theirs, commit(1, generation=2))
+    assert theirs.last is None
+    assert [path.name for path in (folder.own / "log").iterdir()] == ["00000000000000000001.json"]
+
+
+def test_a_file_is_moved_once_and_the_move_may_be_repeated(folder: ManifestFolder) -> None:
+    file = staged(folder, b"abc")
+    folder.check_staged([file])
+    folder.publish([file])
+    folder.publish([file])
+    assert (folder.endpoint / "orders/a.log").read_bytes() == b"abc"
+    (folder.endpoint / "orders/a.log").unlink()
+    with pytest.raises(ManifestProblem, match="is missing, and so is its staged file"):
+        folder.publish([file])
+
+
+def test_what_the_driver_does_not_see_is_not_committed(folder: ManifestFolder) -> None:
+    file = staged(folder, b"abc")
+    with pytest.raises(EndpointUnavailable, match="has 3 bytes in place of 4"):
+        folder.check_staged([replace(file, size=4)])
+    with pytest.raises(EndpointUnavailable, match="is not there for the driver"):
+        folder.check_staged([replace(file, staged="staging/1/other.part")])
+
+
+def test_no_link_leads_a_file_out_of_the_folder(
+    folder: ManifestFolder, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (folder.endpoint / "orders").symlink_to(outside)
+    with pytest.raises(ManifestProblem, match="leads out of"):
+        folder.publish([staged(folder, b"abc")])
+    assert list(outside.iterdir()) == []
+
+
+def test_files_have_the_mode_that_the_umask_gives(folder: ManifestFolder) -> None:
+    before = os.umask(0o027)
+    try:
+        folder.add(folder.read(), commit(1))
+    finally:
+        os.umask(before)
+    path = folder.own / "log" / "00000000000000000001.json"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert path.parent.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_commit_that_was_edited_cut_off_or_lost_stops_the_flow(folder: ManifestFolder) -> None:
+    state = folder.read()
+    for number in range(1, 4):
+        folder.add(state, commit(number, position=number))
+    paths = sorted((folder.own / "log").iterdir())
+    whole = paths[1].read_bytes()
+
+    paths[1].write_bytes(whole.replace(b'"position":2', b'"position":1'))
+    with pytest.raises(ManifestProblem, match="cut off or edited"):
+        folder.read()
+    paths[1].write_bytes(whole[:-70])
+    with pytest.raises(ManifestProblem, match="cut off or edited"):
+        folder.read()
+    paths[1].write_bytes(encode(replace(decode(whole), at_ms=99)))  # a whole commit in its place
+    with pytest.raises(ManifestProblem, match="does not follow the commit before it"):
+        folder.read()
+    paths[1].unlink()
+    with pytest.raises(ManifestProblem, match="the commit 2 is missing"):
+        folder.read()
+
+
+@pytest.mark.parametrize("text", [b"", b"{}\n", b"\xff\xfe\n\n", b'{"version":2}\nabc\n', b"[" * 100_000])
+def test_bytes_that_are_no_commit(text: bytes) -> None:
+    with pytest.raises(UnreadableCommit):
+        decode(text)
+
+
+def test_a_folder_that_was_mounted_empty_is_noticed(folder: ManifestFolder) -> None:
+    state = folder.read()
+    folder.check(state)
+    folder.add(state, commit(1))
+    folder.check(state)
+    folder.own.rename(folder.endpoint / "elsewhere")
+    with pytest.raises(EndpointUnavailable, match="mounted"):
+        folder.check(state)
+
+
+def test_an_endpoint_that_is_not_mounted(tmp_path: Path) -> None:
+    with pytest.raises(EndpointUnavailable, match="is not there: create it, or mount it"):
+        ManifestFolder(str(tmp_path / "none"), "f").read()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_takes_no_file() -> None:
+    with pytest.raises(EndpointUnavailable, match=r"^/sys/_repl: "):  # read-only, also for root
+        ManifestFolder("/sys", "f").add(ManifestState(), commit(1))
+
+
+def test_a_full_disk_commits_nothing(folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    state = folder.read()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(EndpointUnavailable, match="No space left on device"):
+            folder.add(state, commit(1))
+    assert folder.read().last is None
+    assert list((folder.own / "log").iterdir()) == []
+
+
+def test_another_job_or_cluster_is_named(folder: ManifestFolder) -> None:
+    state = folder.read()
+    assert owner_problem(state, OWNER, folder.endpoint) == ""
+    folder.add(state, commit(1))
+    assert owner_problem(state, OWNER, folder.endpoint) == ""
+    assert "job lake of topology t writes" in owner_problem(state, replace(OWNER, job="x"), folder.endpoint)
+    assert "from the cluster c1" in owner_problem(state, replace(OWNER, cluster_id="c2"), folder.endpoint)
+
+
+def test_what_older_generations_have_staged_is_removed(folder: ManifestFolder) -> None:
+    staged(folder, b"abc")
+    folder.staging(2).mkdir(parents=True)
+    folder.clear_staging(2)
+    assert [path.name for path in (folder.own / "staging").iterdir()] == ["2"]

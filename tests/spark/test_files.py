@@ -1,0 +1,193 @@
+"""Topics into files on real brokers and real Spark: every record once, whatever dies, and no file by half."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from runtime.contract.records.control import AcceptLoss
+from runtime.contract.records.job_status import JobStatus, PartitionState
+from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
+from runtime.files.manifest import ManifestFolder
+from runtime.lab.lab import Lab
+from tests import checker
+from tests.checker.reader import read as consume
+from tests.processes import below, freeze, thaw
+from tests.records import create_topic, recreate_topic, wait_for, write
+from tests.spark.exported import expected, files_of, lines_of
+from tests.spark.job import Running, flow_of, spec_of, start_job
+
+pytestmark = pytest.mark.spark
+_STARTS_S = 180
+
+
+def into_files(name: str, include: list[str], folder: Path, form: Any, **changes: Any) -> FlowSpec:
+    """A flow of dc1's topics into files, as the planner declares it: its home is its source."""
+    layout = "{topic}/" if form == "raw" else "{topic}/date={date}/"
+    files = FilesSpec(
+        endpoint="lake", folder=str(folder), format=form, layout=layout, size_bytes=1 << 18, every_ms=300
+    )
+    settings = {"checkpoints_every_ms": None, "follow_every_ms": None, **changes}
+    flow: FlowSpec = flow_of(name, include, destination="dc1", files=files, **settings)
+    return flow
+
+
+def job_of(lab: Lab, job: str, flows: list[FlowSpec]) -> JobSpec:
+    return spec_of(lab, job, flows, destination="dc1", slots=2, metrics_port=0)
+
+
+def grown(job: Running, folder: Path, before: int) -> None:
+    wait_for(lambda: len(files_of(folder)) > before, _STARTS_S, about=job.tail)
+
+
+def metrics_of(job: Running) -> list[str]:
+    """The lines of the metrics endpoint."""
+    status = job.wait_for(lambda status: bool(status.metrics) and not status.trouble)
+    with urlopen(f"http://{status.metrics}/metrics", timeout=30) as answer:
+        lines: list[str] = answer.read().decode().splitlines()
+    return lines
+
+
+def copied(job: Running, client: dict[str, Any], topic: str, folder: Path) -> None:
+    """Every committed record of the topic is in the files, once, and nothing else."""
+    wanted = expected(consume(client, topic))
+    wait_for(lambda: len(lines_of(folder)) >= len(wanted), _STARTS_S, about=job.tail)
+    assert lines_of(folder) == wanted
+
+
+@pytest.mark.parametrize("form", ["raw", "json", "parquet"])
+def test_every_record_is_in_the_files_once_and_a_job_that_was_killed_goes_on_exactly(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, form: str
+):
+    client = dict(lab.clusters["dc1"].client)
+    topic, folder = fresh("exported"), tmp_path / "lake"
+    folder.mkdir()
+    create_topic(client, topic, 3, config=checker.TOPIC_CONFIG)
+    spec = job_of(lab, fresh("job"), [into_files(fresh("flow"), [topic], folder, form)])
+    with checker.writing(client, topic, checker.Spec(records=10**9, rate=500, large_every=0)) as writing:
+        for _ in range(2):
+            before = len(files_of(folder))
+            job = start_job(spec, tmp_path)
+            try:
+                grown(job, folder, before)
+            finally:
+                job.kill()
+        job = start_job(spec, tmp_path)
+        try:
+            wait_for(lambda: writing.written.records > 3_000)
+            writing.stop()
+            copied(job, client, topic, folder)
+            job.wait_for(lambda status: status.flows[0].partitions == 3)
+            wait_for(lambda: {one.state for one in job.partitions().values()} == {PartitionState.CAUGHT_UP})
+            metrics = metrics_of(job)
+            lag = (
+                f'repl_partition_lag_records{{flow="{spec.flows[0].name}",partition="0",topic="{topic}"}} 0.0'
+            )
+            assert lag in metrics, metrics
+            assert job.stop() == JobExit.STOPPED, job.tail()
+        finally:
+            job.kill()
+
+
+def test_a_driver_that_was_replaced_commits_nothing_more(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    """Stopped like a machine that hangs, replaced, and awake again (R3, R10)."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, flow, folder = fresh("zombie"), fresh("flow"), tmp_path / "lake"
+    folder.mkdir()
+    create_topic(client, topic, 2, config=checker.TOPIC_CONFIG)
+    spec = job_of(lab, fresh("job"), [into_files(flow, [topic], folder, "raw")])
+    jobs: list[Running] = []
+    with checker.writing(client, topic, checker.Spec(records=10**9, rate=300, large_every=0)) as writing:
+        try:
+            old = start_job(spec, tmp_path)
+            jobs.append(old)
+            grown(old, folder, 0)
+            asleep = below(old.pid)
+            freeze(asleep)
+            new = start_job(spec, tmp_path)
+            jobs.append(new)
+            new.wait_for(lambda status: any(one.generation > 1 for one in status.flows))
+            grown(new, folder, len(files_of(folder)))
+            thaw(asleep)
+            assert old.ended() == JobExit.FENCED, old.tail()
+            writing.stop()
+            copied(new, client, topic, folder)
+            state = ManifestFolder(str(folder), flow).read()
+            assert state.last is not None
+            job_status = new.wait_for(lambda status: bool(status.flows))
+            assert state.last.generation == job_status.flows[0].generation
+        finally:
+            for job in jobs:
+                job.kill()
+
+
+def test_what_stops_a_partition_or_a_flow_is_named_and_the_rest_goes_on(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    """A topic that is made again, records that are gone, another job, and a folder that vanished (R4, R7)."""
+    client = dict(lab.clusters["dc1"].client)
+    again, gone, fine = fresh("again"), fresh("gone"), fresh("fine")
+    folder, taken = tmp_path / "lake", tmp_path / "taken"
+    folder.mkdir()
+    taken.mkdir()
+    for topic in (again, gone, fine):
+        create_topic(client, topic)
+        write(client, topic, [b"first"] * 5)
+    flow = into_files(fresh("flow"), [again, gone, fine], folder, "json")
+    spec = job_of(lab, fresh("job"), [flow])
+    job = start_job(spec, tmp_path)
+    try:
+        wait_for(lambda: len(lines_of(folder)) == 15, _STARTS_S, about=job.tail)
+        assert job.stop() == JobExit.STOPPED
+
+        recreate_topic(client, again)
+        write(client, again, [b"second"] * 3)
+        write(client, gone, [b"lost"] * 4)
+        delete_below(client, gone, 8)
+        job = start_job(spec, tmp_path)
+        wait_for(lambda: len(lines_of(folder)) == 18, _STARTS_S, about=job.tail)
+        lineages = {path.name.split("-")[-1] for path in files_of(folder) if again in path.parts}
+        assert len(lineages) == 2  # the files of both topics of this name are there, each under its own id
+        states = {key.topic: one for key, one in job.partitions().items()}
+        assert states[gone].state is PartitionState.DATA_LOSS
+        assert states[gone].why == "the offsets 5 to 7 are gone and were not copied"
+        job.tell(AcceptLoss(id=fresh("accept"), flow=flow.name, partitions=[(gone, 0)]))
+        wait_for(lambda: len(lines_of(folder)) == 19, _STARTS_S, about=job.tail)
+        state = ManifestFolder(str(folder), flow.name).read()
+        assert [(gap.low, gap.end) for gap in state.positions[gone, 0].gaps] == [(5, 8)]
+
+        folder.rename(tmp_path / "unmounted")
+        job.wait_for(lambda status: "is not there: create it, or mount it" in why(status))
+        folder.mkdir()
+        job.wait_for(lambda status: why(status).startswith("ledger_missing: the manifest of"))
+        folder.rmdir()
+        (tmp_path / "unmounted").rename(folder)
+        write(client, fine, [b"more"])
+        wait_for(lambda: len(lines_of(folder)) == 20, _STARTS_S, about=job.tail)
+
+        other = job_of(lab, fresh("other"), [flow])
+        second = start_job(other, tmp_path)
+        try:
+            second.wait_for(lambda status: f"job {spec.job} of topology tests writes" in why(status))
+        finally:
+            second.kill()
+    finally:
+        job.kill()
+
+
+def why(status: JobStatus) -> str:
+    return "".join(flow.why for flow in status.flows)
+
+
+def delete_below(client: dict[str, Any], topic: str, offset: int) -> None:
+    """As retention does."""
+    admin = AdminClient(client)
+    for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        done.result(60)
