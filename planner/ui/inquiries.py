@@ -58,15 +58,17 @@ class Inquiries:
     async def asked(
         self, key: Hashable, ask: Callable[[], Value], fresh_s: float | None = None
     ) -> Inquiry[Value]:
-        """Returns the question, after a short wait for its answer.
+        """Returns the question, after a short wait for its first answer.
 
         It is asked where it was never answered, or its answer is older than `fresh_s`; None asks only once.
+        An older answer is returned at once, with its age: the next one rings.
         """
         found: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
         self._kept.move_to_end(key)
         last = found.answer
         if last is None or (fresh_s is not None and now_ms() - last.at_ms > fresh_s * 1000):
             self._begin(found)
+        if last is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(found.answered.wait(), FIRST_S)
         while len(self._kept) > MOST_KEPT:

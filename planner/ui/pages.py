@@ -18,7 +18,8 @@ from runtime.contract.views.status_view import (
 
 Item = TypeVar("Item")
 ROWS = 100  # of one page of a list
-MOST_ARROWS = 12  # more flows are drawn as one arrow for each pair of clusters
+# More flows are drawn as one arrow for each pair of clusters: a wide screen and a phone.
+MOST_ARROWS, MOST_ARROWS_DOWN = 12, 3
 MOST_FOUND = 50
 _WORST_FIRST = {style: rank for rank, style in enumerate((BAD, WAITS, BUSY, GOOD, QUIET))}
 
@@ -95,14 +96,16 @@ def _topic_order(one: TopicStatusView) -> tuple[int, int, int, str]:
 
 def drawings(status: StatusView) -> list[tuple[str, Drawing[DrawnFlows]]]:
     """Returns the topology in two layouts. The page's style shows the one that fits."""
-    arrows = _arrows(status.flows)
     names = [one.name for one in status.clusters]
-    layouts: list[tuple[str, Measures]] = [("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN)]
-    return [(css, draw(names, arrows, measures)) for css, measures in layouts]
+    layouts: list[tuple[str, Measures, int]] = [
+        ("wide", ACROSS_THE_SCREEN, MOST_ARROWS),
+        ("tall", DOWN_THE_SCREEN, MOST_ARROWS_DOWN),
+    ]
+    return [(css, draw(names, _arrows(status.flows, most), measures)) for css, measures, most in layouts]
 
 
-def _arrows(flows: Sequence[FlowStatusView]) -> list[DrawnFlows]:
-    if len(flows) <= MOST_ARROWS:
+def _arrows(flows: Sequence[FlowStatusView], most: int) -> list[DrawnFlows]:
+    if len(flows) <= most:
         return [DrawnFlows(one.name, one.source, one.destination, (one,)) for one in flows]
     pairs: dict[tuple[str, str], list[FlowStatusView]] = {}
     for one in flows:

@@ -50,6 +50,21 @@ def test_an_answer_is_kept_while_it_is_fresh_and_asked_again_on_demand() -> None
     assert asyncio.run(story()) == [1, 2]
 
 
+def test_an_older_answer_is_shown_while_it_is_asked_again() -> None:
+    async def story() -> tuple[int | None, bool]:
+        inquiries, ask = Inquiries(lambda: None), Asked()
+        await inquiries.asked("plan", ask)
+        ask.may_answer.clear()
+        found = await inquiries.asked("plan", ask, fresh_s=-1)
+        assert found.answer is not None
+        shown = found.answer.value, found.begun_ms is not None
+        ask.may_answer.set()
+        await found.answered.wait()
+        return shown
+
+    assert asyncio.run(story()) == (1, True)
+
+
 def test_a_failure_is_an_answer_too() -> None:
     def refuse() -> int:
         raise Failure(error("dc1 does not answer", "look at it"))

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from planner.model.diagnostic import Failure, error
+from planner.ui.pages import MOST_ARROWS_DOWN
 from runtime.contract.views.status_view import StatusView
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, Visited, fresh, serving
@@ -299,6 +300,20 @@ def test_a_question_that_fails_says_why(path: str, said: str, lonely: Path) -> N
 def test_a_job_that_never_ran_here_has_no_log_here(lonely: Path) -> None:
     with serving(fresh(scenes.caught_up()), path=lonely) as visited:
         assert "This machine has no log of it" in answered(visited, f"/job?name={JOB}").text
+
+
+def test_many_flows_are_drawn_as_one_arrow_for_each_pair_of_clusters() -> None:
+    seen = scenes.copying()
+    flows = [replace(seen.flows[0], name=f"flow-{number}") for number in range(MOST_ARROWS_DOWN + 1)]
+    with serving(fresh(replace(seen, flows=flows))) as visited:
+        page = visited.page("/")
+
+    arrows = [one for one in page.named("a") if (one.get("class") or "").startswith("pill")]
+    assert len(arrows) == len(flows) + 1  # each of its own on a wide screen, one together on a phone
+    assert arrows[-1]["href"] == "/?from=dc1&to=dc2"
+    assert (arrows[-1]["aria-label"] or "").startswith(
+        "4 flows from dc1 to dc2: copying, 8,000/s, lag 1,600 records"
+    )
 
 
 def test_a_topology_without_flows() -> None:
