@@ -18,6 +18,7 @@ from runtime.lab.cluster import LabClusterSpec, Security
 from runtime.lab.lab import Lab
 from runtime.launch.processes import sweep
 from tests.labs import spec
+from tests.processes import TEST_RUN, end_cut_runs, run_of
 from tests.records import coordinators_ready
 
 MakeLab = Callable[..., Lab]
@@ -65,6 +66,7 @@ LONGEST = (
 SLOW = (
     "planner/cli/test_status.py",
     "planner/cli/test_import.py",
+    "planner/cli/test_ui.py",
     "planner/config/test_limits.py",
     "planner/graph/test_growth.py",
     "planner/kafka/test_connections.py",
@@ -72,6 +74,8 @@ SLOW = (
     "planner/plan/test_convergence.py",
     "planner/plan/test_moving.py",
     "planner/render/test_markdown.py",
+    "planner/ui/test_access.py",
+    "planner/ui/test_pages.py",
     "runtime/audit/test_records_trail.py",
     "runtime/batch/test_properties.py",
     "runtime/driver/test_main.py",
@@ -95,13 +99,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(_HANGS_S))
 
 
-_RUN = "REPL_TEST_RUN"  # in the environment of everything that a run of the tests starts, however indirectly
+_TREE = Path(__file__).parent.parent
 _interrupted = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
-        os.environ[_RUN] = uuid.uuid4().hex
+        end_cut_runs(_TREE)
+        os.environ[TEST_RUN] = run_of(os.getpid(), _TREE)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -112,7 +117,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Ctrl-C ends workers before they have tidied up, and jobs outlive the command that launched them."""
     if config.stash.get(_interrupted, False) and not _is_worker(config):
-        sweep(f"{_RUN}={os.environ[_RUN]}")
+        sweep(f"{TEST_RUN}={os.environ[TEST_RUN]}")
 
 
 def _is_worker(config: pytest.Config) -> bool:

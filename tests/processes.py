@@ -1,12 +1,18 @@
 """Processes that a test looks at and stops while they may end at any moment."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from runtime.lab.brokers.processes import BrokerProcess
 from runtime.lab.brokers.processes import freeze as stop_all
+from runtime.launch.processes import identify, sweep
+
+TEST_RUN = (
+    "REPL_TEST_RUN"  # in the environment of everything that a run of the tests starts, however indirectly
+)
 
 
 def lives(process: psutil.Process) -> bool:
@@ -69,3 +75,27 @@ def kill_together(processes: Iterable[psutil.Process]) -> None:
     for process in found:
         with suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def run_of(pid: int, tree: Path) -> str:
+    """The value of TEST_RUN for the run of a tree's tests that this process leads."""
+    found = identify(pid)
+    assert found is not None, f"process {pid} is gone"
+    return f"{found.pid}:{found.born}:{tree}"
+
+
+def end_cut_runs(tree: Path) -> None:
+    """Kills what a run of this tree's tests left when it was killed before it could tidy up."""
+    for run in set(_runs()):
+        pid, born, of = run.split(":", 2)
+        leader = identify(int(pid))
+        if of == str(tree) and (leader is None or leader.born != int(born)):
+            sweep(f"{TEST_RUN}={run}")
+
+
+def _runs() -> Iterator[str]:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            run = process.environ().get(TEST_RUN, "")
+            if run.count(":") >= 2:
+                yield run

@@ -6,12 +6,19 @@ Feature: An on-call engineer's night
     Given the flow orders-to-dc2 copies orders and refunds from dc1 to dc2 as dc1.orders and dc1.refunds
     And 200 records are written to orders at dc1, 20 to refunds, and all arrive at dc2
     And the consumer group billing has read 120 records of orders at dc1, and dc2 knows its offsets
+    And the live page is open, and says of dc1 "safe, nothing would be lost"
+    And the live page shows the plan, the history, the flow, and billing in a search
     And the flow is paused while 40 records are written to orders at dc1
     When dc1 is lost
-    And the engineer runs "repl failover dc1"
+    Then the live page says of dc1 "would lose at least 40 records"
+    And the live page says "Cluster dc1 does not answer"
+    When the engineer runs "repl failover dc1"
     Then the command tells billing to subscribe to dc1.orders at dc2
     And the command says that at least 40 records are missing, as of the last minute
     And billing reads at dc2 exactly the 80 records that it had not read and that arrived
+    And the live page says of dc1 "nothing is left to fail over (1 failed over)"
+    And the live page shows the offsets of billing at both sides
+    And Ctrl-C closes the live page
     When 30 records are written to dc1.orders at dc2
     And dc1 is started again
     And the engineer runs "repl salvage orders-to-dc2"

@@ -1,18 +1,59 @@
-"""Ends the wait of an apply for a job that a broker denies a right, with what was refused."""
+"""Says which right is missing where a broker denies a request: of a step of an apply, or of a job.
 
+The wait of an apply for a job ends when a right stays missing.
+"""
+
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.kafka.log import JobStatusTable
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    GrowPartitions,
+    Reassign,
+    RequestResult,
+    Result,
+    Step,
+)
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 
 _DENIED = "AUTHORIZATION_FAILED"  # a part of the names of all errors that mean a missing right
+_DENIED_TRANSACTIONS = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 _READ_LOG_EVERY_S = 2.0
+_MESSAGE = re.compile(r'(?:message|error)="((?:[^"\\]|\\.)*)"')  # of a line of the job's log
 
 GiveUp = Callable[[], str | None]
+
+
+def naming_right(step: Step, result: RequestResult) -> RequestResult:
+    """Returns the result; where a broker refused the step for want of a right, it names the right."""
+    if result.result is not Result.FAILED or _DENIED not in result.why:
+        return result
+    match step:
+        case CreateTopic(topic=topic):
+            right = f"CREATE on the topic {topic}"
+        case GrowPartitions(topic=topic):
+            right = f"ALTER on the topic {topic}"
+        case AlterConfigs(topic=topic):
+            right = f"ALTER_CONFIGS on the topic {topic}"
+        case DeleteTopic(topic=topic):
+            right = f"DELETE on the topic {topic}"
+        case Reassign() | CreateAcl() | DeleteAcl():
+            right = "ALTER on the cluster"
+        case _:
+            return result
+    return replace(
+        result, why=f"{result.why} — grant {right} at {step.cluster} to the principal of this apply"
+    )
 
 
 def denied(spec: JobSpec, table: JobStatusTable) -> str:
@@ -29,8 +70,8 @@ def first_of(*checks: GiveUp) -> GiveUp:
     return lambda: next((why for check in checks if (why := check()) is not None), None)
 
 
-def while_denied(context: ApplyContext, missing: Callable[[], str]) -> GiveUp:
-    """Returns a check that ends the wait when a right stays missing, with what the broker refused."""
+def while_denied(context: ApplyContext, spec: JobSpec, missing: Callable[[], str]) -> GiveUp:
+    """Returns a check that ends the wait when a right of the job stays missing, with what was refused."""
     since: float | None = None
 
     def give_up() -> str | None:
@@ -42,22 +83,47 @@ def while_denied(context: ApplyContext, missing: Callable[[], str]) -> GiveUp:
         since = since if since is not None else time.monotonic()
         if time.monotonic() - since < context.timeouts.denied_s:
             return None
-        return f"{why} — grant the right; repl doctor CLUSTER names those that are missing"
+        return f"{why} — {_way_out(spec, why)}"
 
     return give_up
 
 
-def denial_in_log(launcher: JobLauncher, job: str) -> Callable[[], str]:
+def _way_out(spec: JobSpec, why: str) -> str:
+    if _DENIED_TRANSACTIONS in why:
+        where = f"at {spec.destination}"
+        return (
+            f"grant WRITE on the transactional ids that begin with repl. {where} to the principal of the job"
+        )
+    doctor = " and ".join(f"repl doctor {one}" for one in sorted(spec.clusters))
+    return f"grant the right; {doctor} name those that are missing"
+
+
+def lines_since(launcher: JobLauncher, job: str) -> Callable[[], list[str]]:
+    """Returns a function that reads the lines which the job has logged since this call.
+
+    A driver that ran before may have been denied a right that was granted since.
+    """
+    before = _tail(launcher, job)
+    return lambda: [line for line in _tail(launcher, job) if line not in before]
+
+
+def _tail(launcher: JobLauncher, job: str) -> Collection[str]:
+    with suppress(LaunchFailed):
+        return launcher.tail(job)
+    return ()
+
+
+def denial_in_log(lines: Callable[[], list[str]], every_s: float = _READ_LOG_EVERY_S) -> Callable[[], str]:
     """Returns a function that finds the line in which a job that cannot report says which right it lacks."""
     checked_at, found = time.monotonic(), ""
 
     def look() -> str:
         nonlocal checked_at, found
-        if time.monotonic() - checked_at > _READ_LOG_EVERY_S:
-            checked_at, found = time.monotonic(), ""
-            with suppress(LaunchFailed):
-                lines = reversed(launcher.tail(job))
-                found = next((line.strip() for line in lines if _DENIED in line), "")
+        if time.monotonic() - checked_at >= every_s:
+            checked_at = time.monotonic()
+            line = next((line.strip() for line in reversed(lines()) if _DENIED in line), "")
+            message = _MESSAGE.search(line)
+            found = message[1] if message else line
         return found
 
     return look

@@ -14,6 +14,7 @@ from functools import partial
 from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext
+from planner.apply.denials import naming_right
 from planner.apply.handlers import HANDLERS
 from planner.kafka import explain
 from planner.model.diagnostic import Failure
@@ -256,6 +257,7 @@ def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, Requ
     if handler is None:
         return {step.id: failed(f"this release cannot carry out {kind.__name__}") for step in batch}
     try:
-        return handler(context, batch)
+        results = handler(context, batch)
     except (KafkaException, TimeoutError, Failure) as failure:
-        return {step.id: failed(explain(failure)) for step in batch}
+        results = {step.id: failed(explain(failure)) for step in batch}
+    return {step.id: naming_right(step, results[step.id]) for step in batch}

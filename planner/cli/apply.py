@@ -13,8 +13,6 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.view import TerminalView, interaction
-from planner.workflows.applying.apply import ApplyRequest, apply
 
 
 @click.command()
@@ -48,6 +46,9 @@ def command(
     content. A topology is planned, shown and asked about; a saved plan was approved already. With
     REPL_PLAN_KEY (or REPL_PLAN_KEY_FILE) set, a saved plan must be signed with that key.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.applying.apply import ApplyRequest, apply
+
     request = ApplyRequest(
         path,
         var_files,

@@ -12,9 +12,6 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.view import TerminalView, interaction
-from planner.workflows.applying.apply import destroy
-from planner.workflows.topology import ChangeRequest
 
 
 @click.command()
@@ -37,5 +34,9 @@ def command(
     What was applied with on_remove: keep stays at the clusters and is only forgotten. Protection and
     policies.max_deletes guard this like any delete.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.applying.apply import destroy
+    from planner.workflows.topology import ChangeRequest
+
     request = ChangeRequest(path, var_files, timeout, lock_timeout_ms=lock_timeout)
     return destroy(request, interaction(TerminalView(as_json=as_json), auto_approve=auto_approve)).exit_code

@@ -12,8 +12,6 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.view import TerminalView, interaction
-from planner.workflows.flows.failback import FailbackRequest, failback, switch_back
 
 
 @click.command()
@@ -46,6 +44,9 @@ def command(
     --switch: the reverse flows are promoted, consumer groups move to CLUSTER, and the original flows are
     active again. Run it again after an interruption.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.flows.failback import FailbackRequest, failback, switch_back
+
     request = FailbackRequest(
         path,
         var_files,

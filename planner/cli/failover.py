@@ -1,6 +1,9 @@
 """`repl failover`: a cluster is given up; its flows end with what arrived."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +15,10 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.view import TerminalView, interaction
 from planner.model.diagnostic import ExitCode
-from planner.workflows.flows.failover import FailoverRehearsal, FailoverRequest, failover, rehearse_failover
+
+if TYPE_CHECKING:
+    from planner.workflows.flows.failover import FailoverRehearsal
 
 
 @click.command()
@@ -42,6 +46,9 @@ def command(
     CLUSTER need not answer, and is waited for 3 s at most. Run it again after an interruption: it
     finishes the rest. Consumers at a destination need isolation.level=read_committed.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.flows.failover import FailoverRequest, failover, rehearse_failover
+
     request = FailoverRequest(path, var_files, timeout, lock_timeout_ms=lock_timeout, cluster=cluster)
     view = TerminalView(as_json=as_json)
     if rehearse:

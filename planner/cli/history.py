@@ -1,16 +1,18 @@
 """`repl history`: who applied what, when, and how it ended, as the clusters remember it."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from planner.cli.options import json_option, topology_path, var_file_option
 from planner.cli.output import emit
-from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode
-from planner.model.step import ApplyRecord
-from planner.render.reports import history as text
-from planner.workflows.audit.history import HistoryRequest, history
+
+if TYPE_CHECKING:
+    from planner.model.step import ApplyRecord
 
 
 @click.command()
@@ -23,6 +25,10 @@ def command(path: Path, var_files: tuple[Path, ...], apply_id: str | None, as_js
 
     Each cluster remembers the applies that wrote to it; a cluster that does not answer is left out and named.
     """
+    from planner.cli.view import TerminalView
+    from planner.render.reports import history as text
+    from planner.workflows.audit.history import HistoryRequest, history
+
     request = HistoryRequest(path, var_files, apply_id=apply_id)
     found = history(request, TerminalView(as_json=as_json)).applies
     if as_json:
@@ -41,6 +47,7 @@ def _table(history: tuple[ApplyRecord, ...]) -> None:
     from rich.text import Text
 
     from planner.cli.console import console, terminal_width
+    from planner.render.reports import history as text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ID", "STARTED", "BY", "TOPOLOGY", "MODE", "RESULT", "STEPS", "COMMIT"):

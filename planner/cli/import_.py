@@ -1,7 +1,10 @@
 """`repl import`: live clusters, or configurations of MirrorMaker 2 or Replicator → a topology in YAML."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,20 +17,10 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.output import diagnostic_trees, emit, show
-from planner.cli.view import TerminalView, interaction
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.workflows.importing import (
-    AdoptRequest,
-    ImportedCopy,
-    ImportRequest,
-    TakeOver,
-    comment,
-    declared_clusters,
-    import_clusters,
-    import_mm2,
-    import_replicator,
-)
-from planner.workflows.importing import adopt as run_adoption
+
+if TYPE_CHECKING:
+    from planner.workflows.importing import ImportedCopy
 
 FORMAT_VERSION = 1
 
@@ -121,6 +114,18 @@ def command(
     With --adopt the registry of the clusters changes, and nothing else: what is there as declared is owned by
     the topology that -o writes, or, without -o, by the topology PATH. It asks first, as an apply does.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.importing import (
+        AdoptRequest,
+        ImportRequest,
+        TakeOver,
+        declared_clusters,
+        import_clusters,
+        import_mm2,
+        import_replicator,
+    )
+    from planner.workflows.importing import adopt as run_adoption
+
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise Failure(error(f"{name!r} is no name for a topology", "use letters, digits, dots, _ and -"))
     if output is not None and output.exists():
@@ -178,6 +183,7 @@ def command(
 
 def _write(imported: ImportedCopy, output: Path | None, as_json: bool) -> int:
     from planner.render.topology import secret_notes, topology_yaml
+    from planner.workflows.importing import comment
 
     secrets = [one for cluster in imported.clusters for one in secret_notes(cluster)]
     comments = [*imported.comments, *map(comment, secrets)]

@@ -12,9 +12,6 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.view import TerminalView, interaction
-from planner.workflows.flows.states import pause
-from planner.workflows.topology import FlowRequest
 
 
 @click.command()
@@ -38,6 +35,10 @@ def command(
 
     Nothing else in the file changes. The job continues with its other flows.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.flows.states import pause
+    from planner.workflows.topology import FlowRequest
+
     request = FlowRequest(path, var_files, timeout, lock_timeout_ms=lock_timeout, flow=flow)
     view = TerminalView(as_json=as_json)
     return pause(request, interaction(view, auto_approve=auto_approve)).exit_code

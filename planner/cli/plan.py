@@ -1,6 +1,9 @@
 """`repl plan`: observe, diff, show. Nothing is changed."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,12 +16,11 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
-from planner.cli.view import TerminalView
-from planner.model.forecast import Simulation
-from planner.model.plan import Plan
-from planner.workflows.plans import PlanRequest
-from planner.workflows.plans import plan as make_plan
+
+if TYPE_CHECKING:
+    from planner.model.forecast import Simulation
+    from planner.model.plan import Plan
+    from planner.workflows.plans import PlanRequest
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -87,6 +89,11 @@ def command(
     Exit code: 0 done, 1 an error or a cluster that could not be read, 3 refused by a guard;
     with --detailed-exitcode 2 where there are changes.
     """
+    from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
+    from planner.cli.view import TerminalView
+    from planner.workflows.plans import PlanRequest
+    from planner.workflows.plans import plan as make_plan
+
     request = PlanRequest(path, var_files, timeout, targets=targets, rollback=rollback, untrusted=untrusted)
     if not simulate and (rate is not None or outage is not None):
         raise click.UsageError("--rate and --outage say what --simulate assumes: give --simulate too")

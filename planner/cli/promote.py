@@ -13,8 +13,6 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.view import TerminalView, interaction
-from planner.workflows.flows.promotion import PromoteRequest, promote
 
 
 @click.command()
@@ -49,6 +47,9 @@ def command(
     the consumers of each group subscribe to at the destination. With --topics it is the topics whose whole
     names match RE at the source, and they are written under promoted.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.flows.promotion import PromoteRequest, promote
+
     request = PromoteRequest(
         path,
         var_files,

@@ -1,35 +1,37 @@
 """`repl read`: what a cluster holds, or records with their provenance."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
 from planner.cli.output import emit
 from planner.model.diagnostic import ExitCode
-from planner.workflows.audit.reading import (
-    ClusterRequest,
-    ReadFromEarliest,
-    ReadFromOffset,
-    ReadFromTimestamp,
-    ReadNewest,
-    Start,
-    cluster_content,
-    records,
-)
+
+if TYPE_CHECKING:
+    from planner.workflows.audit.reading import Start
 
 FORMAT_VERSION = 1
 DEFAULT_LIMIT = 10
 _MOST = 100_000
 
 
-class StartParam(click.ParamType[Start]):
+class StartParam(click.ParamType["Start"]):
     """`earliest`, `latest`, `PARTITION:OFFSET`, or a time as in a topology."""
 
     name = "from"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Start:
         from planner.config.language.scalars import NotReadable, moment
+        from planner.workflows.audit.reading import (
+            ReadFromEarliest,
+            ReadFromOffset,
+            ReadFromTimestamp,
+            ReadNewest,
+        )
 
         text = str(value)
         partition, colon, offset = text.partition(":")
@@ -89,6 +91,7 @@ def command(
     """
     from planner.cli.console import print_lines
     from planner.render.reports import read as rendered
+    from planner.workflows.audit.reading import ClusterRequest, cluster_content, records
 
     request = ClusterRequest(path, var_files, timeout, cluster=cluster, topic=topic)
     if topic is None:

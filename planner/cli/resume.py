@@ -12,8 +12,6 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.view import TerminalView, interaction
-from planner.workflows.flows.states import ResumeRequest, resume
 
 
 @click.command()
@@ -45,6 +43,9 @@ def command(
     holds for the partitions that are stopped now, and for no later loss. Partitions that stopped for
     another reason are named with their next step and left as they are.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.flows.states import ResumeRequest, resume
+
     request = ResumeRequest(
         path, var_files, timeout, lock_timeout_ms=lock_timeout, flow=flow, accept_loss=accept_loss
     )

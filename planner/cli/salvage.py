@@ -1,10 +1,13 @@
 """`repl salvage`: lists or replays the records that a source holds and never sent."""
 
+from __future__ import annotations
+
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,17 +20,13 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.output import emit
-from planner.cli.view import TerminalView, interaction
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.workflows.audit.salvage import (
-    ReplaySalvageRequest,
-    SalvageFlowRequest,
-    ignore_record,
-    replay_salvage,
-    salvage,
-)
-from planner.workflows.interaction import Interaction
-from runtime.contract.views.comparison_view import SalvagedRecord
+
+if TYPE_CHECKING:
+    from planner.cli.view import TerminalView
+    from planner.workflows.audit.salvage import ReplaySalvageRequest, SalvageFlowRequest
+    from planner.workflows.interaction import Interaction
+    from runtime.contract.views.comparison_view import SalvagedRecord
 
 FORMAT_VERSION = 1
 
@@ -66,6 +65,9 @@ def command(
     not filter. Without --replay it only reads. With --replay each of them is copied exactly once; its header
     __repl names its origin.
     """
+    from planner.cli.view import TerminalView, interaction
+    from planner.workflows.audit.salvage import ReplaySalvageRequest, SalvageFlowRequest
+
     if to is not None and not replay:
         raise click.UsageError("--to goes with --replay")
     if replay and export is not None:
@@ -81,6 +83,7 @@ def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json:
     from planner.cli.console import print_lines
     from planner.render.reports.salvage import done
     from planner.render.reports.salvage import replay_json as document
+    from planner.workflows.audit.salvage import replay_salvage
 
     result = replay_salvage(request, interaction)
     if as_json:
@@ -94,6 +97,7 @@ def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, 
     from planner.cli.console import print_lines
     from planner.render.reports.salvage import as_json as document
     from planner.render.reports.salvage import screen
+    from planner.workflows.audit.salvage import salvage
 
     with _exported(export) as take:
         seen = salvage(request, take, view)
@@ -114,6 +118,8 @@ def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, 
 @contextmanager
 def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
     """Writes each record as a line. In the end the whole file exists, or none."""
+    from planner.workflows.audit.salvage import ignore_record
+
     if file is None:
         yield ignore_record
         return

@@ -5,9 +5,7 @@ from pathlib import Path
 import click
 
 from planner.cli.options import json_option
-from planner.cli.plan_output import failing_as_json, output, print_lines, write_reports
 from planner.model.diagnostic import ExitCode
-from planner.workflows.applying.saved_plan import open_plan
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -19,6 +17,9 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @json_option
 def command(plan_file: Path, markdown_file: Path | None, html_file: Path | None, as_json: bool) -> int:
     """Show a plan that repl plan --out saved, its digest, and whether it is signed."""
+    from planner.cli.plan_output import failing_as_json, output, print_lines, write_reports
+    from planner.workflows.applying.saved_plan import open_plan
+
     with failing_as_json(as_json):
         opened = open_plan(plan_file)
         write_reports(opened.plan, markdown_file, html_file)

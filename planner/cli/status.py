@@ -1,6 +1,5 @@
 """`repl status`: how replication stands, read from the clusters; with --watch, again and again."""
 
-import asyncio
 import sys
 from collections import deque
 from collections.abc import Mapping
@@ -70,6 +69,8 @@ def command(
     request = ReplicationStatusRequest(path, var_files, timeout, over_ms=over)
     depth = DetailLevel.PARTITIONS if every_partition else DetailLevel.TOPICS if topics else DetailLevel.FLOWS
     if watch:
+        import asyncio
+
         asyncio.run(_watch(request, every, depth, as_json=as_json))
         return ExitCode.DONE
     seen = status(request)

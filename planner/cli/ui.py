@@ -11,7 +11,7 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.output import emit
+from planner.cli.output import emit_event
 from planner.model.diagnostic import ExitCode
 
 FORMAT_VERSION = 1
@@ -82,7 +82,7 @@ def command(
     listening = listen(asked)
     url = url_of(listening)
     if as_json:
-        emit({"format_version": FORMAT_VERSION, "url": url, "token": policy.token is not None})
+        emit_event({"format_version": FORMAT_VERSION, "url": url, "token": policy.token is not None})
     else:
         click.echo(f"{url} shows {path}. Ctrl-C ends it.")
     if policy.token is not None:

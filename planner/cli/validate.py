@@ -1,15 +1,20 @@
 """`repl validate`: the checks of a topology that need no cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from planner.cli.options import json_option, topology_path, var_file_option
 from planner.cli.output import diagnostic_trees, emit, show
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
-from planner.model.topology import Topology
-from planner.workflows.topology import TopologyRequest, validate
+
+if TYPE_CHECKING:
+    from planner.model.topology import Topology
+    from planner.workflows.topology import TopologyRequest
 
 FORMAT_VERSION = 1
 
@@ -23,6 +28,8 @@ def command(path: Path, var_files: tuple[Path, ...], as_json: bool) -> int:
 
     All errors are shown at once, each as file:line:column: what — how to correct it.
     """
+    from planner.workflows.topology import TopologyRequest, validate
+
     if as_json:
         return _as_json(TopologyRequest(path, var_files))
     loaded = validate(TopologyRequest(path, var_files))
@@ -34,8 +41,9 @@ def command(path: Path, var_files: tuple[Path, ...], as_json: bool) -> int:
 def summary(topology: Topology) -> str:
     """Returns, for example, `2 clusters, 3 topics, 2 flows, 1 job`."""
     counts = counted(topology)
-    if not topology.acls:
-        del counts["acls"]
+    for rare in ("acls", "quotas"):
+        if not counts[rare]:
+            del counts[rare]
     words = {"acls": "ACLs"}
     return ", ".join(_counted(number, words.get(name, name)) for name, number in counts.items())
 
@@ -49,12 +57,15 @@ def counted(topology: Topology) -> dict[str, int]:
         "clusters": len(topology.clusters),
         "topics": len(topology.topics),
         "acls": len(topology.acls),
+        "quotas": len(topology.quotas),
         "flows": len(topology.flows),
         "jobs": len(topology.jobs),
     }
 
 
 def _as_json(request: TopologyRequest) -> int:
+    from planner.workflows.topology import validate
+
     try:
         loaded = validate(request)
     except Failure as failure:

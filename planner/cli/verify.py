@@ -15,7 +15,6 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.output import emit
-from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode
 
 FORMAT_VERSION = 1
@@ -114,6 +113,7 @@ def command(
     both sides still hold. It only reads, and the flow may run. Exit code 2 where there is a difference.
     """
     from planner.cli.console import print_lines
+    from planner.cli.view import TerminalView
     from planner.render.reports.verify import as_json as document
     from planner.render.reports.verify import screen
     from planner.workflows.audit.verification import VerifyFlowRequest, verify

@@ -187,6 +187,7 @@ KEPT = (
     "configs",
     "groups",
     "acls",
+    "quotas",
     "protect",
     "rpo",
     "rate_limit",

@@ -62,6 +62,7 @@ def describe(shape: Shape) -> str:
             | shapes.AnyShape()
             | shapes.TopicNameShape()
             | shapes.BooleanShape()
+            | shapes.NumberShape()
             | shapes.DurationShape()
             | shapes.RateShape()
             | shapes.TimestampShape()

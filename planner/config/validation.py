@@ -17,9 +17,11 @@ from planner.model.topology import (
     RUNNING,
     AclRule,
     FileEndpoint,
+    QuotaEntity,
     SecretRef,
     looks_secret,
 )
+from planner.model.topology.quotas import OF_ADDRESSES, OF_USERS
 from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.spec import rename
 from runtime.contract.spec.files import folder_problem, layout_problem
@@ -45,6 +47,7 @@ OPERATIONS = {
     "DELEGATION_TOKEN": {"DESCRIBE"},
     "USER": {"CREATE_TOKENS", "DESCRIBE_TOKENS"},
 }
+ENTITY = ("user", "client_id", "ip")
 SUBJECTS = ("partitions", "replication")
 _ENDPOINT_CODE = "endpoint"
 _SIZES = range(1 << 16, (1 << 40) + 1)
@@ -62,6 +65,7 @@ def check(parts: TopologyParts) -> list[Diagnostic]:
         *(found for flow in parts.flows for found in _flow(flow, parts)),
         *_duplicates("flow", ((flow.get("name"), flow.place("name")) for flow in parts.flows)),
         *_acls(parts),
+        *_quotas(parts),
         *_jobs(parts),
         *_policies(parts),
     ]
@@ -97,7 +101,7 @@ def _token_endpoint(cluster: str, url: str, place: SourceLocation) -> Iterable[D
 
 def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
     references: list[NamedReference] = []
-    for one in (*parts.topics, *parts.acls):
+    for one in (*parts.topics, *parts.acls, *parts.quotas):
         named = one.get("cluster") or ()
         references += named
         for again in (
@@ -312,6 +316,38 @@ def _incomplete(acl: ParsedRecord) -> tuple[str, str] | None:
     return None
 
 
+def _quotas(parts: TopologyParts) -> Iterable[Diagnostic]:
+    first: dict[tuple[str, str], SourceLocation] = {}
+    for quota in parts.quotas:
+        if problem := _unlike_kafka(quota):
+            yield error(*problem, source=quota.source)
+            continue
+        if not quota.places.keys() & set(ENTITY) <= quota.values.keys():
+            continue  # a part that could not be read is reported already
+        entity = QuotaEntity(*(quota.get(key) for key in ENTITY))
+        for cluster in quota.get("cluster") or ():
+            place = first.setdefault((cluster.text, entity.name), quota.source)
+            if place is not quota.source:
+                what = f"the quota of {entity} at {cluster.text} stands in two places, first at {place}"
+                yield error(what, "keep one, with the limits of both", source=quota.source)
+
+
+def _unlike_kafka(quota: ParsedRecord) -> tuple[str, str] | None:
+    """Returns why Kafka has no such quota, and the way out; None for one that it has."""
+    named = [key for key in ENTITY if key in quota.places]
+    if not named:
+        return "a quota that does not say whom it limits", f"add one of {prose(ENTITY)}"
+    if "ip" in named and len(named) > 1:
+        return "a quota of an address together with a user or a client", "make two: Kafka has no such pair"
+    able, others = (OF_ADDRESSES, OF_USERS) if "ip" in named else (OF_USERS, OF_ADDRESSES)
+    if wrong := [key for key in others if key in quota.places]:
+        whose = "address" if "ip" in named else "user or client"
+        return f"{prose(wrong, 'and')} limits no {whose}", f"Kafka has {prose(able, 'and')} for it"
+    if not any(key in quota.places for key in able):
+        return "a quota without a limit", f"add {prose(able)}"
+    return None
+
+
 def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
     used = {named.text for flow in parts.flows if (named := flow.get("job") or flow.get("to"))}
     for name, job in parts.jobs.items():
@@ -393,10 +429,11 @@ def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
 
 def check_not_empty(parts: TopologyParts) -> Iterable[Diagnostic]:
     """Reports a topology that declares nothing: it is an error, and never means "delete everything"."""
-    if any(key in parts.root.places and parts.root.get(key) != () for key in ("topics", "flows", "acls")):
+    declaring = ("topics", "flows", "acls", "quotas")
+    if any(key in parts.root.places and parts.root.get(key) != () for key in declaring):
         return
     yield error(
-        "the topology declares no topic, no flow and no ACL",
+        "the topology declares no topic, no flow, no ACL and no quota",
         "add one; to give up everything it owns use `repl destroy`",
         source=parts.root.source,
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from planner.diff.flows import flow_changes
 from planner.diff.jobs import job_changes
+from planner.diff.quotas import quota_changes, removed_quota
 from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, flow_of, is_announced
 from planner.diff.topics import ADOPTED, topic_changes
 from planner.diff.typed_values import recorded_config
@@ -128,6 +129,8 @@ def removed_changes(
                 change = _topic(entry, cluster, observed, flows, doomed)
             case Kind.ACL:
                 change = _acl(entry, cluster, flows)
+            case Kind.QUOTA:
+                change = _quota(entry, cluster, flows)
             case _:
                 change = None
         if change is not None:
@@ -259,6 +262,14 @@ def _acl(entry: RegistryEntry, cluster: ObservedCluster, flows: Mapping[str, Des
     return Change(entry.address, Action.DELETE, reason, before=dict(entry.spec), notes=notes)
 
 
+def _quota(entry: RegistryEntry, cluster: ObservedCluster, flows: Mapping[str, DesiredFlow]) -> Change | None:
+    flow_name = flow_of(entry)
+    flow = flows.get(flow_name) if flow_name is not None else None
+    if flow is not None and not flow.selection_known:
+        return _unknown_selection(entry, flow.flow)
+    return removed_quota(entry, cluster, flow_name)
+
+
 def _no_longer_replaced(entry: RegistryEntry, rule: AclRule, acls: Sequence[AclRule]) -> Change:
     """Returns the change of a rule that `protect: acl` took away and no mirror needs replaced any more."""
     if rule in acls:
@@ -276,7 +287,9 @@ def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Chan
     owned = owned_by_address(observed)
     topics = [one for one in desired.topics if one.cluster in clusters]
     acls = [one for one in desired.acls if one.rule.cluster in clusters]
+    quotas = [one for one in desired.quotas if one.cluster in clusters]
     wanted = {one.address for one in desired.topics} | {one.address for one in desired.acls}
+    wanted |= {one.address for one in desired.quotas}
     left = [
         entry
         for entry in owned.values()
@@ -286,6 +299,7 @@ def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Chan
     changes = [
         *topic_changes(topics, clusters, owned, desired.topology),
         *acl_changes(acls, clusters, owned, desired.topology),
+        *quota_changes(quotas, clusters, owned, desired.topology),
         *removed_changes(left, clusters, observed, flows),
         *flow_changes(desired, observed),
         *job_changes(desired, observed),
@@ -301,7 +315,7 @@ def diff_destroy(observed: Observed, topology: Topology) -> tuple[Change, ...]:
 
 def declaring_nothing(topology: Topology) -> Topology:
     """Returns the topology without its objects, as a destroy plans it."""
-    return replace(topology, topics=(), acls=(), flows={}, file_flows={}, jobs={})
+    return replace(topology, topics=(), acls=(), quotas=(), flows={}, file_flows={}, jobs={})
 
 
 def owned_by_address(observed: Observed) -> dict[Address, RegistryEntry]:
@@ -326,6 +340,7 @@ def _unknown_changes(desired: Desired, observed: Observed) -> list[Change]:
         for address, cluster in (
             *((one.address, one.cluster) for one in desired.topics),
             *((one.address, one.rule.cluster) for one in desired.acls),
+            *((one.address, one.cluster) for one in desired.quotas),
         )
         if cluster in unreachable
     ]

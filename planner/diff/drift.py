@@ -17,6 +17,7 @@ from planner.diff.compare import (
 )
 from planner.diff.differ import owned_by_address, unreadable_acl
 from planner.diff.jobs import last_heartbeat
+from planner.diff.quotas import drifted_quota
 from planner.diff.record import (
     STATE,
     DestinationJobs,
@@ -65,6 +66,8 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
                 topics += (found,) if isinstance(found, AppliedTopic) else ()
             case Kind.ACL:
                 changes += _acl(entry, cluster)
+            case Kind.QUOTA:
+                changes.append(drifted_quota(entry, cluster))
             case _:
                 pass
     differing = differences([(one.applied, one.found) for one in topics])

@@ -23,7 +23,8 @@ from planner.model.shapes import (
     RecordShape,
     record_of,
 )
-from planner.model.topology import Flow
+from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow
+from planner.model.topology.quotas import NO_LIMIT
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 
 
@@ -246,6 +247,7 @@ _SHOWN: Mapping[str, FieldType] = {
     "replication": FieldType.REPLICATION,
     "groups": FieldType.GROUPS,
     "topics": FieldType.TOPIC_NAMES,
+    **dict.fromkeys(BYTE_RATES, FieldType.RATE),
 }
 _DECLARED: Mapping[str, Field] = {
     one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED) if one.name not in _SHOWN
@@ -261,6 +263,8 @@ def type_of(path: Path) -> FieldType:
             return FieldType.SETTING
         case ("recorded", key) if key.startswith((CONFIG, BEFORE)):
             return FieldType.SETTING
+        case ("recorded", key) if key in BYTE_RATES:
+            return FieldType.RATE
         case (name,) if name in _DECLARED:
             return _DECLARED[name].type
         case (name,) if name.startswith(CLUSTERS):
@@ -272,11 +276,13 @@ def type_of(path: Path) -> FieldType:
 
 
 def unset_word(path: Path) -> str | None:
-    """Returns the word for a field of a flow or a job that is not set; None for other fields."""
+    """Returns the word for a field of a flow, a job or a quota that is not set; None for other fields."""
     match path:
         case (name,) if name in _DECLARED:
             return _DECLARED[name].unset
         case (name,) if name.startswith((CLUSTERS, TIMESTAMPS)):
             return NOT_SET
+        case (name,) if name in QUOTA_KEYS:
+            return NO_LIMIT
         case _:
             return None

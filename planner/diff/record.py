@@ -3,8 +3,9 @@
 A topic: `partitions`, `replication`, `config.<key>` and `id` (the topic's id); a mirror topic also
 `source.cluster` and `source.topic`; a declared one that a flow fills also `mirrored`; `before.<key>` while a
 failback lifts a limit. An ACL: the fields of its rule, `announced` until it is made, and
-`replaced` where `protect: acl` has taken it away. The flows and jobs
-of a destination are what the registry there recorded, and what runs.
+`replaced` where `protect: acl` has taken it away. A quota: the parts of its entity and its limits, and
+`announced` until it is made. The flows and jobs of a destination are what the registry there recorded, and
+what runs.
 """
 
 import hashlib
@@ -15,7 +16,15 @@ from typing import assert_never
 import msgspec
 
 from planner.model.address import Address, Kind, flow_address, job_address
-from planner.model.desired import Declared, Desired, DesiredAcl, DesiredJob, DesiredTopic, MirroredBy
+from planner.model.desired import (
+    Declared,
+    Desired,
+    DesiredAcl,
+    DesiredJob,
+    DesiredQuota,
+    DesiredTopic,
+    MirroredBy,
+)
 from planner.model.observed import (
     BEFORE,
     CONFIG,
@@ -28,6 +37,7 @@ from planner.model.observed import (
     ObservedCluster,
     RegistryEntry,
     acl_spec,
+    quota_spec,
 )
 from planner.model.plan import Action, Change, FieldChange
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
@@ -79,6 +89,16 @@ def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> RegistryEntry
         topology=topology,
         spec=acl_spec(acl.rule) | ({REPLACED: "true"} if acl.replaced else {}),
         origin=origin_text(acl.origin),
+        created=created,
+    )
+
+
+def quota_entry(quota: DesiredQuota, topology: str, *, created: bool) -> RegistryEntry:
+    return RegistryEntry(
+        address=quota.address,
+        topology=topology,
+        spec=quota_spec(quota.entity, quota.values),
+        origin=origin_text(quota.origin),
         created=created,
     )
 

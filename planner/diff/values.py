@@ -119,7 +119,7 @@ Parts = Mapping[str, object]  # a value that has several parts, or names with a 
 NAMES_SHOWN = 20  # topics of a failback that are shown by name
 _PARTITIONS_SHOWN = 5
 _OFFSETS_SHOWN = 20  # partitions of a start
-_RATES = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
+_RATES = (*SIZES[3:], *SIZES[:3])  # 64000000 is 64MB/s, though it is a whole number of KiB
 
 
 def displayed(path: Path, value: object) -> object:
@@ -159,7 +159,7 @@ def duration(ms: int) -> str:
 
 
 def rate(bytes_per_second: int) -> str:
-    """Shows bytes per second as `50MB/s`, and as `1500 B/s` where no larger unit fits."""
+    """Shows bytes per second as `50MB/s` or `1MiB/s`, and as `1500 B/s` where no larger unit fits."""
     texts = (f"{bytes_per_second // size}{unit}/s" for unit, size in _RATES if bytes_per_second % size == 0)
     return next(texts, f"{bytes_per_second} B/s")
 

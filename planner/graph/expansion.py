@@ -19,6 +19,7 @@ from planner.graph.lints.loops import TopicMerges, merges_of
 from planner.graph.lints.security import security
 from planner.graph.lints.transforms import transforms
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
+from planner.graph.quotas import quotas_of, quotas_unknown
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
 from planner.graph.routes import group_selector
 from planner.graph.topics import DesiredTopics, partitions_of, topics_of
@@ -48,6 +49,8 @@ class ClusterReadRequest:
     keys: frozenset[str] = EFFECTIVE
     every_key: frozenset[str] = frozenset()
     acls: bool = False
+    quotas: bool = False
+    scram_users: bool = False
     groups: frozenset[str] = frozenset()
     denied_groups: bool = False
 
@@ -96,6 +99,14 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
         keys=EFFECTIVE | declared,
         every_key=frozenset(every_key),
         acls=acls,
+        quotas=any(one.cluster == name for one in graph.topology.quotas)
+        or any(
+            flow.quotas_sync and name in (flow.source_cluster, flow.destination_cluster) for flow in flows
+        ),
+        scram_users=any(
+            (flow.quotas_sync or flow.acls_sync) and name in (flow.source_cluster, flow.destination_cluster)
+            for flow in flows
+        ),
         groups=frozenset(_groups(name, graph)),
         denied_groups=any(
             flow.source_cluster == name and flow.groups.sync and flow.groups.select.default_exclude
@@ -139,11 +150,13 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     provenance = provenance_of(graph)
     wanted = topics_of(graph, observed, provenance)
     acls = acls_of(graph, observed)
+    quotas = quotas_of(graph, observed)
     flows = flows_of(graph, observed, provenance, merges.native_only, loops_found)
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
         acls=_with_kept_acls(acls.desired, graph, observed),
+        quotas=quotas.desired,
         flows=flows,
         jobs=jobs_of(topology, observed, flows, folder),
         unknown=_unknown(graph, observed),
@@ -152,6 +165,7 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
                 *_without_clusters(graph, loops_found, merges),
                 *_with_clusters(graph, wanted, observed),
                 *acls.diagnostics,
+                *quotas.diagnostics,
             ]
         ),
     )
@@ -265,6 +279,8 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
         address = str(flow_address(flow.name))
         if flow.name not in readable:
             unknown[address] = f"{flow.source_cluster} unreachable"
+        elif why := quotas_unknown(flow, observed):
+            unknown[address] = why
         elif flow.acls_sync or flow.protect.value != "off":
             for cluster in (flow.source_cluster, flow.destination_cluster):
                 live = observed.reachable(cluster)

@@ -7,20 +7,22 @@ from enum import StrEnum
 class Kind(StrEnum):
     TOPIC = "topic"
     ACL = "acl"
+    QUOTA = "quota"
     FLOW = "flow"
     JOB = "job"
     GROUP = "group"
 
 
-IN_A_CLUSTER = frozenset({Kind.TOPIC, Kind.ACL, Kind.GROUP})
+IN_A_CLUSTER = frozenset({Kind.TOPIC, Kind.ACL, Kind.QUOTA, Kind.GROUP})
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
     """The address of one object.
 
-    The forms are `topic.<cluster>.<name>`, `acl.<cluster>.<…>`, `flow.<name>`, `job.<name>` and
-    `group.<cluster>.<name>`. A cluster's name has no dot, so the rest of the text is the name, dots included.
+    The forms are `topic.<cluster>.<name>`, `acl.<cluster>.<…>`, `quota.<cluster>.<…>`, `flow.<name>`,
+    `job.<name>` and `group.<cluster>.<name>`. A cluster's name has no dot, so the rest of the text is the
+    name, dots included.
     """
 
     kind: Kind

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.model.address import Address, Kind, job_address, topic_address
 from planner.model.diagnostic import Diagnostic, SourceLocation
-from planner.model.topology import RUNNING, AclRule, Flow, Job, OnRemove
+from planner.model.topology import RUNNING, AclRule, Flow, Job, OnRemove, QuotaEntity
 from runtime.contract.spec.jobspec import JobSpec
 
 
@@ -16,11 +16,14 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class MirroredBy:
-    """The object is made by a flow. Several flows may fill one topic (an identity merge)."""
+    """The object is made by a flow. Several flows may fill one topic (an identity merge).
+
+    A quota belongs to no topic.
+    """
 
     flow: str
     source_cluster: str
-    source_topic: str
+    source_topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,21 @@ class DesiredAcl:
 
 
 @dataclass(frozen=True, slots=True)
+class DesiredQuota:
+    """The client quotas of an entity as they should be. Limits that `values` does not name are left alone."""
+
+    cluster: str
+    entity: QuotaEntity
+    values: Mapping[str, float]
+    origin: Declared | MirroredBy
+    source: SourceLocation | None = None
+
+    @property
+    def address(self) -> Address:
+        return Address(Kind.QUOTA, self.cluster, self.entity.name)
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredFlow:
     """A flow with what it selects now: source topic → destination topic, sorted."""
 
@@ -123,6 +141,7 @@ class Desired:
     topology: str
     topics: tuple[DesiredTopic, ...] = ()
     acls: tuple[DesiredAcl, ...] = ()
+    quotas: tuple[DesiredQuota, ...] = ()
     flows: tuple[DesiredFlow, ...] = ()
     jobs: tuple[DesiredJob, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)

@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
-from planner.model.topology import AclRule, OnRemove
+from planner.model.topology import QUOTA_KEYS, AclRule, OnRemove, QuotaEntity
+from planner.model.topology.quotas import ENTITY_TYPES, entity_of, number, number_text
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.acls import PROTECTION
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
@@ -83,6 +84,20 @@ def acl_rule(cluster: str, spec: Mapping[str, str]) -> AclRule | None:
     if not wanted <= spec.keys():
         return None
     return AclRule(cluster=cluster, **{key: spec[key] for key in wanted})  # type: ignore[arg-type]
+
+
+def quota_spec(entity: QuotaEntity, values: Mapping[str, float]) -> dict[str, str]:
+    return {**entity.parts, **{key: number_text(value) for key, value in sorted(values.items())}}
+
+
+def recorded_quota(spec: Mapping[str, str]) -> tuple[QuotaEntity, dict[str, float]] | None:
+    """Returns the recorded entity with its limits; None where a newer release wrote the entry."""
+    entity = entity_of({key: spec[key] for key in ENTITY_TYPES if key in spec})
+    try:
+        values = {key: number(float(spec[key])) for key in QUOTA_KEYS if key in spec}
+    except ValueError:
+        return None
+    return None if entity is None else (entity, values)
 
 
 class ConfigSource(StrEnum):
@@ -205,19 +220,6 @@ class LackingFeature:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientQuota:
-    """The quotas of one entity, such as a user with a client id; a name of None is the default entity."""
-
-    entity: tuple[tuple[str, str | None], ...]
-    values: Mapping[str, float]
-
-    @property
-    def name(self) -> str:
-        """Returns `client-id loader, user app`."""
-        return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in self.entity)
-
-
-@dataclass(frozen=True, slots=True)
 class ScramUser:
     """A user that logs in with SCRAM, and the mechanisms of its secrets."""
 
@@ -254,7 +256,7 @@ class ObservedCluster:
     owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
-    quotas: tuple[ClientQuota, ...] = ()
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     scram_users: tuple[ScramUser, ...] = ()
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
@@ -270,6 +272,7 @@ FEATURE_TRANSACTIONS = "transactions"
 FEATURE_INCREMENTAL = "incremental config changes"
 FEATURE_REASSIGN = "reassignment of replicas"
 FEATURE_TOPIC_IDS = "topic ids"
+FEATURE_QUOTAS = "client quotas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +319,7 @@ class ClusterDetailsRequest:
     `configs` by topic: each is asked for by name, so that a topic without the right to describe it is
     `hidden` and does not count as absent. `sizes` are topics whose bytes are read. `groups` are groups whose
     committed topics are read; `every_group` reads all groups, `denied_groups` those that the default denials
-    keep out. `principals`: client quotas and SCRAM users.
+    keep out.
     """
 
     configs: Mapping[str, TopicConfigsRequest] = field(default_factory=dict)
@@ -324,7 +327,8 @@ class ClusterDetailsRequest:
     sizes: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     every_group: bool = False
-    principals: bool = False
+    quotas: bool = False
+    scram_users: bool = False
     denied_groups: bool = False
 
 

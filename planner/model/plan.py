@@ -14,7 +14,7 @@ from planner.model.topology import Cluster, Internal, Policies
 
 Path = tuple[str, ...]
 # A field's value as plain data: durations are milliseconds, rates are bytes per second.
-Value = str | int | bool | None | tuple[str | int, ...] | Mapping[str, object]
+Value = str | int | float | bool | None | tuple[str | int, ...] | Mapping[str, object]
 
 SENSITIVE = "(sensitive value)"  # stands in the place of a value that is never shown
 

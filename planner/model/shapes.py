@@ -73,6 +73,13 @@ class IntegerShape:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberShape:
+    """A number above zero, which may have a fraction."""
+
+    expected: str = "a number above 0 such as 50 or 12.5"
+
+
+@dataclass(frozen=True, slots=True)
 class DurationShape:
     expected: str = "a duration such as 500ms, 30s or 7d"
 
@@ -188,6 +195,7 @@ ScalarShape = (
     | ChoiceShape
     | BooleanShape
     | IntegerShape
+    | NumberShape
     | DurationShape
     | RateShape
     | TimestampShape

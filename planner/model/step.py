@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
-from planner.model.topology import AclRule
+from planner.model.topology import AclRule, QuotaEntity
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,20 @@ class DeleteAcl:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterQuota:
+    """Sets these limits of an entity and removes those in `unset`; other limits of it stay as they are."""
+
+    id: str
+    address: Address
+    cluster: str
+    entity: QuotaEntity
+    set: Mapping[str, float] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    old: Mapping[str, float | None] = field(default_factory=dict)  # the values before, for a rollback
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Own:
     """Writes the registry entry of an object: after its create or change, or alone when it is adopted.
 
@@ -180,6 +194,7 @@ Step = (
     | DeleteTopic
     | CreateAcl
     | DeleteAcl
+    | AlterQuota
     | Own
     | Disown
     | LaunchJob
@@ -197,6 +212,7 @@ _VERBS: dict[type, str] = {
     DeleteTopic: "delete",
     CreateAcl: "create",
     DeleteAcl: "delete",
+    AlterQuota: "configure",
     Own: "register",
     Disown: "forget",
     LaunchJob: "launch",

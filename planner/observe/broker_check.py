@@ -1,4 +1,4 @@
-"""Edge, read-only: lets the brokers check a plan's creates, alters and grows (validate_only).
+"""Edge, read-only: lets the brokers check what a plan does to topics and quotas (validate_only).
 
 What a broker refuses (by its policies, unknown keys, impossible numbers) is an error of the plan at the
 address. So is what changed between reading and checking; its own code makes the planner read again. If the
@@ -27,8 +27,9 @@ from planner.diff.values import TOPIC_SETTINGS
 from planner.graph.messages import few
 from planner.kafka import ClusterEndpoint, admin, explain, is_transient
 from planner.kafka.errors import error_of
+from planner.kafka.principals import LimitsChange, alter_quotas
 from planner.model.diagnostic import Diagnostic, error, warning
-from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Step
+from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartitions, Step
 from planner.observe.parallel import for_each
 
 RECORDS_A_REQUEST = 9_000  # metadata records; brokers refuse a request that makes more than 10,000
@@ -50,7 +51,8 @@ OUTDATED: Mapping[type[Step], int] = {
     AlterConfigs: KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
 
-Checkable = CreateTopic | AlterConfigs | GrowPartitions
+TopicStep = CreateTopic | AlterConfigs | GrowPartitions
+Checkable = TopicStep | AlterQuota
 Refusal = tuple[Checkable, BaseException]
 
 
@@ -60,7 +62,7 @@ def verify_on_broker(
     """Returns what the brokers object to in these steps. All clusters are asked at once."""
     checkable: dict[str, list[Checkable]] = {}
     for step in steps:
-        if isinstance(step, CreateTopic | AlterConfigs | GrowPartitions) and step.cluster in endpoints:
+        if isinstance(step, Checkable) and step.cluster in endpoints:
             checkable.setdefault(step.cluster, []).append(step)
     found = for_each(
         {name: _checking(endpoints[name], asked, timeout_s) for name, asked in sorted(checkable.items())}
@@ -73,15 +75,30 @@ def _checking(
 ) -> Callable[[], list[Refusal]]:
     def check() -> list[Refusal]:
         client = admin(endpoint, socket_timeout_ms=int(timeout_s * 1000))
-        return [one for batch in batches(steps) for one in _ask(client, batch, timeout_s)]
+        topics = [step for step in steps if not isinstance(step, AlterQuota)]
+        refused = [one for batch in batches(topics) for one in _ask(client, batch, timeout_s)]
+        quotas = [step for step in steps if isinstance(step, AlterQuota)]
+        return [*refused, *(_ask_about_quotas(endpoint, quotas, timeout_s) if quotas else ())]
 
     return check
 
 
-def batches(steps: Sequence[Checkable]) -> Iterator[list[Checkable]]:
+def _ask_about_quotas(
+    endpoint: ClusterEndpoint, steps: Sequence[AlterQuota], timeout_s: float
+) -> Iterator[Refusal]:
+    changes = [LimitsChange(step.entity, step.set, step.unset) for step in steps]
+    try:
+        answers = alter_quotas(endpoint, changes, validate_only=True, timeout_s=timeout_s)
+    except KafkaException as failure:
+        yield steps[0], failure
+        return
+    yield from ((step, refusal) for step, refusal in zip(steps, answers, strict=True) if refusal is not None)
+
+
+def batches(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
     """Yields batches of one kind of step, none larger than a broker accepts."""
     for _, alike in groupby(sorted(steps, key=lambda step: (type(step).__name__, step.id)), key=type):
-        batch: list[Checkable] = []
+        batch: list[TopicStep] = []
         records = 0
         for step in alike:
             weight = _records(step)
@@ -93,7 +110,7 @@ def batches(steps: Sequence[Checkable]) -> Iterator[list[Checkable]]:
         yield batch
 
 
-def _records(step: Checkable) -> int:
+def _records(step: TopicStep) -> int:
     """Returns how many metadata records a broker writes for the step."""
     match step:
         case CreateTopic():
@@ -104,7 +121,7 @@ def _records(step: Checkable) -> int:
             return len(step.set) + len(step.unset)
 
 
-def _ask(client: AdminClient, batch: Sequence[Checkable], timeout_s: float) -> Iterator[Refusal]:
+def _ask(client: AdminClient, batch: Sequence[TopicStep], timeout_s: float) -> Iterator[Refusal]:
     """Yields the refused steps. A broker that does not answer is reported once."""
     for step, future in zip(batch, _futures(client, batch, timeout_s), strict=True):
         try:
@@ -115,7 +132,7 @@ def _ask(client: AdminClient, batch: Sequence[Checkable], timeout_s: float) -> I
                 return
 
 
-def _futures(client: AdminClient, batch: Sequence[Checkable], timeout_s: float) -> list["Future[None]"]:
+def _futures(client: AdminClient, batch: Sequence[TopicStep], timeout_s: float) -> list["Future[None]"]:
     options = {"validate_only": True, "request_timeout": timeout_s}
     first = batch[0]
     match first:
@@ -232,7 +249,7 @@ def _sorted(refusals: Sequence[Refusal]) -> _Sorted:
             kinds.not_asked.append(refusal)
         elif unknown := _UNKNOWN_SETTING.search(found.str() or ""):
             kinds.unknown.setdefault(unknown[1], []).append(refusal)
-        elif found.code() == OUTDATED[type(refusal[0])]:
+        elif found.code() == OUTDATED.get(type(refusal[0])):
             kinds.outdated.append(refusal)
         else:
             kinds.refused.append(refusal)

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from planner.kafka import ClusterEndpoint
 from planner.kafka.connections import BlockingConnection, Session
 from planner.kafka.errors import Refused, Unreadable, WireFailure, meaning
+from planner.kafka.principals import read_quotas, read_scram_users
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (
@@ -41,7 +42,6 @@ from planner.observe.metadata import (
     look_up,
     read_configs,
 )
-from planner.observe.principals import read_quotas, read_scram_users
 from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
@@ -200,7 +200,7 @@ class ClusterReader:
             try:
                 acls = session.ask(lambda connection: read_acls(connection, self.name))
             except Unreadable as refused:
-                unreadable["acls"] = refused.why
+                unreadable["acls"] = _told(refused)
         sizes, groups = cluster.sizes, cluster.group_topics
         if wanted.sizes:
             asked = {name: listing.topics[name] for name in wanted.sizes if name in listing.topics}
@@ -213,8 +213,9 @@ class ClusterReader:
 
             groups = self._ask_all_brokers(unreadable, "groups", lambda brokers: read_groups(brokers, chosen))
         quotas, users = cluster.quotas, cluster.scram_users
-        if wanted.principals:
-            quotas = self._ask_readable(unreadable, "quotas", lambda one: read_quotas(one, self.name)) or ()
+        if wanted.quotas:
+            quotas = self._ask_readable(unreadable, "quotas", lambda one: read_quotas(one, self.name)) or {}
+        if wanted.scram_users:
             users = (
                 self._ask_readable(unreadable, "scram", lambda one: read_scram_users(one, self.name)) or ()
             )
@@ -370,7 +371,7 @@ class ClusterReader:
         try:
             return self._open_session().ask(read)
         except Unreadable as refused:
-            unreadable[what] = refused.why
+            unreadable[what] = _told(refused)
             return None
 
     def _ask_all_brokers(
@@ -389,3 +390,8 @@ class ClusterReader:
 
 def _set_config(topics: dict[str, ObservedTopic], name: str, config: Mapping[str, ConfigValue]) -> None:
     topics[name] = replace(topics[name], config=config)
+
+
+def _told(refused: Unreadable) -> str:
+    """Returns why something could not be read, with the right that it needs."""
+    return f"{refused.why}; {refused.way_out}" if refused.way_out else refused.why

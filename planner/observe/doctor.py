@@ -15,6 +15,7 @@ from planner.kafka import ClusterEndpoint, admin
 from planner.kafka.connections import BlockingConnection, Session
 from planner.kafka.errors import Refused, WireFailure
 from planner.model.observed import (
+    FEATURE_QUOTAS,
     BrokerFeature,
     BrokerReport,
     ClusterReport,
@@ -27,6 +28,7 @@ from planner.observe.brokers import BrokerVersions, Versions, reach_each
 from planner.observe.metadata import identify, list_topics
 from planner.observe.topic_rights import read_topic_rights, uses_of
 from runtime.contract.client.settings import ClientSettingsError, wire_settings
+from runtime.kafka.protocol.administration import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from runtime.kafka.protocol.fetch import FetchRequest
 from runtime.kafka.protocol.groups import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest, MetadataRequest
@@ -107,6 +109,10 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
     BrokerFeature("states of groups", "2.6", otherwise="they are not shown"): (
         ApiVersion(Api.LIST_GROUPS, 4),
     ),
+    BrokerFeature(FEATURE_QUOTAS, "2.6", otherwise="none is planned, mirrored or imported"): (
+        DescribeClientQuotasRequest,
+        AlterClientQuotasRequest,
+    ),
     BrokerFeature("reassignment of replicas", "2.4", otherwise="no plan moves replicas"): (
         ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),
     ),
@@ -173,7 +179,8 @@ _NO_CLOCK = "this version tells no time: DescribeQuorum came with Kafka 3.3, in 
 # What the operations of a cluster are needed for; docs/operations.md lists all rights.
 _CLUSTER_RIGHTS = {
     AclOperation.DESCRIBE: "read ACLs and the controllers' clock",
-    AclOperation.DESCRIBE_CONFIGS: "read the brokers' defaults",
+    AclOperation.DESCRIBE_CONFIGS: "read the brokers' defaults and client quotas",
+    AclOperation.ALTER_CONFIGS: "change client quotas",
     AclOperation.CREATE: "create topics",
     AclOperation.ALTER: "change ACLs and replicas",
     AclOperation.IDEMPOTENT_WRITE: "write in transactions before Kafka 2.8",

@@ -13,7 +13,8 @@ from planner.model.observed import (
     ObservedTopic,
     TopicConfigsRequest,
 )
-from planner.model.topology import Acl, Cluster, Topic, Topology
+from planner.model.topology import QUOTA_KEYS, Acl, Cluster, Quota, QuotaEntity, Topic, Topology
+from planner.model.topology.quotas import FRACTIONS, quota_of
 from runtime.contract.spec.regex import regex
 
 # Internal topics of Kafka and its tools, which are not managed by hand.
@@ -40,7 +41,8 @@ def import_request(cluster: ObservedCluster, pattern: str | None) -> ClusterDeta
             name: TopicConfigsRequest(explicit=True) for name in _selected_topics(cluster.topics, pattern)
         },
         acls=pattern is None,
-        principals=pattern is None,
+        quotas=pattern is None,
+        scram_users=pattern is None,
     )
 
 
@@ -53,6 +55,7 @@ def import_topology(
     """Returns a topology with the explicitly set values only, so that planning it changes nothing."""
     topics: list[Topic] = []
     acls: list[Acl] = []
+    quotas: list[Quota] = []
     diagnostics: list[Diagnostic] = []
     pinned: dict[str, Cluster] = {}
     for cluster in clusters:
@@ -61,10 +64,11 @@ def import_topology(
             _topic(cluster.name, cluster.topics[topic]) for topic in chosen if topic not in cluster.hidden
         )
         acls += (Acl(rule) for rule in cluster.acls or () if rule.operation not in _UNKNOWN_OPERATIONS)
+        quotas += _quotas(cluster)
         diagnostics += _left_out(cluster, pattern)
         known = declared[cluster.name]
         pinned[cluster.name] = Cluster(known.name, known.bootstrap, cluster.id or None, known.client)
-    topology = Topology(name, pinned, tuple(topics), tuple(acls))
+    topology = Topology(name, pinned, tuple(topics), tuple(acls), tuple(quotas))
     return ImportedTopology(topology, tuple(diagnostics))
 
 
@@ -119,16 +123,35 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
             yield note(f"left out the replication throttles of {name}'s {topic.name}: they are temporary")
 
 
+def _declarable(entity: QuotaEntity, values: Mapping[str, float]) -> dict[str, float]:
+    """Returns the limits that a topology can declare: positive numbers, whole ones where Kafka wants such."""
+    if (entity.user or "").startswith("User:"):
+        return {}
+    return {
+        key: value
+        for key, value in values.items()
+        if key in QUOTA_KEYS and value > 0 and (key in FRACTIONS or isinstance(value, int))
+    }
+
+
+def _quotas(cluster: ObservedCluster) -> Iterable[Quota]:
+    for entity, values in cluster.quotas.items():
+        if known := _declarable(entity, values):
+            yield quota_of(cluster.name, entity, known)
+
+
 def _principals(cluster: ObservedCluster) -> Iterable[Diagnostic]:
-    """Lists the client quotas and the SCRAM users, which a topology does not declare."""
-    if cluster.quotas:
-        quotas = [
-            f"{quota.name}: {' '.join(f'{key}={value:.15g}' for key, value in quota.values.items())}"
-            for quota in cluster.quotas
-        ]
-        yield note(
-            f"{cluster.name} has {_listed(quotas, 'client quota')}",
-            "a topology does not declare them: kafka-configs.sh sets them at another cluster",
+    """Lists the limits that a topology can't declare, and the SCRAM users, whose secrets Kafka keeps."""
+    odd = [
+        f"{entity}: {key}={value:.15g}"
+        for entity, values in cluster.quotas.items()
+        for key, value in values.items()
+        if key not in _declarable(entity, values)
+    ]
+    if odd:
+        yield warning(
+            f"left out limits of {cluster.name} that a topology can't declare: {'; '.join(odd[:_LISTED])}",
+            "kafka-configs.sh sets them at another cluster",
         )
     if cluster.scram_users:
         users = [f"{user.name} ({', '.join(user.mechanisms)})" for user in cluster.scram_users]
@@ -136,9 +159,10 @@ def _principals(cluster: ObservedCluster) -> Iterable[Diagnostic]:
             f"{cluster.name} has {_listed(users, 'SCRAM user')}",
             "each needs a new secret at another cluster: Kafka never returns secrets",
         )
-    for what, key in (("client quotas", "quotas"), ("SCRAM users", "scram")):
-        if key in cluster.unreadable:
-            yield note(f"the {what} of {cluster.name} are not listed: {cluster.unreadable[key]}")
+    if "quotas" in cluster.unreadable:
+        yield note(f"the client quotas of {cluster.name} are left out: {cluster.unreadable['quotas']}")
+    if "scram" in cluster.unreadable:
+        yield note(f"the SCRAM users of {cluster.name} are not listed: {cluster.unreadable['scram']}")
 
 
 def _listed(names: Sequence[str], what: str) -> str:

@@ -20,6 +20,7 @@ from planner.model.observed import ID, REPLACED, RegistryEntry, acl_rule, replic
 from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Fingerprint, Mode, Plan, Value
 from planner.model.step import (
     AlterConfigs,
+    AlterQuota,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -36,6 +37,7 @@ from planner.model.step import (
 )
 from planner.plan.fingerprint import replicas_text
 from planner.plan.job_agreement import job_problems, recorded_problems
+from planner.plan.quotas import limits_moved, quota_entry_problems, quota_problems
 from planner.plan.steps import in_order
 
 MANAGING = (Action.CREATE, Action.UPDATE, Action.REPLACE)
@@ -177,6 +179,8 @@ def _fits_change(step: Step, shown: ShownChange) -> bool:
             return kind is Kind.ACL and action is Action.CREATE
         case DeleteAcl():
             return kind is Kind.ACL and action is Action.DELETE
+        case AlterQuota():
+            return kind is Kind.QUOTA and action in (Action.CREATE, Action.UPDATE, Action.DELETE)
         case Own():
             adopts = action is Action.NO_OP and shown.change.adopted
             managing = action in MANAGING and not restores(shown.change)
@@ -218,6 +222,8 @@ def _content_problems(step: Step, shown: ShownChange) -> Iterator[str]:
             yield from _topic_problems(step, shown)
         case CreateAcl() | DeleteAcl():
             yield from _acl_problems(step, shown)
+        case AlterQuota():
+            yield from quota_problems(step, shown.change, shown.fingerprint)
         case Own():
             yield from _entry_problems(step, shown)
         case Disown():
@@ -356,6 +362,8 @@ def _entry_problems(step: Own, shown: ShownChange) -> Iterator[str]:
                 yield "it registers another rule"
             if entry.is_replaced is not replaces(shown.change):
                 yield "it registers a rule to be restored, and the change that is shown replaces none"
+        case Kind.QUOTA:
+            yield from quota_entry_problems(entry, shown.change)
         case _:
             yield from recorded_problems(step, shown.plan, shown.change)
 
@@ -432,6 +440,10 @@ def _needed_kinds(change: Change, mode: Mode) -> Iterator[type[Step]]:
             yield from (CreateAcl, Disown) if restores(change) else (CreateAcl,)
         case Kind.ACL, Action.DELETE:
             yield from (DeleteAcl,) if replaces(change) else (DeleteAcl, Disown)
+        case Kind.QUOTA, Action.CREATE | Action.UPDATE if limits_moved(change):
+            yield AlterQuota
+        case Kind.QUOTA, Action.DELETE:
+            yield from (AlterQuota, Disown)
         case Kind.FLOW, Action.DELETE:
             yield Disown
         case Kind.JOB, Action.CREATE | Action.REPLACE:

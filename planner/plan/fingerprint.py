@@ -17,6 +17,7 @@ from planner.model.observed import LiveJob, Observed, ObservedCluster, ObservedT
 from planner.model.plan import Fingerprint, Plan
 from planner.model.step import (
     AlterConfigs,
+    AlterQuota,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -30,6 +31,8 @@ from planner.model.step import (
     Step,
     StopJob,
 )
+from planner.model.topology import QUOTA_KEYS
+from planner.plan.quotas import quota_differences, quota_fingerprint, shown
 from runtime.contract.spec import jobspec
 
 DRIVER = "driver"
@@ -51,7 +54,7 @@ def fingerprints(
             continue
         keys.setdefault(step.address, set(read.get(step.address, ())))
         match step:
-            case AlterConfigs():
+            case AlterConfigs() | AlterQuota():
                 keys[step.address].update(step.set, step.unset)
             case Reassign():
                 moved.add(step.address)
@@ -83,7 +86,7 @@ class _ClusterIndex:
     def fingerprint_of(
         self, address: Address, keys: Iterable[str], *, with_replicas: bool
     ) -> Fingerprint | None:
-        """Returns the fingerprint of a topic or an ACL; None if its cluster can't be read."""
+        """Returns the fingerprint of a topic, an ACL or a quota; None if its cluster can't be read."""
         cluster = self.observed.reachable(address.cluster or "")
         entry = self.owned.get(address)
         if cluster is None:
@@ -94,6 +97,8 @@ class _ClusterIndex:
             case Kind.ACL:
                 exists = address.name in self.acls[cluster.name]
                 return Fingerprint(address, exists=exists, owner=_owner_of(entry))
+            case Kind.QUOTA:
+                return quota_fingerprint(address, cluster, keys, _owner_of(entry))
             case _:
                 return None
 
@@ -237,6 +242,8 @@ def _job_difference(then: Fingerprint, now: Fingerprint) -> str:
 
 
 def _shown(key: str, value: str | None) -> str:
+    if key in QUOTA_KEYS:
+        return shown(key, value)
     return "not set" if value is None else readable(key, value)
 
 
@@ -314,6 +321,8 @@ class _ClusterState:
             case DeleteAcl():
                 again = self.cluster.acls is not None and step.rule in self.cluster.acls
                 yield from ("was created again since",) if again else ()
+            case AlterQuota():
+                yield from quota_differences(step, self.cluster)
             case Own() | Disown():
                 yield from _entry_differences(step, self._entry(step.address))
             case LaunchJob() | ReconfigureJob() | StopJob():

@@ -14,7 +14,7 @@ from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJo
 from planner.diff.typed_values import given_back
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
-from planner.model.desired import Declared, Desired, MirroredBy
+from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
 from planner.model.plan import WAITS, Action, Change, Mode, Plan, PlannedFlow
@@ -212,7 +212,7 @@ def _needs(
     """Returns what each object needs.
 
     A job and its flows need each other, since they share one spec. A flow also needs the job that it leaves,
-    its mirror topics and its ACLs. A mirror topic needs its source if this topology owns it.
+    its mirror topics, its ACLs and its quotas. A mirror topic needs its source if this topology owns it.
     """
     flows = topology.job_flows
     needs: dict[Address, set[Address]] = {flow_address(name): set() for name in flows}
@@ -221,9 +221,10 @@ def _needs(
             source = topic_address(topic.origin.source_cluster, topic.origin.source_topic)
             needs.setdefault(flow_address(topic.origin.flow), set()).add(topic.address)
             needs.setdefault(topic.address, set()).add(source)
-    for acl in desired.acls:
-        if isinstance(acl.origin, MirroredBy):
-            needs.setdefault(flow_address(acl.origin.flow), set()).add(acl.address)
+    permitted: list[DesiredAcl | DesiredQuota] = [*desired.acls, *desired.quotas]
+    for one in permitted:
+        if isinstance(one.origin, MirroredBy):
+            needs.setdefault(flow_address(one.origin.flow), set()).add(one.address)
     for flow_name, address in _protections(desired, owned, topology):
         needs.setdefault(flow_address(flow_name), set()).add(address)
     for entry in owned.values():
@@ -233,9 +234,9 @@ def _needs(
         if SOURCE_CLUSTER in entry.spec and entry.address.kind is Kind.TOPIC:
             source = topic_address(entry.spec[SOURCE_CLUSTER], entry.spec.get(SOURCE_TOPIC, ""))
             needs.setdefault(entry.address, set()).add(source)
-    for flow_name, one in flows.items():
-        needs.setdefault(job_address(one.job), set()).add(flow_address(flow_name))
-        needs.setdefault(flow_address(flow_name), set()).add(job_address(one.job))
+    for flow_name, declared in flows.items():
+        needs.setdefault(job_address(declared.job), set()).add(flow_address(flow_name))
+        needs.setdefault(flow_address(flow_name), set()).add(job_address(declared.job))
     for change in changes:
         left = (str(one.old) for one in change.fields if one.path == (JOB,))
         needs.setdefault(change.address, set()).update(job_address(name) for name in left)
@@ -273,6 +274,7 @@ def make_plan(
         one.address: one.config.keys() | one.restored.keys() | given_back(one, owned.get(one.address))
         for one in desired.topics
     }
+    read |= {one.address: set(one.values) for one in desired.quotas}
     reachable = sorted(name for name in observed.clusters if observed.reachable(name) is not None)
     return Plan(
         topology=desired.topology,
@@ -326,7 +328,9 @@ def _unknown(
     unknown = {**silent, **{what: why for what, why in desired.unknown.items() if why not in follows}}
     for change in unplanned:
         cluster = observed.reachable(change.address.cluster or "")
-        if cluster is not None and (change.address.name in cluster.hidden or change.address.kind is Kind.ACL):
+        if cluster is not None and (
+            change.address.name in cluster.hidden or change.address.kind in (Kind.ACL, Kind.QUOTA)
+        ):
             unknown[str(change.address)] = _why(change)
         elif change.address.kind in (Kind.FLOW, Kind.JOB) and _why(change) not in follows:
             unknown.setdefault(str(change.address), _why(change))

@@ -30,6 +30,7 @@ from planner.model.step import (
     REPLACE,
     RESTORE,
     AlterConfigs,
+    AlterQuota,
     ApplyRecord,
     CreateAcl,
     CreateTopic,
@@ -44,6 +45,7 @@ from planner.model.step import (
     StopJob,
     describe,
 )
+from planner.plan.quotas import undo_quota
 from planner.plan.steps import in_order
 
 
@@ -145,6 +147,8 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
             )
         case CreateAcl():
             return _undo_create_acl(step, cluster.acls, applied.topology, reason)
+        case AlterQuota():
+            return _Undone(*undo_quota(step, cluster, entry, reason))
         case DeleteAcl() if step.id.startswith(REPLACE):
             return _undo_replace(step, entry, reason)
         case DeleteAcl():

@@ -17,6 +17,7 @@ from planner.model.address import Address
 from planner.model.plan import SENSITIVE, Plan
 from planner.model.step import (
     AlterConfigs,
+    AlterQuota,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -40,6 +41,7 @@ STEP_KINDS: Mapping[str, type[Step]] = {
     "delete_topic": DeleteTopic,
     "create_acl": CreateAcl,
     "delete_acl": DeleteAcl,
+    "alter_quota": AlterQuota,
     "own": Own,
     "disown": Disown,
     "launch_job": LaunchJob,

@@ -22,6 +22,7 @@ from planner.model.step import (
     REPLACE,
     RESTORE,
     AlterConfigs,
+    AlterQuota,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -36,6 +37,7 @@ from planner.model.step import (
     StopJob,
 )
 from planner.plan.job_steps import job_steps
+from planner.plan.quotas import quota_removal, quota_steps
 
 # Additions come first and removals last, so that an interrupted plan has lost nothing.
 RANK: Mapping[type, int] = {
@@ -47,6 +49,7 @@ RANK: Mapping[type, int] = {
             GrowPartitions,
             AlterConfigs,
             CreateAcl,
+            AlterQuota,
             Own,
             StopJob,
             ReconfigureJob,
@@ -65,6 +68,7 @@ def make_steps(
     """Returns the steps of all changes, in order."""
     topics = {one.address: one for one in desired.topics}
     acls = {one.address: one for one in desired.acls}
+    quotas = {one.address: one for one in desired.quotas}
     steps: list[Step] = []
     for change in changes:
         if change.action is Action.UNKNOWN or (change.action is Action.NO_OP and not change.adopted):
@@ -78,6 +82,8 @@ def make_steps(
                 steps += _topic_steps(change, topics[change.address], cluster, entry, desired.topology)
             case Kind.ACL if change.address in acls:
                 steps += _acl_steps(change, acls[change.address], entry, desired.topology)
+            case Kind.QUOTA if change.address in quotas:
+                steps += quota_steps(change, quotas[change.address], entry, desired.topology)
             case _ if entry is not None:
                 steps += _removal_steps(change, entry, cluster)
             case _:
@@ -240,6 +246,8 @@ def _removal_steps(change: Change, entry: RegistryEntry, cluster: ObservedCluste
                 steps.append(DeleteTopic(f"delete:{address}", address, cluster.name, address.name, topic_id))
             case Kind.ACL if rule is not None:
                 steps.append(DeleteAcl(f"delete:{address}", address, cluster.name, rule))
+            case Kind.QUOTA:
+                steps += quota_removal(change, entry, cluster.name)
             case _:
                 return []
     elif change.action is Action.CREATE and rule is not None:

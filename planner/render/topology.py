@@ -18,6 +18,7 @@ from planner.model.topology import (
     AclEntry,
     AclRule,
     Cluster,
+    Quota,
     Topic,
     Topology,
     looks_secret,
@@ -180,6 +181,18 @@ def _flow_values(topology: Topology) -> list[dict[str, Value]]:
     return [entries[name] for name in sorted(entries)]
 
 
+def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
+    """Returns the entries of quotas by entity; equal ones of several clusters are one."""
+    clusters: dict[Quota, list[str]] = {}
+    for quota in sorted(quotas, key=lambda one: (one.entity.name, one.cluster)):
+        clusters.setdefault(replace(quota, cluster="", source=None), []).append(quota.cluster)
+    found = []
+    for quota, named in clusters.items():
+        value = values_of(replace(quota, cluster=named[0]))
+        found.append(value if len(named) == 1 else {**value, "cluster": named})
+    return found
+
+
 def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     """Returns the YAML of a topology, with comments: `header` at the beginning, `notes` at the end.
 
@@ -190,6 +203,7 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         ["clusters:", *_named({name: values_of(one) for name, one in topology.clusters.items()})],
         *_topics(topology.topics),
         _listed("acls", acl_values(acl.rule for acl in topology.acls)),
+        _listed("quotas", quota_values(topology.quotas)),
         _section("endpoints", {name: values_of(one) for name, one in topology.endpoints.items()}),
         _listed("flows", _flow_values(topology)),
         _jobs(topology),

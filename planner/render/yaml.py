@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from planner.diff.values import in_units
+from planner.diff.values import in_units, rate
 from planner.model import shapes
 from planner.model.shapes import RecordKeyShape, RecordShape, Shape, record_of
 from planner.model.topology import (
@@ -23,6 +23,7 @@ from planner.model.topology import (
     looks_secret,
     secret_variable,
 )
+from planner.model.topology.quotas import number_text
 from planner.render.escape import UNSHOWABLE
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 
@@ -251,7 +252,9 @@ def _plain(shape: Shape, value: Any) -> Value:
         case shapes.DurationShape():
             return duration(value)
         case shapes.RateShape():
-            return _rate(value)
+            return UnquotedText(rate(value).replace(" ", ""))
+        case shapes.NumberShape():
+            return UnquotedText(number_text(value))
         case shapes.TimestampShape():
             when = datetime.fromtimestamp(value / 1000, UTC)
             return UnquotedText(when.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
@@ -266,11 +269,6 @@ def _plain(shape: Shape, value: Any) -> Value:
         case _:
             plain: Value = value
             return plain
-
-
-def _rate(bytes_per_second: int) -> UnquotedText:
-    text = in_units(".bytes", str(bytes_per_second))
-    return UnquotedText(f"{text}B/s" if text.isdecimal() else f"{text}/s")
 
 
 def _settings(

@@ -28,7 +28,7 @@ from planner.ui import pages
 from planner.ui.access import AccessPolicy, Gate, log_in, log_out
 from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.inquiries import Inquiries, Inquiry
-from planner.ui.templating import FOLDER, rendered
+from planner.ui.templating import FOLDER, compile_templates, rendered
 from planner.workflows.audit.history import HistoryRequest, history
 from planner.workflows.audit.reading import OffsetsRequest, offsets
 from planner.workflows.audit.viewing import (
@@ -67,6 +67,7 @@ class Site:
         self.ending = False
         self.streams = 0
         self._pages: OrderedDict[tuple[object, ...], bytes] = OrderedDict()
+        compile_templates()
 
     def end(self) -> None:
         """Ends the event streams."""

@@ -18,6 +18,7 @@ from planner.ui.feed import now_ms
 Value = TypeVar("Value")
 MOST_KEPT = 200
 AT_ONCE = 4
+MOST_WAITING = 64
 FIRST_S = 1.0  # how long a page waits for an answer before it is shown without one
 
 
@@ -83,6 +84,11 @@ class Inquiries:
 
     def _begin(self, inquiry: Inquiry[Any]) -> None:
         if inquiry.begun_ms is not None:
+            return
+        if len(self._tasks) >= MOST_WAITING:
+            many = error("too many questions wait for an answer", "ask again in some seconds")
+            inquiry.answer = Answer(now_ms(), 0, failure=(many,))
+            inquiry.answered.set()
             return
         inquiry.begun_ms = now_ms()
         inquiry.answered.clear()

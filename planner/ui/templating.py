@@ -151,6 +151,12 @@ def _environment() -> jinja2.Environment:
     return made
 
 
+def compile_templates() -> None:
+    """Compiles all templates, so that no viewer waits for it."""
+    for name in _environment().list_templates():
+        _environment().get_template(name)
+
+
 def rendered(page: str, values: Mapping[str, Any]) -> str:
-    """Returns a page. Its template is compiled at its first use."""
+    """Returns a page."""
     return _environment().get_template(f"{page}.html.j2").render(values)

@@ -115,7 +115,7 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
     result = import_topology(name, declared, _reachable(observed), pattern)
     topology = result.topology
     clusters = " and ".join(declared)
-    if not topology.topics and not topology.acls:
+    if not (topology.topics or topology.acls or topology.quotas):
         nothing = error(f"nothing to import: {clusters} holds no topic of yours", "look at --topics")
         raise Failure([nothing, *result.diagnostics])
     diagnostics = (*observed.diagnostics, *result.diagnostics)
@@ -126,10 +126,18 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
             _UNMANAGED,
         ),
         tuple(comment(one) for one in diagnostics),
-        f"{len(topology.topics):,} topics and {len(topology.acls):,} ACLs of {clusters}",
+        _counted(topology, clusters),
         diagnostics,
         tuple(declared.values()),
     )
+
+
+def _counted(topology: Topology, clusters: str) -> str:
+    """Returns `5 topics, 2 ACLs and 1 quota of dc1`; quotas only where there are any."""
+    topics, acls, quotas = len(topology.topics), len(topology.acls), len(topology.quotas)
+    if not quotas:
+        return f"{topics:,} topics and {acls:,} ACLs of {clusters}"
+    return f"{topics:,} topics, {acls:,} ACLs and {quotas:,} quota{'s' if quotas != 1 else ''} of {clusters}"
 
 
 def comment(one: Diagnostic) -> str:

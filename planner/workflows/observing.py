@@ -154,6 +154,8 @@ def _wanted(
     return ClusterDetailsRequest(
         configs=configs,
         acls=request.acls or any(entry.address.kind is Kind.ACL for entry in own),
+        quotas=request.quotas or any(entry.address.kind is Kind.QUOTA for entry in own),
+        scram_users=request.scram_users,
         sizes=leaving,  # a delete shows how many bytes and which readers are lost
         groups=request.groups,
         every_group=bool(leaving),

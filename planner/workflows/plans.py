@@ -18,7 +18,7 @@ from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Action, Mode, Plan
-from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
+from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
 from planner.workflows.clusters import endpoints_of
@@ -209,7 +209,9 @@ def _planned(seen: PlanningInput, targets: Sequence[str]) -> Plan:
 
 def verified(plan: Plan, timeout_ms: int) -> Plan:
     """Returns the plan with the brokers' objections to its steps. Other steps need no client."""
-    if not any(isinstance(step, CreateTopic | AlterConfigs | GrowPartitions) for step in plan.steps):
+    if not any(
+        isinstance(step, CreateTopic | AlterConfigs | GrowPartitions | AlterQuota) for step in plan.steps
+    ):
         return plan
     from planner.observe.broker_check import verify_on_broker
 

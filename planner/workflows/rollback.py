@@ -49,20 +49,24 @@ def _plan(topology: Topology, applied: ApplyRecord, observed: Observed) -> Plan:
 
 
 def _wanted(steps: Iterable[Step], required: frozenset[str]) -> Mapping[str, ClusterDetailsRequest]:
-    """Returns what to read of the touched objects: the keys it set, those that policies require, its ACLs."""
+    """Returns what to read of the touched objects: the keys it set and those of policies, ACLs and quotas."""
     keys: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     acls: set[str] = set()
+    quotas: set[str] = set()
     for step in steps:
         if step.address.kind is Kind.ACL:
             acls.add(step.cluster)
+        elif step.address.kind is Kind.QUOTA:
+            quotas.add(step.cluster)
         elif step.address.kind is Kind.TOPIC:
             keys[step.cluster][step.address.name] |= _keys(step) | required
     return {
         cluster: ClusterDetailsRequest(
             configs={name: TopicConfigsRequest(frozenset(found)) for name, found in keys[cluster].items()},
             acls=cluster in acls,
+            quotas=cluster in quotas,
         )
-        for cluster in keys.keys() | acls
+        for cluster in keys.keys() | acls | quotas
     }
 
 

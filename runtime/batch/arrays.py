@@ -99,12 +99,8 @@ def add_header(data: bytes, count: int, first: int, header: bytes) -> bytes | No
     try:
         at = skip_varints(octets, starts + 1)  # timestamp delta, behind the attributes
         at = skip_varints(octets, at)  # offset delta
-        at = _skip_sized(octets, at, stops)  # key
-        at = _skip_sized(octets, at, stops)  # value
+        at = _header_counts(octets, at, stops)
     except (IrregularError, IndexError):
-        return None
-    # No header yet: a count of zero is the last byte of the record.
-    if (at + 1 != stops).any() or octets[at].any():
         return None
     added = _ONE + header
     lengths = stops - starts + len(header) + OFFSET_SIZE
@@ -141,6 +137,16 @@ def _boundaries(data: bytes, count: int) -> tuple[Integers, Integers]:
     if position != size:
         raise MalformedBytes("the records do not end where the batch does")
     return np.array(starts, np.int64), np.array(stops, np.int64)
+
+
+def _header_counts(octets: Octets, tails: Integers, stops: Integers) -> Integers:
+    """Returns where the header counts are. Raises IrregularError where a record has headers already."""
+    at = _skip_sized(octets, tails, stops)  # key
+    at = _skip_sized(octets, at, stops)  # value
+    # A count of zero is the last byte of the record.
+    if (at + 1 != stops).any() or octets[at].any():
+        raise IrregularError
+    return at
 
 
 def _skip_sized(octets: Octets, at: Integers, stops: Integers) -> Integers:
@@ -187,23 +193,35 @@ def worth_merging(counts: Sequence[int]) -> bool:
 
 
 def merge_bodies(
-    bodies: Sequence[bytes | memoryview], counts: Sequence[int], base_timestamps: Sequence[int]
+    bodies: Sequence[bytes | memoryview],
+    counts: Sequence[int],
+    base_timestamps: Sequence[int],
+    bases: Sequence[int],
+    header: bytes | None = None,
 ) -> MergedBody | None:
     """Returns the records of all bodies as one body, numbered 0, 1, …; None where `splice` must do it.
 
-    Each batch must be whole: its offset deltas are 0, 1, … records - 1.
+    Each batch must be whole: its offset deltas are 0, 1, … records - 1. `bases` are their base offsets. With
+    a `header`, no record may have headers yet. It is added to each record where it is not empty: it is all
+    of the header except for the offset at its end.
     """
     data = b"".join(bodies)
+    octets = np.frombuffer(data, np.uint8)
     records = np.array(counts, np.int64)
     sizes = np.array([len(body) for body in bodies], np.int64)
     try:
-        tails, stops, deltas = _scan(np.frombuffer(data, np.uint8), sizes, records)
+        tails, stops, deltas = _scan(octets, sizes, records)
         timestamps = deltas + np.repeat(np.array(base_timestamps, np.int64), records)
         base, latest = int(timestamps[0]), int(timestamps.max())
-        leads = _leads(timestamps - base, stops - tails)
+        ends = np.zeros((len(tails), 0), np.uint8)
+        if header is not None:
+            at = _header_counts(octets, tails, stops)
+            if header:
+                ends, stops = _headers(header, bases, records), at
+        leads = _leads(timestamps - base, stops - tails, ends)
     except (IrregularError, IndexError):
         return None
-    parts = [b""] * (2 * len(leads))
+    parts = [b""] * (2 * len(tails) + 1)
     parts[::2] = leads
     parts[1::2] = [data[tail:stop] for tail, stop in zip(tails.tolist(), stops.tolist(), strict=True)]
     return MergedBody(b"".join(parts), base, latest)
@@ -243,19 +261,35 @@ def _scan(octets: Octets, sizes: Integers, counts: Integers) -> tuple[Integers, 
     return tails, stops, deltas
 
 
-def _leads(deltas: Integers, tail_sizes: Integers) -> list[bytes]:
-    """Returns what stands before the tail of each record: length, attributes, timestamp and offset delta."""
-    count = len(deltas)
+def _headers(header: bytes, bases: Sequence[int], counts: Integers) -> Octets:
+    """Returns a row for each record: a header count of one, and the header with the record's offset."""
+    rows = np.empty((int(counts.sum()), len(_ONE) + len(header) + OFFSET_SIZE), np.uint8)
+    rows[:, :-OFFSET_SIZE] = np.frombuffer(_ONE + header, np.uint8)
+    first = np.array(bases, np.int64) - (np.cumsum(counts) - counts)
+    offsets = (np.repeat(first, counts) + np.arange(len(rows))).astype(">i8")
+    rows[:, -OFFSET_SIZE:] = offsets.view(np.uint8).reshape(-1, OFFSET_SIZE)
+    return rows
+
+
+def _leads(deltas: Integers, tail_sizes: Integers, ends: Octets) -> list[bytes]:
+    """Returns what stands before the tail of each record, and behind the last one.
+
+    That is the end of the record before, then length, attributes, timestamp and offset delta.
+    """
+    count, width = ends.shape
+    row = width + _LEAD_BYTES
     zigzag = (deltas << 1) ^ (deltas >> 63)
     numbers = np.arange(count, dtype=np.int64) << 1
-    lengths = 1 + varint_widths(zigzag) + varint_widths(numbers) + tail_sizes
-    rows = np.zeros((count, _LEAD_BYTES), np.uint8)
+    lengths = 1 + varint_widths(zigzag) + varint_widths(numbers) + tail_sizes + width
+    rows = np.zeros((count, row), np.uint8)
+    rows[1:, :width] = ends[:-1]
     flat = rows.reshape(-1)
-    at = np.arange(0, count * _LEAD_BYTES, _LEAD_BYTES, dtype=np.int64)
+    at = np.arange(width, count * row, row, dtype=np.int64)
     at = put_varints(flat, at, lengths << 1) + 1
     at = put_varints(flat, at, zigzag)
     end = put_varints(flat, at, numbers)
     # numpy takes zeros at the end of a row for padding. Only the first record's offset delta ends in one.
-    leads: list[bytes] = rows.view(f"S{_LEAD_BYTES}").reshape(-1).tolist()
-    leads[0] = flat[: end[0]].tobytes()
+    leads: list[bytes] = rows.view(f"S{row}").reshape(-1).tolist()
+    leads[0] = flat[width : end[0]].tobytes()
+    leads.append(ends[-1].tobytes())
     return leads

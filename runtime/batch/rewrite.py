@@ -140,7 +140,12 @@ def _gather(member: RecordSet, spec: RewriteSpec, kept: list[Raw]) -> None:
 
 def _codec(group: Sequence[RecordSet]) -> Codec:
     """Returns the codec of the members; some may be plain because they would not have shrunk."""
-    return max(member.codec if isinstance(member, Batch) else codec_of(member) for member in group)
+    packed = 0
+    for member in group:
+        packed = max(
+            packed, member.attributes & CODEC_MASK if isinstance(member, Batch) else codec_of(member)
+        )
+    return Codec(packed)
 
 
 def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatch | None:
@@ -173,7 +178,7 @@ def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> 
     """Merges small whole batches of which every record stays, fast; returns None for other groups."""
     from runtime.batch.arrays import merge_bodies, offset_runs, worth_merging
 
-    if rule.active or group[0].base_offset < spec.start or group[-1].next_offset > spec.end:
+    if group[0].base_offset < spec.start or group[-1].next_offset > spec.end:
         return None
     members = [
         one for one in group if isinstance(one, Batch) and one.whole and not one.attributes & LOG_APPEND_TIME
@@ -182,7 +187,8 @@ def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> 
     if len(members) < len(group) or not worth_merging(counts):
         return None
     bodies = [_unpacked(one, spec.max_unpacked) for one in members]
-    merged = merge_bodies(bodies, counts, [one.base_timestamp for one in members])
+    bases, times = [one.base_offset for one in members], [one.base_timestamp for one in members]
+    merged = merge_bodies(bodies, counts, times, bases, rule.header if rule.active else None)
     if merged is None:
         return None
     codec = _codec(group) if spec.codec is None else spec.codec
@@ -192,7 +198,7 @@ def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> 
     batch = _batch(
         members[0].base_offset, sum(counts), codec, body, merged.base_timestamp, merged.max_timestamp
     )
-    runs = offset_runs([one.base_offset for one in members], counts)
+    runs = offset_runs(bases, counts)
     return OutgoingBatch(batch, runs, group[-1].next_offset, RewriteReason.MERGE)
 
 

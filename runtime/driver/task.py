@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import zlib
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 RESULT = "result"  # the column of a slot's end, in the output of run_sql_task
 
+_COLLECT_AFTER = 50_000  # objects
 _POLL_S = 0.1  # for a version that came into force: the driver waits for its acknowledgement
 _REPORT_S = 1.0
 _REPEAT_S = 5.0  # an unchanged report is repeated: its age shows whether the slot is alive
@@ -125,6 +127,9 @@ async def _copy_with_sql(
 
     transform = ticket.spec.transform
     assert transform is not None, "run_task copies without a transform"
+    # Each record is some objects that live for a moment. Collecting more rarely saves a seventh of the time.
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
     evaluator = Evaluator(token, transform, answers)
     slot = Slot(ticket.spec, ticket.first, transformer=Transformer(transform, evaluator))
     try:

@@ -45,11 +45,13 @@ class LaneSettings:
     """The settings of a flow's lanes.
 
     `longest_s` bounds a transaction under load. It is at most half of the rpo, so that a record fetched at
-    the beginning is committed within the rpo even when the end takes as long again.
+    the beginning is committed within the rpo even when the end takes as long again. `ahead_s` bounds a
+    transaction without data.
     """
 
     longest_s: float
     idle_commit_s: float
+    ahead_s: float
     transaction_bytes: int
     transaction_timeout_ms: int
     request_bytes: int
@@ -69,6 +71,7 @@ def lane_settings(copy: CopySettings, flow: FlowSpec) -> LaneSettings:
     return LaneSettings(
         longest_s=max(longest, 1) / 1000,
         idle_commit_s=copy.tail_every_ms / 1000,
+        ahead_s=min(copy.tail_every_ms, copy.transaction_timeout_ms // 10) / 1000,
         transaction_bytes=copy.transaction_bytes,
         transaction_timeout_ms=copy.transaction_timeout_ms,
         request_bytes=copy.request_bytes,

@@ -80,6 +80,8 @@ _INSPECT = ErrorDecision(ErrorAction.INSPECT, refresh=True)
 _STUCK = ErrorDecision(ErrorAction.STUCK)
 _ASK = ErrorDecision(ErrorAction.ASK_LEDGER)
 _END = ErrorDecision(ErrorAction.END_SLOT)
+# Another producer has written to a partition of the transaction, so its ledger records would be wrong.
+UNEXPECTED_BASE = _ABORT
 _TOO_LARGE = ErrorDecision(ErrorAction.STOP, state=State.RECORD_TOO_LARGE)
 _UNSUPPORTED = ErrorDecision(ErrorAction.STOP, state=State.UNSUPPORTED_VERSION)
 _REFUSED = ErrorDecision(ErrorAction.STOP, state=State.RECORD_REFUSED)

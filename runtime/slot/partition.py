@@ -24,6 +24,9 @@ from runtime.slot import log
 from runtime.slot.budget import ResponseMemory
 
 _MAX_RANGES = 16
+# Transactions for which no base offset is expected after a wrong expectation; doubled by each further one.
+_UNPROVEN = 64
+_MAX_DOUBLINGS = 14
 
 
 class OffsetRange(NamedTuple):
@@ -44,16 +47,27 @@ class OffsetAccounts:
     (`unexplained`). The range must also be read where the last marker may be written late, by another lane.
 
     `end` is the first offset that is not accounted for. `markers` counts the own markers that are due from
-    there on.
+    there on. The same account says where the next own batch will lie (`next_base`): that is an expectation,
+    which its acknowledgement proves or disproves.
     """
 
-    __slots__ = ("_late", "_ranges", "end", "markers")
+    __slots__ = ("_late", "_ranges", "_unproven", "_wrong", "end", "markers")
 
     def __init__(self, end: int) -> None:
         self.end = end
         self.markers = 0
         self._late = True
+        self._unproven = 0
+        self._wrong = 0
         self._ranges: list[OffsetRange] = []
+
+    @property
+    def next_base(self) -> int | None:
+        """The base offset of the next own batch if nobody else writes; None where it can't be known.
+
+        The partition must have joined a transaction of its lane: then the markers that are due are written.
+        """
+        return None if self._late or self._unproven else self.end + self.markers
 
     def acknowledged(self, base_offset: int, records: int, committed_end: int) -> None:
         """Accounts for an own batch.
@@ -65,6 +79,8 @@ class OffsetAccounts:
             self._add(OffsetRange(committed_end, base_offset))
         elif self._late or base_offset - self.end != self.markers:
             self._add(OffsetRange(self.end, base_offset))
+        elif self._unproven and self.markers:
+            self._unproven -= 1
         self.end = base_offset + records
         self.markers = 0
         self._late = False
@@ -76,13 +92,22 @@ class OffsetAccounts:
     def change_lane(self) -> None:
         """Records a change of lane: the next own batch may be written before the markers that are due."""
         self._late = True
+        self._unproven = max(self._unproven, 1)
+
+    def aborted(self) -> None:
+        """Records an aborted transaction: how many own records and markers it leaves is not known."""
+        self._late = True
+
+    def expected_wrongly(self) -> None:
+        """Records that `next_base` was wrong: it is None for the next transactions, each time for more."""
+        self._unproven = _UNPROVEN << min(self._wrong, _MAX_DOUBLINGS)
+        self._wrong += 1
 
     def idle(self, log_end: int) -> None:
         """Accounts for the log end, while no batch of the flow is in flight to the partition."""
         if log_end - self.end > (0 if self._late else self.markers):
             self._add(OffsetRange(self.end, log_end))
-            self.end = log_end
-            self.markers = 0
+            self.end, self.markers, self._late = log_end, 0, True  # Some of the markers may still be due.
 
     def unexplained(self) -> list[OffsetRange]:
         """Returns the ranges that must be read, and removes them."""
@@ -251,6 +276,14 @@ class PartitionCopy:
             return False
         moved = not self.queue and self.cursor.offset > self.progress.position
         return moved or self.replacement is not None
+
+    @property
+    def next_base(self) -> int | None:
+        """The base offset that the next batch gets at the destination; None where it can't be known.
+
+        Where other producers write, by design or not, it is not known.
+        """
+        return None if self.shared or self.foreign_writes else self.accounts.next_base
 
     def is_writable(self, leader: Partition | None) -> bool:
         """Returns whether the destination's partition has a leader and enough in-sync replicas."""

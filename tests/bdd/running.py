@@ -192,6 +192,18 @@ def one_way(lab: Lab, folder: Path, name: Callable[[str], str], *words: str, **m
     return Town(lab, topology, folder / "home", name)
 
 
+def log_in(town: Town, user: str, folder: Path) -> None:
+    """The commands and the job come as this user of a lab with logins. Passwords are in files."""
+    for name, declared in town.topology.clusters.items():
+        cluster = town.lab.clusters[name]
+        client = dict(cluster.settings(user))
+        if "sasl.password" in client:
+            password = folder / f"{name}.password"
+            password.write_text(cluster.client_of(user)["sasl.password"])
+            client["sasl.password"] = {"file": str(password)}
+        declared["client"] = client
+
+
 @contextmanager
 def two_datacenters(folder: Path, name: str, flow: Mapping[str, Any]) -> Iterator[Town]:
     """dc1 and dc2 in a lab of their own, with one flow and a small job each; all of it is gone at the end."""

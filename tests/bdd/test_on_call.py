@@ -3,12 +3,14 @@
 import datetime
 import json
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -16,6 +18,8 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from tests.bdd.consuming import eat, place
 from tests.bdd.running import Town, eventually, two_datacenters
+from tests.commands import begin
+from tests.planner.ui.serving import Parsed
 from tests.records import PATIENCE_S, read
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -44,6 +48,31 @@ def topic(word: str, cluster: str) -> str:
     return word if cluster == "dc1" else f"dc1.{word}"
 
 
+class LivePage:
+    """`repl ui` over the town's topology, on a free port."""
+
+    def __init__(self, town: Town) -> None:
+        env = {"REPL_HOME": str(town.home)}
+        self.process = begin("ui", str(town.topology.file), "--port", "0", "--json", env=env)
+        assert self.process.stdout is not None
+        self.url = json.loads(self.process.stdout.readline())["url"]
+
+    def text(self, path: str = "") -> str:
+        with urlopen(self.url + path, timeout=PATIENCE_S) as answer:  # a 404 is an error
+            return Parsed(answer.read().decode()).text
+
+    def says(self, words: str, path: str = "") -> None:
+        eventually(lambda: words in self.text(path), about=f"{words!r} on the live page")
+
+    def close(self) -> int:
+        """As Ctrl-C does. Returns the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        output, errors = self.process.communicate(timeout=PATIENCE_S)
+        assert "Traceback" not in errors, errors
+        assert output == ""
+        return self.process.returncode
+
+
 @dataclass
 class Night:
     """`origins` has every record of orders that was produced, by its value; `read` is what billing read."""
@@ -53,6 +82,11 @@ class Night:
     behind: list[bytes] = field(default_factory=list)
     read: list[bytes] = field(default_factory=list)
     limits: dict[str, str] = field(default_factory=dict)
+    page: LivePage | None = None
+
+    def live_page(self) -> LivePage:
+        assert self.page is not None
+        return self.page
 
     def repl(self, command: str, *more: str) -> str:
         """Runs `repl …` over the topology, and returns what it printed to stdout."""
@@ -106,7 +140,13 @@ def night(tmp_path: Path) -> Iterator[Night]:
     with two_datacenters(tmp_path, "night", flow) as town:
         town.topology.topic("orders", partitions=2, config={"retention.bytes": "100MB"})
         town.topology.topic("refunds", partitions=1)
-        yield Night(town)
+        night = Night(town)
+        try:
+            yield night
+        finally:
+            if night.page is not None and night.page.process.poll() is None:
+                night.page.process.kill()
+                night.page.process.communicate()
 
 
 @pytest.fixture
@@ -148,6 +188,24 @@ def _(night: Night, count: int) -> None:
         lambda: len(place(night.town, "billing", "dc2", topic("orders", "dc2"))) == len(at_dc1),
         about="the offsets of billing at dc2",
     )
+
+
+@given(parsers.parse('the live page is open, and says of dc1 "{words}"'))
+def _(night: Night, words: str) -> None:
+    night.page = LivePage(night.town)
+    night.page.says(f"Fail over dc1: {words}")
+
+
+@given("the live page shows the plan, the history, the flow, and billing in a search")
+def _(night: Night) -> None:
+    page = night.live_page()
+    page.says("No changes. The clusters match the topology.", "plan")
+    page.says("No drift. The clusters are as they were applied.", "plan")
+    page.says("done", "history")
+    page.says("billing", "search?q=bill")
+    page.says("billing", f"groups?flow={FLOW}")
+    page.says("dc1.orders", f"flow?name={FLOW}")
+    page.says("The last lines of", "job?name=dc2")
 
 
 @given(parsers.parse("the flow is paused while {count:d} records are written to orders at dc1"))
@@ -206,6 +264,29 @@ def _(night: Night) -> None:
 
 
 # Then
+
+
+@then(parsers.parse('the live page says of dc1 "{words}"'))
+def _(night: Night, words: str) -> None:
+    night.live_page().says(f"Fail over dc1: {words}")
+
+
+@then(parsers.parse('the live page says "{words}"'))
+def _(night: Night, words: str) -> None:
+    night.live_page().says(words)
+
+
+@then("the live page shows the offsets of billing at both sides")
+def _(night: Night) -> None:
+    partitions = len(place(night.town, "billing", "dc2", topic("orders", "dc2")))
+    page = night.live_page().text("group?name=billing")
+    assert "does not answer" in page
+    assert page.count("orders") >= partitions, page
+
+
+@then("Ctrl-C closes the live page")
+def _(night: Night) -> None:
+    assert night.live_page().close() == 130
 
 
 @then("the command tells billing to subscribe to dc1.orders at dc2")

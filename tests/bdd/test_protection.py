@@ -20,7 +20,7 @@ from pytest_bdd import given, scenarios, then, when
 
 from runtime.lab.cluster import Security
 from runtime.lab.lab import Lab
-from tests.bdd.running import Town, eventually, fresh_names, one_way
+from tests.bdd.running import Town, eventually, fresh_names, log_in, one_way
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import PATIENCE_S, coordinators_ready, create_topic
@@ -137,13 +137,7 @@ def allowing(
 def _scene(lab: Lab, folder: Path, name: Callable[[str], str], principal: dict[str, Any]) -> Guarded:
     """The job and the commands come as the user repl."""
     town = one_way(lab, folder, name, *WORDS, protect="acl", groups={"sync": False})
-    for cluster in ("dc1", "dc2"):
-        client = dict(lab.clusters[cluster].settings("repl"))
-        if "sasl.password" in client:
-            password = folder / f"{cluster}.password"
-            password.write_text(lab.clusters[cluster].client_of("repl")["sasl.password"])
-            client["sasl.password"] = {"file": str(password)}
-        town.topology.clusters[cluster]["client"] = client
+    log_in(town, "repl", folder)
     town.topology.clusters["dc2"] |= principal
     return Guarded(town)
 

@@ -48,6 +48,7 @@ class FakeJobs:
     deaf: bool = False
     silent: bool = False
     mute: bool = False
+    older: Sequence[str] = ()  # the lines of a driver that ran before
     log: Sequence[str] = ("the last line",)
     refuses: str = ""
     running: dict[str, "FakeJob"] = field(default_factory=dict)
@@ -88,7 +89,8 @@ class FakeJobs:
             self.running.pop(job).kill()
 
     def tail(self, _job: str) -> Sequence[str]:
-        return self.log
+        launched = any(call.startswith("launch") for call in self.calls)
+        return (*self.older, *self.log) if launched else self.older
 
     def kill(self) -> None:
         """All of them, without a goodbye."""

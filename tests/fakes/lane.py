@@ -36,6 +36,7 @@ Kind = TypeVar("Kind", bound=LaneEvent)
 SETTINGS = LaneSettings(
     longest_s=1.0,
     idle_commit_s=0.0,
+    ahead_s=0.0,
     transaction_bytes=1 << 20,
     transaction_timeout_ms=10_000,
     request_bytes=1 << 20,
@@ -43,13 +44,25 @@ SETTINGS = LaneSettings(
 
 
 class Link:
-    """A connection whose broker acknowledges every batch behind the one before it."""
+    """A connection whose broker acknowledges every batch behind the one before it.
+
+    While `held` is a list, it takes the requests in, and the acknowledgements wait for `release`.
+    """
 
     closed = False
     throttled_until = 0.0
 
     def __init__(self) -> None:
         self.end_offset = 100
+        self.held: list[asyncio.Future[ProduceResponse]] | None = None
+        self._responses: list[ProduceResponse] = []
+
+    def release(self) -> None:
+        """Acknowledges what is held, and holds nothing any more."""
+        held, self.held = self.held or [], None
+        for answer, response in zip(held, self._responses, strict=True):
+            answer.set_result(response)
+        self._responses.clear()
 
     def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
         answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
@@ -57,7 +70,12 @@ class Link:
         for one in request.partitions:
             found.append(ProducedPartition(one.topic, one.partition, ErrorCode.NONE, self.end_offset, -1, 0))
             self.end_offset += 1
-        answer.set_result(ProduceResponse(0, tuple(found)))
+        response = ProduceResponse(0, tuple(found))
+        if self.held is None:
+            answer.set_result(response)
+        else:
+            self.held.append(answer)
+            self._responses.append(response)
         return answer
 
     def drop(self) -> None:
@@ -67,7 +85,8 @@ class Link:
 class Destination:
     """A cluster of two brokers. `leader_of` is by partition number, and all have `leader_epoch`.
 
-    `added` is set by every request to add partitions, which waits for `answer` while `hold` is True.
+    `added` is set by every request to add partitions, which waits for `answer` while `hold` is True. `joins`
+    are the partitions of these requests. A transaction that ends leaves a marker behind the last batch.
     `connecting` says how a connection to the brokers in it ends.
     """
 
@@ -79,6 +98,7 @@ class Destination:
         self.connecting: dict[int, asyncio.Future[None]] = {}
         self.links: dict[int, Link] = {}
         self.added = asyncio.Event()
+        self.joins: list[list[str]] = []
         self.hold = False
         self.answer = asyncio.Event()
         self.add_error = ErrorCode.NONE
@@ -122,6 +142,7 @@ class Destination:
                 return InitProducerIdResponse(0, error, ProducerIdentity(7, self.epoch))
             case AddPartitionsRequest():
                 self.added.set()
+                self.joins.append([topic for topic, _ in request.partitions])
                 if self.hold:
                     await self.answer.wait()
                     self.answer.clear()
@@ -131,6 +152,8 @@ class Destination:
                 self.ends += 1
                 if self.end_errors:
                     raise self.end_errors.pop(0)
+                for link in self.links.values():
+                    link.end_offset += 1
                 return EndTransactionResponse(0, ErrorCode.NONE)
         raise AssertionError(request)
 
@@ -146,6 +169,7 @@ class LedgerInMemory:
     def __init__(self, *copies: PartitionCopy) -> None:
         self.stored: dict[PartitionKey, Progress] = {copy.key: copy.progress for copy in copies}
         self.takes_writes = True
+        self.written = asyncio.Event()
 
     async def differences(self, expected: Mapping[PartitionCopy, Progress]) -> list[PartitionCopy]:
         return [copy for copy, progress in expected.items() if self.stored.get(copy.key) != progress]
@@ -157,6 +181,7 @@ class LedgerInMemory:
 
     async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:
         tx.mark_joined()
+        self.written.set()
         if self.takes_writes:
             self.stored.update((entry.copy.key, entry.progress) for entry in tx.entries)
 

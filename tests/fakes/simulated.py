@@ -20,6 +20,7 @@ from planner.model.observed import (
 )
 from planner.model.step import (
     AlterConfigs,
+    AlterQuota,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -33,7 +34,7 @@ from planner.model.step import (
     Step,
     StopJob,
 )
-from planner.model.topology import AclRule
+from planner.model.topology import AclRule, QuotaEntity
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -47,12 +48,14 @@ class SimulatedCluster:
     acls: set[AclRule] | None
     owned: dict[Address, RegistryEntry]
     jobs: dict[str, LiveJob]
+    quotas: dict[QuotaEntity, Mapping[str, float]]
 
     @staticmethod
     def of(seen: ObservedCluster) -> "SimulatedCluster":
         acls = None if seen.acls is None else set(seen.acls)
         owned = {one.address: one for one in seen.owned}
-        return SimulatedCluster(seen, dict(seen.topics), acls, owned, {one.name: one for one in seen.jobs})
+        jobs = {one.name: one for one in seen.jobs}
+        return SimulatedCluster(seen, dict(seen.topics), acls, owned, jobs, dict(seen.quotas))
 
     def runs(self, job: str) -> bool:
         return job in self.jobs and self.jobs[job].live
@@ -64,6 +67,7 @@ class SimulatedCluster:
             acls=None if self.acls is None else tuple(sorted(self.acls)),
             owned=tuple(self.owned[address] for address in sorted(self.owned)),
             jobs=tuple(self.jobs[name] for name in sorted(self.jobs)),
+            quotas={entity: values for entity, values in self.quotas.items() if values},
         )
 
     def take(self, step: Step) -> None:  # noqa: C901, PLR0912 - one branch for each step
@@ -91,6 +95,12 @@ class SimulatedCluster:
             case DeleteAcl():
                 assert self.acls is not None, step.id
                 self.acls.remove(step.rule)
+            case AlterQuota():
+                limits = dict(self.quotas.get(step.entity, {}))
+                assert {key: limits.get(key) for key in step.old} == step.old, step.id
+                assert step.old.keys() == {*step.set, *step.unset} != set(), step.id
+                kept = {key: value for key, value in limits.items() if key not in step.unset}
+                self.quotas[step.entity] = {**kept, **step.set}
             case Own():
                 self.owned[step.address] = self._stamped(step.entry)
             case Disown():

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from planner.diff.record import acl_entry
+from planner.diff.record import acl_entry, announced, quota_entry
 from planner.model.address import topic_address
-from planner.model.desired import Declared, DesiredAcl
+from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
 from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedTopic, RegistryEntry
 from planner.model.topology import (
     Acl,
@@ -18,10 +18,13 @@ from planner.model.topology import (
     OnSourceDelete,
     Policies,
     Protect,
+    Quota,
+    QuotaEntity,
     Selection,
     Topic,
     Topology,
 )
+from planner.model.topology.quotas import quota_of
 from runtime.contract.spec.rename import Template
 from tests.fakes.states import SHOP, acl, cluster, flow, topology
 
@@ -41,6 +44,18 @@ WRITERS = tuple(
     for principal, resource in (("User:*", "*"), ("User:*", "a"), ("User:other", "*"), ("User:job", "*"))
 )
 
+limits = st.fixed_dictionaries(
+    {},
+    optional={
+        "producer_byte_rate": st.sampled_from([1, 10_000_000]),
+        "consumer_byte_rate": st.just(1_048_576),
+        "request_percentage": st.sampled_from([50, 12.5]),
+    },
+)
+some_limits = limits.filter(bool)
+ENTITIES = (QuotaEntity("a"), QuotaEntity("<default>", "x"), QuotaEntity(client_id="a/b"))
+entities = st.sampled_from(ENTITIES)
+live_quotas = st.dictionaries(entities, some_limits | st.just({"vendor_rate": 1}), max_size=2)
 configs = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
 names = st.sampled_from(NAMES)
 topic_ids = st.sampled_from(["1", "2"])
@@ -75,10 +90,24 @@ def entries(draw: st.DrawFn, at: str) -> RegistryEntry:
 
 
 @st.composite
+def quota_entries(draw: st.DrawFn, at: str) -> RegistryEntry:
+    origins: list[Declared | MirroredBy] = [
+        Declared(),
+        MirroredBy("there", "dc1"),
+        MirroredBy("gone", "dc1"),
+    ]
+    origin = draw(st.sampled_from(origins))
+    quota = DesiredQuota(at, draw(entities), draw(some_limits), origin)
+    entry = quota_entry(quota, draw(st.sampled_from([SHOP, SHOP, "billing"])), created=draw(st.booleans()))
+    return draw(st.sampled_from([entry, announced(entry)])) if entry.created else entry
+
+
+@st.composite
 def states(draw: st.DrawFn) -> Observed:
     clusters = []
     for name in ("dc1", "dc2"):
         owned = draw(st.lists(entries(name), max_size=4, unique_by=lambda one: one.address))
+        owned += draw(st.lists(quota_entries(name), max_size=2, unique_by=lambda one: one.address))
         rules = [rule for rule in RULES if rule.cluster == name]
         writers = [rule for rule in WRITERS if rule.cluster == name]
         created = draw(st.booleans())
@@ -90,6 +119,7 @@ def states(draw: st.DrawFn) -> Observed:
                 owned=[*owned, *draw(st.lists(st.sampled_from(of_rules), unique_by=lambda one: one.address))],
                 acls=draw(st.none() | st.lists(st.sampled_from([*rules, *writers]), unique=True)),
                 defaults=DEFAULTS,
+                quotas=draw(live_quotas),
             )
         )
     return Observed({one.name: one for one in clusters})
@@ -108,6 +138,11 @@ def topics(draw: st.DrawFn) -> Topic:
 
 
 @st.composite
+def declared_quotas(draw: st.DrawFn) -> Quota:
+    return quota_of(draw(st.sampled_from(["dc1", "dc2"])), draw(entities), draw(some_limits))
+
+
+@st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     declared = draw(st.lists(topics(), max_size=5, unique_by=lambda one: (one.cluster, one.name)))
     there = flow(
@@ -118,6 +153,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         state=draw(st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER])),
         on_source_delete=draw(st.sampled_from(OnSourceDelete)),
         acls_sync=draw(st.booleans()),
+        quotas_sync=draw(st.booleans()),
         replication=draw(st.none() | st.integers(1, 3)),
         protect=draw(st.sampled_from(Protect)),
     )
@@ -136,4 +172,5 @@ def topologies(draw: st.DrawFn) -> Topology:
         for name, one in whole.clusters.items()
     }
     acls = tuple(Acl(rule) for rule in rules)
-    return replace(whole, topics=tuple(declared), acls=acls, clusters=clusters)
+    quotas = draw(st.lists(declared_quotas(), max_size=2, unique_by=lambda one: (one.cluster, one.entity)))
+    return replace(whole, topics=tuple(declared), acls=acls, quotas=tuple(quotas), clusters=clusters)

@@ -7,11 +7,24 @@ from planner.graph import expand
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import Step
-from planner.model.topology import Acl, Cluster, Job, OnRemove, SecretRef, Selection, Setting, Topic, Topology
+from planner.model.topology import (
+    Acl,
+    Cluster,
+    Job,
+    OnRemove,
+    Quota,
+    QuotaEntity,
+    SecretRef,
+    Selection,
+    Setting,
+    Topic,
+    Topology,
+)
 from planner.plan import make_plan
 from tests.fakes.simulated import simulate
 from tests.fakes.states import acl, cluster, flow, live, observed, owned, topology, wanted
 
+LIMITS = {QuotaEntity("limited"): {"producer_byte_rate": 1_000_000, "consumer_byte_rate": 1}}
 CLIENT: dict[str, Setting] = {
     "security.protocol": "SASL_SSL",
     "sasl.password": SecretRef("env", "DC1_PASSWORD"),
@@ -30,7 +43,17 @@ def shop(*, jobs: dict[str, Job] | None = None) -> Topology:
         Topic("adopted", "dc1", 6, 3),
     )
     rules = (Acl(acl()), Acl(acl("WRITE")))
-    return replace(made, topics=topics, acls=rules, jobs=jobs or {"dc2": Job("dc2"), "other": Job("other")})
+    quotas = (
+        Quota("dc1", "limited", producer_byte_rate=10_000_000),
+        Quota("dc1", "new", request_percentage=50),
+    )
+    return replace(
+        made,
+        topics=topics,
+        acls=rules,
+        quotas=quotas,
+        jobs=jobs or {"dc2": Job("dc2"), "other": Job("other")},
+    )
 
 
 def state() -> Observed:
@@ -40,10 +63,12 @@ def state() -> Observed:
         topology(X, flow("z", job="gone", topics=Selection(("changed",)))),
         jobs={"dc2": Job("dc2", memory="2g"), "gone": Job("gone")},
         acls=(Acl(gone),),
+        quotas=(Quota("dc1", "gone", request_percentage=5),),
     )
     topics = (live("grown", 6, 1), live("changed", retention_ms="1"), live("adopted"), live("doomed"))
     seen = observed(
-        cluster(*topics, acls=[acl("WRITE")]), cluster(live("only2"), live("changed"), name="dc2")
+        cluster(*topics, acls=[acl("WRITE")], quotas=LIMITS),
+        cluster(live("only2"), live("changed"), name="dc2"),
     )
     desired = expand(before, seen)
     there = simulate(make_plan(desired, seen, diff(desired, seen, before), before).steps, seen)

@@ -13,6 +13,7 @@ from planner.model.address import topic_address
 from planner.model.plan import Action, Fingerprint, Plan
 from planner.model.step import (
     AlterConfigs,
+    AlterQuota,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -26,7 +27,7 @@ from planner.model.step import (
     Step,
     StopJob,
 )
-from planner.model.topology import AclRule
+from planner.model.topology import AclRule, QuotaEntity
 from planner.plan.agreement import disagreements
 from planner.plan.serialize import STEP_KINDS
 from planner.state import planfile
@@ -37,6 +38,7 @@ from tests.planner.plan.jobs import plan as plan_of
 from tests.security.plans import honest, with_step
 
 READ = "acl.dc1.allow.User:app.READ.topic.orders"
+LIMITED = "quota.dc1.user/limited"
 GONE = "acl.dc1.allow.User:app.DESCRIBE.topic.orders"
 
 
@@ -139,6 +141,42 @@ def rule_for_everybody(plan: Plan) -> Plan:
 
 def another_rule_goes(plan: Plan) -> Plan:
     return with_step(plan, f"delete:{GONE}", rule=acl("DESCRIBE", permission="DENY"))
+
+
+def other_limit(plan: Plan) -> Plan:
+    return with_step(plan, f"alter:{LIMITED}", set={"producer_byte_rate": 1})
+
+
+def more_limits(plan: Plan) -> Plan:
+    return with_step(plan, f"alter:{LIMITED}", unset=("consumer_byte_rate",))
+
+
+def limit_of_everyone(plan: Plan) -> Plan:
+    return with_step(plan, f"alter:{LIMITED}", entity=QuotaEntity("<default>"))
+
+
+def limits_of_others_go(plan: Plan) -> Plan:
+    """The registry decides which limits a later plan removes."""
+    own = next(one for one in plan.steps if one.id == f"own:{LIMITED}")
+    assert isinstance(own, Own)
+    return _entry(plan, own.id, spec={**own.entry.spec, "consumer_byte_rate": "1"})
+
+
+def another_quota_is_remembered(plan: Plan) -> Plan:
+    return _entry(plan, f"own:{LIMITED}", spec={"user": "<default>", "producer_byte_rate": "10000000"})
+
+
+def quota_left_out(plan: Plan) -> Plan:
+    kept = [one for one in plan.steps if one.id != f"alter:{LIMITED}"]
+    return replace(plan, steps=tuple(replace(one, needs=()) for one in kept))
+
+
+def fingerprint_of_other_limits(plan: Plan) -> Plan:
+    return fingerprinted(plan, LIMITED, config={"producer_byte_rate": "77"})
+
+
+def fingerprint_of_no_limits(plan: Plan) -> Plan:
+    return fingerprinted(plan, "quota.dc1.user/gone", exists=False)
 
 
 def dropped_protection(plan: Plan) -> Plan:
@@ -351,6 +389,14 @@ FORGED: tuple[Callable[[Plan], Plan], ...] = (
     one_broker_twice,
     rule_for_everybody,
     another_rule_goes,
+    other_limit,
+    more_limits,
+    limit_of_everyone,
+    limits_of_others_go,
+    another_quota_is_remembered,
+    quota_left_out,
+    fingerprint_of_other_limits,
+    fingerprint_of_no_limits,
     dropped_protection,
     changed_end,
     owned_by_another,
@@ -394,7 +440,7 @@ def test_the_honest_plan_agrees() -> None:
     assert disagreements(plan) == ()
     kinds = {type(step) for step in plan.steps} | {ReconfigureJob}
     assert kinds == set(STEP_KINDS.values()) == {
-        AlterConfigs, CreateAcl, CreateTopic, DeleteAcl, DeleteTopic, Disown,
+        AlterConfigs, AlterQuota, CreateAcl, CreateTopic, DeleteAcl, DeleteTopic, Disown,
         GrowPartitions, LaunchJob, Own, Reassign, ReconfigureJob, StopJob,
     }  # fmt: skip
 

@@ -137,10 +137,7 @@ def test_a_record_that_cannot_be_handled_stops_its_partition_alone(
 
 
 def test_verify_recomputes_the_transform(job: Running, lab: Lab, tmp_path: Path) -> None:
-    same = repl("verify", FLOW, "--path", str(topology(lab, tmp_path)), "--topics", KINDS, "--json")
-    assert same.returncode == 0, same.stdout + same.stderr
-    found = json.loads(same.stdout)["partitions"]
-    assert all(one["compared"] > 100 and one["filtered"] > 100 for one in found)
+    """With another transform than the one that copied, its differences are named."""
     other = topology(lab, tmp_path, "value.country = 'US'", "upper(value.email)")
     differs = repl("verify", FLOW, "--path", str(other), "--topics", KINDS, "--sample", "50%")
     assert differs.returncode == 2, differs.stdout + differs.stderr
@@ -149,10 +146,8 @@ def test_verify_recomputes_the_transform(job: Running, lab: Lab, tmp_path: Path)
     assert "a sample of 50%" in differs.stdout
 
 
-def topology(
-    lab: Lab, folder: Path, where: str | None = checker.TRANSFORM.where, email: str | None = None
-) -> Path:
-    """The flow as people write it, perhaps with another transform."""
+def topology(lab: Lab, folder: Path, where: str, email: str) -> Path:
+    """The flow as people write it, with another transform."""
     transform = checker.TRANSFORM
     document = {
         "apiVersion": "repl/v1",
@@ -170,7 +165,7 @@ def topology(
                     "value": {"format": "json", "schema": transform.value.schema},
                     "key": {"format": "text"},
                     "where": where,
-                    "set": {**transform.set, **({"value.email": email} if email else {})},
+                    "set": {**transform.set, "value.email": email},
                     "drop": transform.drop,
                 },
             }

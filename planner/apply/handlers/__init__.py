@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.apply.context import ApplyContext
-from planner.apply.handlers import acls, jobs, reassign, register, topics
+from planner.apply.handlers import acls, jobs, quotas, reassign, register, topics
 from planner.model.step import (
     AlterConfigs,
+    AlterQuota,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -32,6 +33,7 @@ HANDLERS: dict[type[Step], Handler] = {
     DeleteTopic: topics.delete,
     CreateAcl: acls.create,
     DeleteAcl: acls.delete,
+    AlterQuota: quotas.alter,
     Own: register.own,
     Disown: register.disown,
     LaunchJob: jobs.launch,

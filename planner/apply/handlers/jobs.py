@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
-from planner.apply.denials import denial_in_log, denied, first_of, while_denied
+from planner.apply.denials import denial_in_log, denied, first_of, lines_since, while_denied
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import CommittedLogReader, JobStatusTable, append
 from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob, failed
@@ -233,10 +234,21 @@ _ENTRY_WRITE_S = 30.0
 _CHECK_PROCESS_S = 2.0
 
 
+class _Launched(NamedTuple):
+    """A job that was started. `logged` reads its log since then; `driver_before` ran it before."""
+
+    step: LaunchJob
+    spec: JobSpec
+    launcher: JobLauncher
+    where: str
+    logged: Callable[[], list[str]]
+    driver_before: str
+
+
 def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
     """Starts all jobs, then waits for each until it copies."""
     results: dict[str, RequestResult] = {}
-    started: list[tuple[LaunchJob, JobSpec, JobLauncher, str, str]] = []
+    started: list[_Launched] = []
     with JobWatch(context.endpoint) as watch:
         for step in steps:
             if (stop_reason := context.guard.before_request()) is not None:
@@ -246,40 +258,37 @@ def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, Reque
             before = watch.job(step.job)
             try:
                 launcher = context.launchers(spec.launch)
-                where = _start(context, launcher, spec)
+                where, logged = _start(context, launcher, spec)
             except LaunchFailed as failure:
                 results[step.id] = _launch_failure(failure)
                 continue
-            started.append((step, spec, launcher, where, before.driver if before is not None else ""))
-        for step, spec, launcher, where, driver_before in started:
-            results[step.id] = (
-                _wait_until_copying(context, watch, spec, step, launcher, where, driver_before)
-                if context.wait
-                else DONE
-            )
+            driver_before = before.driver if before is not None else ""
+            started.append(_Launched(step, spec, launcher, where, logged, driver_before))
+        for one in started:
+            results[one.step.id] = _wait_until_copying(context, watch, one) if context.wait else DONE
     return results
 
 
-def _start(context: ApplyContext, launcher: JobLauncher, spec: JobSpec) -> str:
-    """Stops what an interrupted apply left of the job, and starts it."""
+def _start(
+    context: ApplyContext, launcher: JobLauncher, spec: JobSpec
+) -> tuple[str, Callable[[], list[str]]]:
+    """Stops what an interrupted apply left of the job, and starts it.
+
+    Returns where it runs, and a function that reads what it has logged since.
+    """
     if launcher.runs(spec.job):
         launcher.stop(spec.job, context.timeouts.kill_after_s)
-    return launcher.launch(spec)
+    logged = lines_since(launcher, spec.job)
+    return launcher.launch(spec), logged
 
 
-def _wait_until_copying(
-    context: ApplyContext,
-    watch: JobWatch,
-    spec: JobSpec,
-    step: LaunchJob,
-    launcher: JobLauncher,
-    where: str,
-    driver_before: str,
-) -> RequestResult:
+def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launched) -> RequestResult:
+    spec, driver_before = started.spec, started.driver_before
+
     def awaited() -> str:
-        return not_copying(spec, step.topics, watch.table, driver_before)
+        return not_copying(spec, started.step.topics, watch.table, driver_before)
 
-    in_log = denial_in_log(launcher, spec.job)
+    in_log = denial_in_log(started.logged)
 
     def refused() -> str:
         status = watch.job(spec.job)
@@ -290,13 +299,13 @@ def _wait_until_copying(
         awaited,
         context.timeouts.copying_s,
         first_of(
-            _until_process_ends(context, launcher, spec.job),
-            while_denied(context, refused),
+            _until_process_ends(context, started.launcher, spec.job),
+            while_denied(context, spec, refused),
         ),
     )
     if not why:
         return DONE
-    return failed(f"it was launched ({where}), but {why}{_log_excerpt(launcher, spec.job)}")
+    return failed(f"it was launched ({started.where}), but {why}{_log_excerpt(started.logged())}")
 
 
 def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) -> Callable[[], str | None]:
@@ -317,12 +326,9 @@ def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) 
     return give_up
 
 
-def _log_excerpt(launcher: JobLauncher, job: str) -> str:
-    with suppress(LaunchFailed):
-        lines = [line for line in launcher.tail(job) if line.strip()]
-        if lines:
-            return "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines)
-    return ""
+def _log_excerpt(logged: Sequence[str]) -> str:
+    lines = [line for line in logged if line.strip()]
+    return "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines) if lines else ""
 
 
 def _launch_failure(failure: LaunchFailed) -> RequestResult:
@@ -377,7 +383,9 @@ def _wait_until_applied(
         context.timeouts.acknowledged_s,
         first_of(
             _until_heartbeats_stop(context, watch, step.job),
-            while_denied(context, lambda: denied(command.spec, watch.table) if context.wait else ""),
+            while_denied(
+                context, command.spec, lambda: denied(command.spec, watch.table) if context.wait else ""
+            ),
         ),
     )
     return failed(f"the command was sent, but {why}") if why else DONE

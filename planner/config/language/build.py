@@ -25,6 +25,7 @@ from planner.model.topology import (
     FILE_FLOW_KEYS,
     Cluster,
     Job,
+    Quota,
     Requirement,
     SecretRef,
     StartAt,
@@ -46,6 +47,7 @@ class TopologyParts:
     clusters: dict[str, Any]
     topics: list[ParsedRecord]
     acls: list[ParsedRecord]
+    quotas: list[ParsedRecord]
     flows: list[ParsedRecord]
     jobs: dict[str, Any]
     endpoints: dict[str, Any]
@@ -66,6 +68,7 @@ def parts_of(root: ParsedRecord) -> TopologyParts:
         clusters={name: _completed(one) for name, one in (root.get("clusters") or {}).items()},
         topics=[completed(inherited(topic, for_topics)) for topic in root.get("topics") or ()],
         acls=[completed(acl) for acl in root.get("acls") or ()],
+        quotas=[completed(quota) for quota in root.get("quotas") or ()],
         flows=[completed(_with_defaults(flow, for_flows, endpoints)) for flow in root.get("flows") or ()],
         jobs={name: _completed(one) for name, one in (root.get("jobs") or {}).items()},
         endpoints={name: _completed(one) for name, one in endpoints.items()},
@@ -144,7 +147,7 @@ def plain_node(value: Plain) -> Node:
     return Scalar(text, True, "", 0, 0)
 
 
-_PLAIN = frozenset({str, int, bool, NoneType})
+_PLAIN = frozenset({str, int, float, bool, NoneType})
 _COMPARISON = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(.*?)\s*", re.DOTALL)
 
 
@@ -153,11 +156,13 @@ def topology_of(parts: TopologyParts) -> Topology:
     flows = sorted((built(flow) for flow in parts.flows), key=lambda flow: flow.name)
     topics: list[Topic] = [one for topic in parts.topics for one in built_for_each(topic)]
     acls = [acl for entry in parts.acls for acl in built(entry).acls()]
+    quotas: list[Quota] = [one for quota in parts.quotas for one in built_for_each(quota)]
     topology = Topology(
         name=parts.root["name"],
         clusters={name: built(parts.clusters[name], name=name) for name in sorted(parts.clusters)},
         topics=tuple(sorted(topics, key=lambda topic: (topic.cluster, topic.name))),
         acls=tuple(sorted(acls, key=lambda acl: acl.rule)),
+        quotas=tuple(sorted(quotas, key=lambda quota: (quota.cluster, quota.entity.name))),
         flows={flow.name: flow for flow in flows if flow.destination_cluster not in parts.endpoints},
         file_flows={
             flow.name: dataclasses.replace(flow, origin_commits=None)

@@ -153,6 +153,8 @@ class ShapeReader:
                 return self._boolean(shape, node, of)
             case shapes.IntegerShape():
                 return self._integer(shape, node, of)
+            case shapes.NumberShape():
+                return self._number(shape, node, of)
             case shapes.DurationShape():
                 return self._positive(scalars.duration, node, of)
             case shapes.RateShape():
@@ -221,6 +223,16 @@ class ShapeReader:
         if not shape.least <= number <= shape.most:
             return self.wrong(node.source, f'"{of}" is {number}', f"it takes {describe(shape)}")
         return number
+
+    def _number(self, shape: shapes.NumberShape, node: Scalar, of: str) -> float | Invalid:
+        number = scalars.decimal(node.text)
+        if number is None:
+            return self._unexpected(shape, node, of)
+        if not node.plain:
+            return self.wrong(
+                node.source, f'"{of}" is the text {shown(node)}', "it takes a number: remove the quotes"
+            )
+        return number or self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")
 
     def _parsed(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:
         try:

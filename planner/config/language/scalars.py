@@ -16,6 +16,7 @@ from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence, kind_of
 from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.shapes import SettingsShape
 from planner.model.topology import SecretRef, Setting, looks_secret
+from planner.model.topology.quotas import number
 from runtime.contract.client.keys import CREDENTIALS, refusal
 from runtime.contract.client.secrets import secret_settings
 
@@ -38,6 +39,7 @@ BYTES: Final = MappingProxyType(
 LARGEST = 2**63 - 1
 _QUANTITY = re.compile(r"(?P<number>\d{1,19}(?:\.\d{1,9})?) ?(?P<unit>[A-Za-z]+)")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,2}(?:_\d{3})+|[1-9]\d{0,18})")
+_DECIMAL = re.compile(r"(?:0|[1-9]\d{0,14})(?:\.\d{1,30})?")
 _ZERO_LED = re.compile(r"-?0\d+")
 _OTHER_BASE = re.compile(r"-?0[xob][0-9A-Fa-f_]+")
 
@@ -66,6 +68,11 @@ def whole(text: str) -> int:
     if _OTHER_BASE.fullmatch(text):
         raise NotReadable(f'"{text}" is not written in decimal digits', "write it in decimal digits")
     raise NotReadable("not a whole number", "")
+
+
+def decimal(text: str) -> float | None:
+    """Returns a number, a whole one as an int; None for other text."""
+    return number(float(text)) if _DECIMAL.fullmatch(text) else None
 
 
 def duration(text: str) -> int:

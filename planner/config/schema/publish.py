@@ -158,6 +158,8 @@ def _scalar(shape: shapes.ScalarShape | shapes.AnyShape | shapes.SettingsShape) 
             return {"type": "boolean"}
         case shapes.IntegerShape():
             return {"type": "integer", "minimum": shape.least, "maximum": shape.most}
+        case shapes.NumberShape():
+            return {"type": "number", "exclusiveMinimum": 0}
         case shapes.SettingsShape():
             return _settings(shape)
         case (

@@ -34,6 +34,12 @@ from planner.model.topology.flows import (
 from planner.model.topology.jobs import (
     Job,
 )
+from planner.model.topology.quotas import (
+    BYTE_RATES,
+    QUOTA_KEYS,
+    Quota,
+    QuotaEntity,
+)
 from planner.model.topology.resources import (
     RESOURCES,
     Acl,
@@ -61,9 +67,11 @@ from runtime.contract.spec.acls import AclRule
 
 __all__ = [
     "API_VERSION",
+    "BYTE_RATES",
     "DEFAULT_EVERY_MS",
     "ENDED",
     "FILE_FLOW_KEYS",
+    "QUOTA_KEYS",
     "RESOURCES",
     "RUNNING",
     "SECRET_WORDS",
@@ -91,6 +99,8 @@ __all__ = [
     "Policies",
     "Protect",
     "Provenance",
+    "Quota",
+    "QuotaEntity",
     "RecordFormat",
     "Requirement",
     "SecretRef",

@@ -218,6 +218,13 @@ ACL_SYNC = Section(
     example="{sync: false}",
     inherited=True,
 )
+QUOTA_SYNC = Section(
+    "quotas",
+    "Whether client quotas follow.",
+    RecordName("flow-quotas", "the quotas of a flow", "Whether the client quotas of the source follow."),
+    example="{sync: false}",
+    inherited=True,
+)
 FOLLOW = Section(
     "follow",
     "Pick up new topics, partitions and settings while running.",
@@ -350,6 +357,16 @@ class Flow:
             "(ALLOW WRITE never; ALLOW ALL becomes READ and DESCRIBE).",
             name="sync",
             section=ACL_SYNC,
+            example="true",
+        ),
+    ] = False
+    quotas_sync: Annotated[
+        bool,
+        Key(
+            "Whether the client quotas of the source are mirrored by a plan, where the destination has none "
+            "for the same user, client id or address.",
+            name="sync",
+            section=QUOTA_SYNC,
             example="true",
         ),
     ] = False

@@ -20,6 +20,7 @@ from planner.model.shapes import (
 from planner.model.topology.endpoints import FileEndpoint, at_home
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job
+from planner.model.topology.quotas import Quota
 from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Acl, AclEntry, Cluster, Topic
 
 API_VERSION = "repl/v1"
@@ -241,6 +242,13 @@ class Topology:
             "ACLs that this topology manages.",
             ListShape(record_of(AclEntry)),
             example='[{cluster: dc1, principal: "User:app", allow: READ, topic: orders}]',
+        ),
+    ] = ()
+    quotas: Annotated[
+        tuple[Quota, ...],
+        Key(
+            "Client quotas that this topology manages.",
+            example="[{cluster: dc1, user: app, producer_byte_rate: 10MB/s}]",
         ),
     ] = ()
     flows: Annotated[

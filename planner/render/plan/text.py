@@ -10,12 +10,13 @@ from typing import assert_never
 
 from planner.diff.record import recorded_flow
 from planner.diff.typed_values import launcher_values, new_flow_values, new_job_values
-from planner.diff.values import readable
+from planner.diff.values import displayed, readable
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, Value
 from planner.model.step import (
     AlterConfigs,
+    AlterQuota,
     CreateAcl,
     CreateTopic,
     DeleteAcl,
@@ -31,6 +32,7 @@ from planner.model.step import (
     describe,
 )
 from planner.model.topology import OnRemove, looks_secret
+from planner.model.topology.quotas import NO_LIMIT
 from planner.plan.job_agreement import launch_of
 from planner.render.escape import one_line
 from planner.render.numbers import plural
@@ -222,6 +224,9 @@ def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
             yield from _topic_details(step, hidden)
         case CreateAcl() | DeleteAcl():
             yield step.rule.name
+        case AlterQuota():
+            yield ", ".join(f"{key}={displayed((key,), value)}" for key, value in sorted(step.set.items()))
+            yield f"{NO_LIMIT}: {', '.join(step.unset)}" if step.unset else ""
         case Own():
             yield from _remembered(step)
         case Disown():

@@ -53,8 +53,11 @@ def _older(one: FlowLoss) -> str:
     return f"; {few(told)}" if told else ""
 
 
-def verdict_text(one: FailoverVerdict, now_ms: int) -> str:
-    """Returns whether a failover of the cluster is safe, to follow `Fail over dc1: `."""
+def verdict_text(one: FailoverVerdict, now_ms: int, *, clock: bool = True) -> str:
+    """Returns whether a failover of the cluster is safe, to follow `Fail over dc1: `.
+
+    Without `clock` it tells ages alone: a page is read in several zones.
+    """
     if one.verdict is Verdict.ENDED:
         return f"nothing is left to fail over ({', '.join(one.because)})"
     if one.records is None:
@@ -65,7 +68,8 @@ def verdict_text(one: FailoverVerdict, now_ms: int) -> str:
     lost = f"would lose {least}{plural(one.records, 'record')}"
     lost += f", {span(one.ms)}" if one.ms else ""
     if one.as_of_ms is not None:
-        lost += f", as of {moment(one.as_of_ms)} ({span(max(now_ms - one.as_of_ms, 0))} ago)"
+        ago = f"{span(max(now_ms - one.as_of_ms, 0))} ago"
+        lost += f", as of {moment(one.as_of_ms)} ({ago})" if clock else f", as of {ago}"
     return lost + _BY_RPO.get(one.verdict, "")
 
 

@@ -143,11 +143,14 @@ class PlanRecheck:
         """Reads what the fingerprints, steps and policies name. Failure where a changed cluster is silent."""
         keys: dict[str, dict[str, TopicConfigsRequest]] = {name: {} for name in plan.connections}
         acls: set[str] = set()
+        quotas: set[str] = set()
         required = required_keys(plan.policies)
         for one in plan.fingerprints:
             cluster = one.address.cluster or ""
             if one.address.kind.value == "acl":
                 acls.add(cluster)
+            elif one.address.kind.value == "quota":
+                quotas.add(cluster)
             elif cluster in keys:
                 keys[cluster][one.address.name] = TopicConfigsRequest(frozenset(one.config) | required)
         for step in plan.steps:
@@ -156,7 +159,8 @@ class PlanRecheck:
                 known = topics[step.address.name]
                 topics[step.address.name] = TopicConfigsRequest(known.keys | keys_of(step))
         wanted = {
-            name: ClusterDetailsRequest(configs=topics, acls=name in acls) for name, topics in keys.items()
+            name: ClusterDetailsRequest(configs=topics, acls=name in acls, quotas=name in quotas)
+            for name, topics in keys.items()
         }
         with self._observer(plan, plan.connections) as observer:
             observed = observer.details(observer.names(), wanted)

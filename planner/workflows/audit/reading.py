@@ -213,16 +213,15 @@ class ReplicationStatusRequest(TopologyRequest):
 def status(request: ReplicationStatusRequest) -> StatusView:
     """Reads the status once. It is right also when a job is dead or a datacenter is down."""
     topology = load(request.path, request.var_files)
-    return asyncio.run(
-        read_status(status_request(topology), request.over_ms / 1000, request.timeout_ms / 1000)
-    )
+    over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
+    return asyncio.run(read_status(status_request(topology), over_s, within_s, retention=True))
 
 
 async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerator[StatusView, None]:
     """Yields the status again and again, each with the rates since the one before."""
     asked = status_request(load(request.path, request.var_files))
     within_s = request.timeout_ms / 1000
-    async with StatusReader(asked, within_s) as reader:
+    async with StatusReader(asked, within_s, retention=True) as reader:
         before = await reader.read()
         reader.within_s = min(within_s, _LATER_WITHIN_S)
         while True:

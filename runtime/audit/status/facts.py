@@ -81,7 +81,8 @@ class ClusterFacts:
 
     `starts`, `ends` (last stable) and `highs` (high watermarks) are by topic and partition, where they are
     known. `topics` is None where they could not be listed. `first_missing`: the timestamp of the first record
-    that a flow did not copy yet, by flow, for the lagging partitions that were inspected.
+    that a flow did not copy yet, by flow, for the lagging partitions that were inspected. `retention`: ms by
+    topic, None where nothing is deleted by time; a topic whose settings are unknown is left out.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ClusterFacts:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     highs: Mapping[TopicPartition, int] = field(default_factory=dict)
     first_missing: Mapping[PartitionKey, int] = field(default_factory=dict)
+    retention: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ _WORST = (
     S.PROMOTED,  # last: one topic that was promoted on its own says nothing about the flow
 )
 _ANOTHER_LOG = (S.RECREATED, S.DIVERGED)
+_ENDED = (S.PROMOTED, S.FAILED_OVER)
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 
 
@@ -121,6 +122,9 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
         states=dict(sorted(Counter(one.state for one in partitions).items())),
         topics=topics,
         next=list(dict.fromkeys(one.next for one in partitions if one.next)),
+        time_to_loss_ms=min(
+            (one.time_to_loss_ms for one in topics if one.time_to_loss_ms is not None), default=None
+        ),
     )
 
 
@@ -193,7 +197,18 @@ def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
         records_per_s=sum_rates(one.records_per_s for one in partitions),
         bytes_per_s=sum_rates(one.bytes_per_s for one in partitions),
         partitions=partitions,
+        time_to_loss_ms=_time_to_loss(flow, topic, partitions),
     )
+
+
+def _time_to_loss(flow: FlowFacts, topic: str, partitions: list[PartitionStatusView]) -> int | None:
+    """Returns the retention less the longest wait of a record. A flow that has ended loses nothing more."""
+    retention = flow.source.retention.get(topic)
+    waits = [one.lag_ms for one in partitions]
+    ended = flow.handed_over or topic in flow.promoted or all(one.state in _ENDED for one in partitions)
+    if retention is None or ended or any(wait is None for wait in waits):
+        return None
+    return max(retention - max(wait or 0 for wait in waits), 0)
 
 
 def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:

@@ -25,6 +25,7 @@ from runtime.audit.ledger import (
 )
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, StatusRequest, StatusSnapshot, TopicFacts
 from runtime.audit.status.join import join
+from runtime.audit.status.retention import RetentionReader
 from runtime.audit.status.states import doubtful
 from runtime.batch import Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.failure import BatchFailure
@@ -220,16 +221,18 @@ DEFAULT_S = 10.0
 AGAIN_S = 2.0  # longer than the interval of heartbeats
 
 
-async def read_status(asked: StatusRequest, over_s: float = 1.0, within_s: float = DEFAULT_S) -> StatusView:
+async def read_status(
+    asked: StatusRequest, over_s: float = 1.0, within_s: float = DEFAULT_S, *, retention: bool = False
+) -> StatusView:
     """Inspects all clusters twice, `over_s` apart, and derives the status.
 
-    A job that seems dead is inspected once more before the status reports it as dead.
+    A job or a standby that seems dead is inspected once more before the status reports it as dead.
     """
-    async with StatusReader(asked, within_s) as looker:
+    async with StatusReader(asked, within_s, retention=retention) as looker:
         first = await looker.read()
         await asyncio.sleep(over_s)
         second = await looker.read() if over_s else first
-        if any(doubtful(ledger, second.at_ms) for ledger in second.ledgers.values()):
+        if any(doubtful(ledger, second.at_ms, asked.standbys) for ledger in second.ledgers.values()):
             await asyncio.sleep(AGAIN_S)
             second = await looker.read()
         return join(asked, second, first)
@@ -248,6 +251,8 @@ class _Found:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     highs: dict[TopicPartition, int] = field(default_factory=dict)
     first_missing: dict[PartitionKey, int] = field(default_factory=dict)
+    copied: set[str] = field(default_factory=set)
+    retention: Mapping[str, int | None] = field(default_factory=dict)
     id: str | None = None
 
     def facts(self) -> ClusterFacts:
@@ -261,6 +266,7 @@ class _Found:
             ends=self.ends,
             highs=self.highs,
             first_missing=self.first_missing,
+            retention=self.retention,
         )
 
 
@@ -272,15 +278,24 @@ class StatusReader:
     little.
 
     With `times` it reads the timestamp of the first uncopied record, from which lag in seconds is computed.
+    With `retention` it reads how long sources keep records, from which the time to loss is computed.
     """
 
-    def __init__(self, asked: StatusRequest, within_s: float = DEFAULT_S, *, times: bool = True) -> None:
+    def __init__(
+        self,
+        asked: StatusRequest,
+        within_s: float = DEFAULT_S,
+        *,
+        times: bool = True,
+        retention: bool = False,
+    ) -> None:
         self.asked = asked
         self._times = times
         self.within_s = within_s
         names = {*asked.sources, *asked.destinations}
         self._sites = {name: ReconnectingCluster(asked.clusters[name]) for name in sorted(names)}
         self._desks: dict[str, StatusLedgerReader] = {}
+        self._retention = {name: RetentionReader() for name in asked.sources if retention}
 
     async def __aenter__(self) -> Self:
         return self
@@ -301,6 +316,7 @@ class StatusReader:
         await asyncio.gather(*(self._guarded(one, self._ends) for one in found.values()))
         if self._times:
             await asyncio.gather(*(self._missing(name, one, ledgers) for name, one in found.items()))
+        await asyncio.gather(*(self._guarded(found[name], self._kept) for name in self._retention))
         at_ms = int(time.time() * 1000)
         return StatusSnapshot(at_ms, {name: one.facts() for name, one in found.items()}, ledgers)
 
@@ -345,6 +361,7 @@ class StatusReader:
             topics = found[flow.source].topics or {}
             for topic in self.asked.selected(flow, topics):
                 found[flow.source].wanted |= _all(topic, topics[topic].partitions)
+                found[flow.source].copied.add(topic)
 
     def _want_destinations(self, found: dict[str, _Found], ledgers: dict[str, LedgerFacts]) -> None:
         for destination, ledger in ledgers.items():
@@ -389,6 +406,11 @@ class StatusReader:
             name = one.site.reach.name
             raise AuditFailure(name, "no leader answers", unanswered(name))
         return known
+
+    async def _kept(self, one: _Found, cluster: KafkaCluster) -> None:
+        one.retention = await self._retention[one.site.reach.name].read(
+            cluster, one.copied, self._part_limit(one)
+        )
 
     async def _ledgers(self, found: dict[str, _Found]) -> dict[str, LedgerFacts]:
         ledgers: dict[str, LedgerFacts] = {}

@@ -64,9 +64,19 @@ class JobFacts:
     ends: Mapping[str, SourceEnds] = field(default_factory=dict)
 
 
-def doubtful(ledger: LedgerFacts, now_ms: int) -> bool:
-    """Returns whether a job seems dead by its clock alone, so that its heartbeat must be read once more."""
-    return any(status.state != "stopped" and not _fresh(status, now_ms) for status in ledger.jobs.values())
+def doubtful(ledger: LedgerFacts, now_ms: int, standbys: Mapping[str, int]) -> bool:
+    """Returns whether a job, or a standby that is missing, seems dead by its clock alone: then it must be
+    read once more.
+
+    `standbys`: how many each job declares.
+    """
+    if any(status.state != "stopped" and not _fresh(status, now_ms) for status in ledger.jobs.values()):
+        return True
+    for job, declared in standbys.items():
+        known = sum(of == job for of, _ in ledger.standbys)
+        if len(_standbys(job, ledger, None, now_ms)) < min(known, declared):
+            return True
+    return False
 
 
 def judge(

@@ -141,7 +141,11 @@ class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a topic of a flow by its partitions together."""
+    """Describes a topic of a flow by its partitions together.
+
+    `time_to_loss_ms`: how long until the source may delete records that are not copied, if nothing more were
+    copied, by its retention.ms. None where it deletes nothing by time, or that is not known.
+    """
 
     topic: str
     destination_topic: str | None
@@ -151,14 +155,15 @@ class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
     records_per_s: float | None
     bytes_per_s: float | None
     partitions: list[PartitionStatusView]
+    time_to_loss_ms: int | None = None
 
 
 class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a flow. `declared` is the state in the topology, `state` the one that the data shows.
 
     `link_age_ms` is the age of the newest heartbeat that the flow copied. `next` are the next steps of its
-    partitions, each once. Latencies are of the commits in the last `latency_over_ms`; where that is None, of
-    all commits since the slots began.
+    partitions, each once. `time_to_loss_ms` is the shortest of its topics. Latencies are of the commits in
+    the last `latency_over_ms`; where that is None, of all commits since the slots began.
     """
 
     name: str
@@ -190,6 +195,7 @@ class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, int]
     topics: list[TopicStatusView]
     next: list[str] = []
+    time_to_loss_ms: int | None = None
 
     @property
     def partitions(self) -> list[PartitionStatusView]:

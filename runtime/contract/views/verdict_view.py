@@ -195,6 +195,8 @@ def _stopped(flows: Sequence[FlowStatusView]) -> Iterator[str]:
         if not flow.destination_answers:
             continue
         for state, number in flow.states.items():
+            if state == S.RETRYING and not flow.source_answers:
+                continue  # it retries because of that, which is said already
             if state in _NOT_COPYING and state not in (DOWN, UNKNOWN):
                 first = next(one for one in flow.partitions if one.state == state)
                 told.append(f"{flow.name}: {_partitions(number)} {state}, {_first(first)}")

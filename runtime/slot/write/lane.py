@@ -13,21 +13,11 @@ from runtime.slot.context import LaneSettings
 from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
 from runtime.slot.failpoints import Failpoint
 from runtime.slot.partition import PartitionCopy, now_ms
-from runtime.slot.write.events import (
-    Aborted,
-    Committed,
-    EmitLaneEvent,
-    LaneFreed,
-    LaneStuck,
-    LeaderChanged,
-    NotReady,
-    Rewound,
-    Sent,
-)
+from runtime.slot.write.events import Aborted, Committed, EmitLaneEvent, LaneFreed, LaneStuck, Rewound, Sent
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, blamed
-from runtime.slot.write.waiting import IdlePositions, LeaderConnections
+from runtime.slot.write.waiting import ActivePartitions, IdlePositions, JoinQueue
 
 _STUCK_AFTER_S = 3.0
 _END_S = 10.0
@@ -42,10 +32,8 @@ class Lane:
     aborts it, and the lane recovers: it takes a new producer epoch, and its partitions resume from their
     committed positions (fencing 1).
 
-    A partition may join while it has a leader and enough in-sync replicas (fencing 4). The lane connects to
-    the leader before its partitions join, while the transaction of the other partitions continues: an
-    unreachable leader does not delay them (R7). A new leader may have truncated the log, so its partitions
-    are inspected before they continue (R4).
+    Partitions that carried data lately join ahead of their next batch. Where the base offsets of the batches
+    are expected, the ledger records are sent with them, and the transaction ends only as expected (R6).
 
     `solo` lanes commit one partition per transaction. While `is_stuck`, the id waits for a transaction
     marker, and its partitions move to other lanes.
@@ -74,10 +62,10 @@ class Lane:
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
         self._sender = ProduceSender(cluster, transactional_id, settings.request_bytes, self._wake.set)
-        self._leaders = LeaderConnections(cluster, self._sender, self._on_connected)
+        self._active = ActivePartitions(settings.ahead_s)
+        self._joining = JoinQueue(cluster, self._sender, self._active, emit, self._wake.set)
         self._loop = asyncio.get_running_loop()
         self._registered = -1
-        self._joining: dict[PartitionCopy, None] = {}
         self._idle = IdlePositions(settings.idle_commit_s, self._wake.set)
         self._transaction: Transaction | None = None
         self._draining = False
@@ -97,9 +85,8 @@ class Lane:
         """Removes a partition from the lane; it must not be in an open transaction."""
         assert not copy.in_transaction, "a partition changes its lane between transactions"
         self.copies.pop(copy, None)
-        self._joining.pop(copy, None)
+        self._joining.discard(copy)
         self._idle.discard(copy)
-        self._leaders.forget(copy)
 
     async def release(self, copy: PartitionCopy) -> None:
         """Removes a partition once it is in no open transaction; an open one is ended early for it."""
@@ -116,10 +103,9 @@ class Lane:
         part = tx.parts.get(copy) if tx is not None else None
         if copy.queue:
             if tx is None or part is None:
-                self._offer_to_join(copy)
+                self._joining.offer(copy)
             elif not tx.closed:
-                self._sender.offer(part)
-                self._wake.set()
+                self._offer_to_send(part)
         elif part is not None:  # The transaction may have waited for this partition only.
             self._wake.set()
         elif copy.idle_position_moved:
@@ -155,7 +141,7 @@ class Lane:
             while await self._wait_for_work():
                 await self._run_transaction()
         finally:
-            self._leaders.close()
+            self._joining.close()
 
     def drain(self) -> None:
         """Begins no new transaction; `run` returns once the open one has ended."""
@@ -166,7 +152,7 @@ class Lane:
         """Waits for work; returns False once the lane drains."""
         while not self._draining:
             self._wake.clear()
-            if self._joining or self._idle.is_due():
+            if self._joining or self._active or self._idle.is_due():
                 return True
             await self._wake.wait()
         return False
@@ -187,32 +173,51 @@ class Lane:
 
     async def _send_until_due(self, tx: Transaction) -> None:
         """Adds partitions and sends batches until the transaction is due to end."""
+        await self._join_ahead(tx)
         window = self._window()
-        timer = self._loop.call_at(tx.started + window, self._wake.set)
+        timers: dict[float, asyncio.TimerHandle] = {}
         try:
             while True:
                 self._wake.clear()
                 tx.check()
                 if self._due(tx, window):
                     return
-                if self._joining and await self._join(tx):
-                    continue
                 await self._sender.connect_ready()
                 if sent := self._sender.send(tx):
                     self._emit(Sent(sent))
+                if self._joining and await self._join(tx):
+                    continue
                 if not self._due(tx, window):
+                    due_at = self._due_at(tx, window)
+                    if due_at not in timers:
+                        timers[due_at] = self._loop.call_at(due_at, self._wake.set)
                     await self._wake.wait()
         finally:
-            timer.cancel()
+            for timer in timers.values():
+                timer.cancel()
 
     def _due(self, tx: Transaction, window: float) -> bool:
-        """Returns whether the transaction should end, by its age, its size, or for lack of more batches."""
-        age = self._loop.time() - tx.started
-        if self._draining or self._end_early or age >= window or tx.is_full(self._settings.transaction_bytes):
+        """Returns whether the transaction should end, by its age, its size, or for lack of more batches.
+
+        Batches in flight do not delay the end where the ledger records are known without their responses.
+        """
+        if self._draining or self._end_early or tx.is_full(self._settings.transaction_bytes):
             return True
-        if tx.in_flight or self._sender.has_ready() or (self._joining and not (self.solo and tx.parts)):
+        if self._loop.time() >= self._due_at(tx, window):
+            return True
+        if self._sender.has_ready() or (self._joining and not (self.solo and tx.parts)):
+            return False
+        if tx.sent_at is None and tx.parts:  # They joined ahead.
+            return self._idle.is_due()
+        if tx.in_flight and not tx.all_expected:
             return False
         return not any(copy.behind for copy in tx.parts)
+
+    def _due_at(self, tx: Transaction, window: float) -> float:
+        """Returns when the transaction should end: at a time after its first batch, or without one."""
+        if tx.sent_at is not None:
+            return tx.sent_at + window
+        return tx.started + max(window, self._settings.ahead_s)
 
     def _window(self) -> float:
         """Returns the transaction's longest duration in seconds.
@@ -223,18 +228,23 @@ class Lane:
 
     # Joining
 
-    def _offer_to_join(self, copy: PartitionCopy) -> None:
-        """Lets a partition with a batch wait for the next join, once its leader is connected."""
-        leader = self._cluster.leader(*copy.at)
-        if leader is not None and not self._leaders.is_ready(leader.leader, copy):
-            self._leaders.connect(leader.leader, copy)
-        else:
-            self._joining[copy] = None
-            self._wake.set()
-
     async def _join(self, tx: Transaction) -> bool:
         """Adds the partitions that have their first batch; returns whether there were any."""
-        joining = [] if self.solo and tx.parts else self._take_joining()
+        if self.solo:
+            return not tx.parts and await self._add(tx, self._joining.take(1))
+        return await self._add(tx, self._joining.take())
+
+    async def _join_ahead(self, tx: Transaction) -> None:
+        """Begins the transaction with the partitions that were active lately, and those that have a batch.
+
+        Their first batches then need not wait for the coordinator, nor for the markers of the transaction
+        before.
+        """
+        if self._active:
+            await self._add(tx, [*self._joining.take(), *self._joining.take_active(self.copies)])
+
+    async def _add(self, tx: Transaction, joining: list[TransactionPartition]) -> bool:
+        """Adds partitions to the transaction, and the ledger's with the first of them."""
         if not joining:
             return False
         wanted = [part.copy.at for part in joining]
@@ -251,42 +261,16 @@ class Lane:
         for part in joining:
             self._idle.discard(part.copy)
             if part.copy.queue:
-                self._sender.offer(part)
+                self._offer_to_send(part)
         return True
 
-    def _take_joining(self) -> list[TransactionPartition]:
-        """Returns parts for the waiting partitions that can join now, at most one in a solo lane."""
-        parts: list[TransactionPartition] = []
-        for copy in list(self._joining):
-            del self._joining[copy]
-            if copy.in_transaction or not copy.queue or copy.releasing:
-                continue
-            if (part := self._part_if_ready(copy)) is not None:
-                parts.append(part)
-                if self.solo:
-                    break
-        return parts
-
-    def _part_if_ready(self, copy: PartitionCopy) -> TransactionPartition | None:
-        """Returns a part if the partition can join; else connects to its leader or notifies the flow."""
-        leader = self._cluster.leader(*copy.at)
-        if leader is None or not copy.is_writable(leader):
-            self._emit(NotReady(copy, copy.why_not_writable(leader)))
-        elif not self._leaders.is_ready(leader.leader, copy):
-            self._leaders.connect(leader.leader, copy)
-        elif leader.leader_epoch != copy.inspected_epoch:
-            self._emit(LeaderChanged(copy))
+    def _offer_to_send(self, part: TransactionPartition) -> None:
+        """Lets a partition send. One that joined ahead may have a new leader since: it joins again then."""
+        if part.records or self._joining.may_send(part):
+            self._sender.offer(part)
         else:
-            return TransactionPartition(copy, leader.leader, leader.leader_epoch)
-        return None
-
-    def _on_connected(self, copies: list[PartitionCopy], error: WireError | None) -> None:
-        """Offers the partitions that waited for their leader, or reports that it can't be reached."""
-        for copy in copies:
-            if error is None:
-                self._offer_to_join(copy)
-            elif copy.queue and not copy.releasing and not copy.in_transaction:  # It may have a new leader.
-                self._emit(NotReady(copy, f"its leader at the destination can't be reached: {error}"))
+            self._end_early = True
+        self._wake.set()
 
     # Closing
 
@@ -312,19 +296,31 @@ class Lane:
         self._close_s += (self._loop.time() - began - self._close_s) / 4
 
     async def _flush_and_write_ledger(self, tx: Transaction) -> None:
-        """Waits until all batches are acknowledged, then writes the ledger records."""
+        """Writes the ledger records, and waits until all batches are acknowledged.
+
+        Where every base offset is expected, both are in flight together. An acknowledgement that is not the
+        expected one fails the transaction before it can be committed (R6).
+        """
         self._failpoint("before_flush")
-        while tx.in_flight and tx.unexpected is None:
-            self._wake.clear()
-            await self._wake.wait()
-        tx.check()
-        self._failpoint("after_flush")
+        expected = tx.all_expected
+        if not expected:
+            await self._flush(tx)
         idle = self._idle.moved() if tx.parts or self._idle.is_due() else []
         tx.prepare_entries(idle, self._ledger.generation, now_ms())
         if tx.entries or tx.joined:
             self._failpoint("before_ledger")
             await self._ledger.write(tx, self._sender, self.transactional_id)
             self._failpoint("after_ledger")
+        if expected:
+            await self._flush(tx)
+
+    async def _flush(self, tx: Transaction) -> None:
+        """Waits until all batches are acknowledged."""
+        while tx.in_flight and tx.unexpected is None:
+            self._wake.clear()
+            await self._wake.wait()
+        tx.check()
+        self._failpoint("after_flush")
 
     def _finish(self, tx: Transaction) -> None:
         """Applies a committed transaction to its partitions and notifies the flow."""
@@ -332,6 +328,7 @@ class Lane:
         tx.close()
         for copy in tx.parts:
             copy.accounts.committed()
+        self._active.carried((part.copy for part in tx if part.records), self._loop.time())
         for entry in tx.entries:
             entry.apply()
         self._release(tx)
@@ -357,7 +354,9 @@ class Lane:
         self._sender.close(tx)
         self.aborts += 1
         self._failures += 1
-        decision = decide(failure.phase, failure.error)
+        decision = failure.decision
+        for copy in tx.parts:
+            copy.accounts.aborted()
         log.warning(
             "transaction_failed",
             key=self.transactional_id,

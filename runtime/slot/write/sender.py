@@ -91,11 +91,12 @@ ANSWER_WITHIN_S = 15.0
 
 
 class SentBatch(NamedTuple):
-    """A batch that was sent, and the sequence that it was sent with."""
+    """A batch that was sent, its identity, and its expected base offset (None: not known)."""
 
     part: TransactionPartition
     queued: QueuedBatch
-    sequence: int
+    mark: BatchIdentity
+    expected: int | None
 
 
 class InFlightRequest(NamedTuple):
@@ -245,17 +246,19 @@ class ProduceSender:
             sequence = self.sequence(copy.at, batch.records)
             stamped = stamp(batch, producer, epoch, sequence)
             partitions.append(ProducePartition(copy.at.topic, copy.at.partition, stamped))
-            sent.append(SentBatch(part, queued, sequence))
+            mark = BatchIdentity(producer, epoch, sequence)
+            sent.append(SentBatch(part, queued, mark, tx.batch_sent(part, queued, mark)))
             del copies[copy]
             if copy.queue:
                 copies[copy] = None
             size += batch.size
             if size >= most:
                 break
-        tx.sent(size)
+        now = asyncio.get_running_loop().time()
+        tx.sent(size, now)
         window.sent(size)
         number = self._number = self._number + 1
-        self._unanswered[number] = InFlightRequest(node, size, asyncio.get_running_loop().time(), sent)
+        self._unanswered[number] = InFlightRequest(node, size, now, sent)
         request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
         answer = link.start(request, ANSWER_WITHIN_S)
         answer.add_done_callback(lambda done: self._on_response(tx, number, done))
@@ -294,15 +297,12 @@ class ProduceSender:
         window.answered(request.size, request.at, now, response.throttle_ms / 1000)
         self._record_acknowledgements(tx, request.batches, response)
 
-    def _mark(self, sequence: int) -> BatchIdentity:
-        return BatchIdentity(self.identity.producer_id, self.identity.epoch, sequence)
-
     def _record_acknowledgements(
         self, tx: Transaction, sent: list[SentBatch], response: ProduceResponse
     ) -> None:
         """Records for each sent batch its base offset, or the failure that its partition's response means."""
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
-        for part, queued, sequence in sent:
+        for part, queued, mark, expected in sent:
             at = part.copy.at
             answer = answers.get(at)
             if answer is None:
@@ -315,4 +315,4 @@ class ProduceSender:
                 error = BrokerError(answer.error, where, answer.message)
                 tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
             else:
-                tx.acknowledged(part, queued, answer.base_offset, self._mark(sequence))
+                tx.acknowledged(part, queued, answer.base_offset, mark, expected)

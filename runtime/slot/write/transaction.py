@@ -1,6 +1,7 @@
-"""A transaction of a lane holds its partitions, their acknowledged batches, what it commits, and its failure.
+"""A transaction of a lane holds its partitions, their batches, what it commits, and its failure.
 
-The ledger entries that it commits derive from acknowledged offsets alone (R1, R6).
+The ledger entries that it commits derive from base offsets that were acknowledged, or that are expected and
+must be acknowledged as expected before the transaction may end (R1, R6).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from runtime.contract.records.advance import Advance, advance
 from runtime.contract.records.ledger import BatchIdentity, Progress, Segment
 from runtime.contract.records.offset_map import Run, append
 from runtime.kafka.errors import PartitionsRefused, WireError
-from runtime.slot.errors import ErrorPhase
+from runtime.slot.errors import UNEXPECTED_BASE, ErrorDecision, ErrorPhase, decide
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 
 # A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
@@ -26,7 +27,7 @@ class TransactionFailure(Exception):
     """A failure says why a transaction must abort.
 
     `copies` are the partitions that may have caused it, empty where that is not known. `error` is None for an
-    acknowledged offset that can't be true: `why` describes it then (R4).
+    acknowledged offset that can't be true (R4), or that is not the expected one: `why` describes it then.
     """
 
     phase: ErrorPhase
@@ -37,11 +38,25 @@ class TransactionFailure(Exception):
     def __str__(self) -> str:
         return self.why or str(self.error)
 
+    @property
+    def decision(self) -> ErrorDecision:
+        """What follows from the failure."""
+        if self.error is None and not self.copies:
+            return UNEXPECTED_BASE
+        return decide(self.phase, self.error)
+
 
 class TransactionPartition:
-    """A part is one partition's share of a transaction, from its first batch to the end."""
+    """A part is one partition's share of a transaction, from its first batch to the end.
+
+    A batch whose base offset is expected is recorded when it is sent, any other one when it is acknowledged.
+    `destination_end` and `runs` are those of the recorded batches.
+    """
 
     __slots__ = (
+        "_acknowledged_end",
+        "_next_base",
+        "_unexpected",
         "bytes",
         "copy",
         "cursor",
@@ -65,17 +80,70 @@ class TransactionPartition:
         self.bytes = 0
         self.last_timestamp = -1
         self.mark: BatchIdentity | None = None
+        self._next_base: int | None = None
+        self._unexpected = 0  # batches in flight whose base offset is not expected
+        self._acknowledged_end = self.destination_end
+
+    def sent(self, out: OutgoingBatch, source_epoch: int, mark: BatchIdentity) -> int | None:
+        """Records that a batch is in flight; returns its expected base offset, or None where there is none.
+
+        Batches of one transaction lie side by side, because brokers keep their order.
+        """
+        if self._next_base is None and not self._unexpected and not self.records:
+            self._next_base = self.copy.next_base
+        expected = self._next_base
+        if expected is None:
+            self._unexpected += 1
+        else:
+            self._record(out, source_epoch, expected, mark)
+            self._next_base = self.destination_end
+        return expected
+
+    def confirmed(self, out: OutgoingBatch, base_offset: int, expected: int) -> str | None:
+        """Confirms a recorded batch; returns an error text if its base offset is not the expected one.
+
+        `impossible` tells whether that offset can't be true (R4).
+        """
+        if base_offset != expected:
+            self.copy.accounts.expected_wrongly()
+            return self.impossible(base_offset) or (
+                f"{self.copy.label} was acknowledged at {base_offset}, and {expected} was expected:"
+                " another producer has written to the partition, or it was truncated"
+            )
+        self._account(out, base_offset)
+        return None
+
+    def impossible(self, base_offset: int) -> str | None:
+        """Returns an error text for an acknowledged offset before the end of what is acknowledged (R4)."""
+        if base_offset >= self._acknowledged_end:
+            return None
+        return (
+            f"acknowledged at {base_offset}, but the destination already ended at {self._acknowledged_end}:"
+            " it was recreated or truncated"
+        )
+
+    def _account(self, out: OutgoingBatch, base_offset: int) -> None:
+        """Accounts for the offsets of an acknowledged batch."""
+        self.copy.accounts.acknowledged(base_offset, out.batch.records, self._acknowledged_end)
+        self._acknowledged_end = base_offset + out.batch.records
 
     def acknowledged(
         self, out: OutgoingBatch, source_epoch: int, base_offset: int, mark: BatchIdentity | None = None
     ) -> str | None:
         """Records an acknowledged batch; returns an error text if its base offset can't be true (R4)."""
-        if base_offset < self.destination_end:
-            return (
-                f"acknowledged at {base_offset}, but the destination already ended at {self.destination_end}:"
-                " it was recreated or truncated"
-            )
-        self.copy.accounts.acknowledged(base_offset, out.batch.records, self.destination_end)
+        if why := self.impossible(base_offset):
+            return why
+        self._account(out, base_offset)
+        self._record(out, source_epoch, base_offset, mark)
+        self._unexpected -= 1
+        if not self._unexpected:
+            self._next_base = self.copy.next_base
+        return None
+
+    def _record(
+        self, out: OutgoingBatch, source_epoch: int, base_offset: int, mark: BatchIdentity | None
+    ) -> None:
+        """Adds a batch at its base offset to what the transaction commits."""
         for delta, source, records in out.segments:
             append(self.runs, Run(source, base_offset + delta, records))
         batch = out.batch
@@ -85,12 +153,11 @@ class TransactionPartition:
         self.records += batch.records
         self.bytes += batch.size
         self.last_timestamp = max(self.last_timestamp, batch.max_timestamp)
-        return None
 
     def step(self) -> Advance:
         """Returns the progress that the ledger records for this part.
 
-        While batches are queued, the position ends at the last acknowledged batch. With an empty queue it is
+        While batches are queued, the position ends at the last recorded batch. With an empty queue it is
         the fetch cursor, which includes records that are not copied.
         """
         copy = self.copy
@@ -146,18 +213,21 @@ def idle_step(copy: PartitionCopy) -> Advance:
 
 
 class Transaction:
-    """A transaction is open from its first batch on and owns the parts of its partitions.
+    """A transaction is open from its first batch on, or ahead of it, and owns the parts of its partitions.
 
     Times are those of the event loop's clock, in seconds. `joined` means that the coordinator has added the
     ledger's partition to it. `entries` are the ledger entries that its end would commit. `idle` are the
     partitions that have no batch in it, but an idle position to commit. `latencies` are pairs of a batch's
     newest timestamp in ms and its record count. `closed` means that responses are not awaited any more.
+    `sent_at` is when the first batch was sent, None before.
     """
 
     def __init__(self, started: float) -> None:
         self.started = started
         self.parts: dict[PartitionCopy, TransactionPartition] = {}
+        self.sent_at: float | None = None
         self.in_flight = 0
+        self._unexpected = 0  # batches in flight whose base offset is not expected
         self.bytes = 0
         self.runs = 0
         self.failure: TransactionFailure | None = None
@@ -180,22 +250,50 @@ class Transaction:
         """Records that the coordinator has added the ledger's partition."""
         self.joined = True
 
-    def sent(self, size: int) -> None:
+    @property
+    def all_expected(self) -> bool:
+        """Whether the base offset of every batch in flight is expected: the ledger records are known."""
+        return not self._unexpected
+
+    def sent(self, size: int, now: float) -> None:
         """Records that a produce request of `size` bytes is in flight."""
         self.in_flight += 1
         self.bytes += size
+        if self.sent_at is None:
+            self.sent_at = now
+
+    def batch_sent(self, part: TransactionPartition, queued: QueuedBatch, mark: BatchIdentity) -> int | None:
+        """Records a batch of a request in flight; returns its expected base offset, or None."""
+        expected = part.sent(queued.out, queued.epoch, mark)
+        self._unexpected += expected is None
+        return expected
 
     def answered(self) -> None:
         """Records that a produce request is in flight no more."""
         self.in_flight -= 1
 
     def acknowledged(
-        self, part: TransactionPartition, queued: QueuedBatch, base_offset: int, mark: BatchIdentity
+        self,
+        part: TransactionPartition,
+        queued: QueuedBatch,
+        base_offset: int,
+        mark: BatchIdentity,
+        expected: int | None,
     ) -> None:
-        """Records an acknowledged batch; a base offset that can't be true fails the transaction (R4)."""
+        """Records an acknowledged batch.
+
+        A base offset that can't be true (R4), or that is not the expected one, fails the transaction: its
+        ledger records may say something else (R6).
+        """
         out = queued.out
-        if why := part.acknowledged(out, queued.epoch, base_offset, mark):
-            self.fail(TransactionFailure(ErrorPhase.PRODUCE, None, (part.copy,), why))
+        if expected is None:
+            self._unexpected -= 1
+            why = part.acknowledged(out, queued.epoch, base_offset, mark)
+        else:
+            why = part.confirmed(out, base_offset, expected)
+        if why:
+            blamed_copies = (part.copy,) if part.impossible(base_offset) else ()
+            self.fail(TransactionFailure(ErrorPhase.PRODUCE, None, blamed_copies, why))
             return
         self.runs += len(out.segments)
         self.latencies.append((out.batch.max_timestamp, out.batch.records))

@@ -1,15 +1,18 @@
-"""The partitions of a lane that wait for the connection to their leader, or to commit an idle position."""
+"""The partitions of a lane that wait: to join, for their leader, or to commit an idle position."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.metadata import Partition
 from runtime.slot.partition import PartitionCopy
+from runtime.slot.write.events import EmitLaneEvent, LeaderChanged, NotReady
 from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.transaction import TransactionPartition
 
 Finished = Callable[[list[PartitionCopy], WireError | None], None]
 
@@ -119,3 +122,150 @@ class IdlePositions:
         """Removes and returns all partitions."""
         copies, self._copies = list(self._copies), {}
         return copies
+
+
+class ActivePartitions:
+    """Partitions that carried data in the last two transactions with data, within an interval.
+
+    They join the next transaction ahead of their first batch. A transaction writes a marker into each of its
+    partitions, so only those join ahead that will probably carry data. Only data counts as activity: markers
+    and idle positions of two opposite flows must not keep each other going.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self.interval_s = interval_s
+        self._active: dict[PartitionCopy, None] = {}
+        self._carried: dict[PartitionCopy, None] = {}
+        self._carried_at = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._active)
+
+    def carried(self, copies: Iterable[PartitionCopy], now: float) -> None:
+        """Records the partitions that carried data in a committed transaction.
+
+        After a transaction without data, none is active.
+        """
+        before = self._carried if now - self._carried_at < self.interval_s else {}
+        carried = dict.fromkeys(copies)
+        self._active = {copy: None for copy in carried if copy in before}
+        if carried:
+            self._carried, self._carried_at = carried, now
+
+    def forget(self, copy: PartitionCopy) -> None:
+        """Removes a partition."""
+        self._active.pop(copy, None)
+        self._carried.pop(copy, None)
+
+    def take(self) -> list[PartitionCopy]:
+        """Removes and returns the active partitions."""
+        active, self._active = list(self._active), {}
+        return active
+
+
+class JoinQueue:
+    """The partitions of a lane that wait to join a transaction: with a batch, or because they carried data.
+
+    A partition may join while it has a leader and enough in-sync replicas (fencing 4). Its leader is
+    connected before, while the transaction of the other partitions continues: an unreachable leader does not
+    delay them (R7). A new leader may have truncated the log, so its partitions are inspected before they
+    continue (R4). `wake` is called when a partition can be tried.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        sender: ProduceSender,
+        active: ActivePartitions,
+        emit: EmitLaneEvent,
+        wake: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._active = active
+        self._emit = emit
+        self._wake = wake
+        self._copies: dict[PartitionCopy, None] = {}
+        self._leaders = LeaderConnections(cluster, sender, self._on_connected)
+
+    def __bool__(self) -> bool:
+        """Returns whether a partition with a batch waits."""
+        return bool(self._copies)
+
+    def offer(self, copy: PartitionCopy) -> None:
+        """Lets a partition with a batch wait for the next join, once its leader is connected."""
+        leader = self._cluster.leader(*copy.at)
+        if leader is not None and not self._leaders.is_ready(leader.leader, copy):
+            self._leaders.connect(leader.leader, copy)
+        else:
+            self._copies[copy] = None
+            self._wake()
+
+    def discard(self, copy: PartitionCopy) -> None:
+        """Removes a partition, if it is there."""
+        self._copies.pop(copy, None)
+        self._active.forget(copy)
+        self._leaders.forget(copy)
+
+    def close(self) -> None:
+        """Cancels the connection attempts."""
+        self._leaders.close()
+
+    def take(self, most: int | None = None) -> list[TransactionPartition]:
+        """Returns parts for the waiting partitions that can join now, at most `most`."""
+        parts: list[TransactionPartition] = []
+        for copy in list(self._copies):
+            del self._copies[copy]
+            if copy.in_transaction or not copy.queue or copy.releasing:
+                continue
+            if (part := self._part_if_ready(copy)) is not None:
+                parts.append(part)
+                if len(parts) == most:
+                    break
+        return parts
+
+    def take_active(self, copies: Iterable[PartitionCopy]) -> list[TransactionPartition]:
+        """Returns parts for those of `copies` that are active, and can join now.
+
+        One that can't is left alone: it has nothing to send.
+        """
+        parts: list[TransactionPartition] = []
+        for copy in self._active.take():
+            leader = self._cluster.leader(*copy.at)
+            free = copy in copies and not (copy.queue or copy.in_transaction or copy.suspect)
+            if free and copy.fetchable and leader is not None and self._is_ready(copy, leader):
+                parts.append(TransactionPartition(copy, leader.leader, leader.leader_epoch))
+        return parts
+
+    def may_send(self, part: TransactionPartition) -> bool:
+        """Returns whether a partition that joined may still send its first batch to the same leader."""
+        leader = self._cluster.leader(*part.copy.at)
+        return (
+            leader is not None
+            and (leader.leader, leader.leader_epoch) == (part.leader, part.epoch)
+            and self._is_ready(part.copy, leader)
+        )
+
+    def _is_ready(self, copy: PartitionCopy, leader: Partition) -> bool:
+        inspected = leader.leader_epoch == copy.inspected_epoch
+        return inspected and copy.is_writable(leader) and self._leaders.is_ready(leader.leader, copy)
+
+    def _part_if_ready(self, copy: PartitionCopy) -> TransactionPartition | None:
+        """Returns a part if the partition can join; else connects to its leader or notifies the flow."""
+        leader = self._cluster.leader(*copy.at)
+        if leader is None or not copy.is_writable(leader):
+            self._emit(NotReady(copy, copy.why_not_writable(leader)))
+        elif not self._leaders.is_ready(leader.leader, copy):
+            self._leaders.connect(leader.leader, copy)
+        elif leader.leader_epoch != copy.inspected_epoch:
+            self._emit(LeaderChanged(copy))
+        else:
+            return TransactionPartition(copy, leader.leader, leader.leader_epoch)
+        return None
+
+    def _on_connected(self, copies: list[PartitionCopy], error: WireError | None) -> None:
+        """Offers the partitions that waited for their leader, or reports that it can't be reached."""
+        for copy in copies:
+            if error is None:
+                self.offer(copy)
+            elif copy.queue and not copy.releasing and not copy.in_transaction:  # It may have a new leader.
+                self._emit(NotReady(copy, f"its leader at the destination can't be reached: {error}"))

@@ -155,7 +155,7 @@ class Bench:
         self.rows.append(row)
         load, _, _ = os.getloadavg()
         print(f"{row}  (load {load:.1f})", flush=True)
-        table.write_json(table.medians(self.rows), JSON)
+        table.write_json(self.rows, JSON)
 
     def _forget(self, client: dict[str, Any], topic: str) -> None:
         admin = AdminClient(client)  # its futures need it alive
@@ -194,7 +194,7 @@ def main() -> None:
         finally:
             lab.down(purge=True)
             if bench.rows:
-                print("\n" + table.text(table.medians(bench.rows)))
+                print("\n" + table.text(bench.rows, os.cpu_count() or 1))
 
 
 if __name__ == "__main__":

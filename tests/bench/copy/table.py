@@ -1,11 +1,17 @@
-"""Medians of all rounds: a table for people, build/bench-copy.json for programs."""
+"""Medians of all rounds: a table for people, build/bench-copy.json for programs.
+
+The bound of a round is what a copier would move that costs nothing itself: all cores of the machine, by the
+CPU that the brokers took for each GB in this very round.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from tests.bench.copy.latency import Latency
 from tests.bench.copy.throughput import Measured
@@ -15,19 +21,54 @@ _JSON = ("records_per_s", "mb_per_s", "cpu_s_per_gb", "rss_mb", "p50_ms", "p99_m
 _SHOWN = (*_JSON, "p999_ms", "cores", "first_record_s", "brokers_cpu_s_per_gb")
 _HEAD = (
     *("records/s", "MB/s", "CPU-s/GB", "RSS MB", "p50 ms", "p99 ms", "p99.9 ms", "cores", "first s"),
-    "brokers' CPU-s/GB",
+    *("brokers' CPU-s/GB", "of the bound", "against mm2"),
 )
 _OFFICIAL = {"1k-none", "1k-lz4", "100b-lz4", "100b-tiny", "1k-headers", "latency-1000"}
-_SIDES = {"repl", "mm2", "mm2-eos"}
+_MM2 = ("mm2", "mm2-eos")
+_SIDES = {"repl", *_MM2}
 
+Rounds = dict[tuple[str, str], list[Row]]
 Medians = dict[tuple[str, str], dict[str, float | None]]
 
 
-def medians(rows: Iterable[Row]) -> Medians:
-    together: dict[tuple[str, str], list[Row]] = {}
+class Spread(NamedTuple):
+    """The median of some rounds, with the lowest and the highest of them."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        return cls(median(values), min(values), max(values)) if values else None
+
+
+def by_side(rows: Iterable[Row]) -> Rounds:
+    """The rows of each workload and side, one for each round, in order."""
+    found: Rounds = {}
     for row in rows:
-        together.setdefault((row.workload, row.side), []).append(row)
-    return {key: {name: _median(found, name) for name in _SHOWN} for key, found in together.items()}
+        found.setdefault((row.workload, row.side), []).append(row)
+    return found
+
+
+def medians(rows: Iterable[Row]) -> Medians:
+    return {key: {name: _median(found, name) for name in _SHOWN} for key, found in by_side(rows).items()}
+
+
+def bound_share(rows: Iterable[Row], cores: int) -> Spread | None:
+    """What share of the bound each round reached."""
+    measured = (row for row in rows if isinstance(row, Measured) and row.brokers_cpu_s_per_gb)
+    return Spread.of([row.mb_per_s / 1e3 * row.brokers_cpu_s_per_gb / cores for row in measured])
+
+
+def ratio(name: str, ours: Sequence[Row], theirs: Sequence[Row]) -> Spread | None:
+    """Ours over theirs, round by round: the rounds alternate, so both sides saw about the same machine."""
+    found = [
+        here / there
+        for one, other in zip(ours, theirs, strict=False)
+        if (here := getattr(one, name, None)) and (there := getattr(other, name, None))
+    ]
+    return Spread.of(found)
 
 
 def _median(rows: Sequence[Row], name: str) -> float | None:
@@ -35,27 +76,42 @@ def _median(rows: Sequence[Row], name: str) -> float | None:
     return round(median(found), 3) if found else None
 
 
-def write_json(found: Medians, path: Path) -> None:
+def write_json(rows: Iterable[Row], path: Path) -> None:
     """The official workloads and sides; what was measured beside them stands in the table alone."""
-    listed = [
-        {"workload": workload, "side": side, **{name: facts[name] for name in _JSON}}
-        for (workload, side), facts in found.items()
-        if workload in _OFFICIAL and side in _SIDES
-    ]
+    rows = list(rows)
+    rounds = by_side(rows)
+    listed = []
+    for (workload, side), facts in medians(rows).items():
+        if workload in _OFFICIAL and side in _SIDES:
+            share = bound_share(rounds[workload, side], os.cpu_count() or 1)
+            listed.append(
+                {
+                    "workload": workload,
+                    "side": side,
+                    **{name: facts[name] for name in _JSON},
+                    "bound_share": round(share.median, 3) if share else None,
+                }
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(listed, indent=2) + "\n")
 
 
-def text(found: Medians) -> str:
-    """Markdown; each line of ours also says how it stands to MirrorMaker 2's of the same workload."""
+def text(rows: Iterable[Row], cores: int) -> str:
+    """Markdown: medians, the share of the bound, and of ours the ratio to MirrorMaker 2 round by round."""
+    rows = list(rows)
+    rounds, facts = by_side(rows), medians(rows)
     lines = [
-        f"| workload | side | {' | '.join(_HEAD)} | against mm2 |",
-        "| --- | --- |" + " ---: |" * len(_HEAD) + " --- |",
+        f"Medians (lowest to highest round); the bound is {cores} cores by the brokers' CPU-s/GB.",
+        "",
+        f"| workload | side | {' | '.join(_HEAD)} |",
+        "| --- | --- |" + " ---: |" * (len(_HEAD) - 2) + " --- | --- |",
     ]
-    for (workload, side), facts in sorted(found.items(), key=lambda item: item[0][0]):
-        cells = [_cell(facts[name]) for name in _SHOWN]
-        against = _against(facts, found.get((workload, "mm2"))) if side not in {"mm2", "mm2-eos"} else ""
-        lines.append(f"| {workload} | {side} | {' | '.join(cells)} | {against} |")
+    for (workload, side), found in sorted(rounds.items(), key=lambda item: item[0][0]):
+        cells = [_cell(facts[workload, side][name]) for name in _SHOWN]
+        share = bound_share(found, cores)
+        cells.append(_percent(share) if share else "")
+        cells.append("" if side in _MM2 else _against(found, rounds.get((workload, "mm2"), [])))
+        lines.append(f"| {workload} | {side} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -65,17 +121,19 @@ def _cell(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
-def _against(ours: dict[str, float | None], theirs: dict[str, float | None] | None) -> str:
-    if theirs is None:
-        return ""
+def _percent(share: Spread) -> str:
+    return f"{share.median:.0%} ({share.lowest:.0%} to {share.highest:.0%})"
+
+
+def _against(ours: Sequence[Row], theirs: Sequence[Row]) -> str:
     said = []
-    if ours["mb_per_s"] and theirs["mb_per_s"]:
-        said.append(f"{ours['mb_per_s'] / theirs['mb_per_s']:.1f}× as fast")
-    if ours["cpu_s_per_gb"] and theirs["cpu_s_per_gb"]:
-        said.append(f"1/{theirs['cpu_s_per_gb'] / ours['cpu_s_per_gb']:.1f} of the CPU")
+    if rate := ratio("mb_per_s", ours, theirs):
+        said.append(f"{rate.median:.1f}× as fast ({rate.lowest:.1f} to {rate.highest:.1f})")
+    if cpu := ratio("cpu_s_per_gb", ours, theirs):
+        said.append(f"1/{1 / cpu.median:.1f} of the CPU")
     said += [
-        f"{name[:3]} 1/{there / here:.1f}"
+        f"{name[:3]} {time.median:.2f}× ({time.lowest:.2f} to {time.highest:.2f})"
         for name in ("p50_ms", "p99_ms")
-        if (here := ours[name]) and (there := theirs[name])
+        if (time := ratio(name, ours, theirs))
     ]
     return ", ".join(said)

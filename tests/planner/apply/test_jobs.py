@@ -143,6 +143,7 @@ def test_one_that_ends_at_once_shows_the_end_of_its_log(here: Here) -> None:
 def test_one_that_cannot_report_for_want_of_a_right_is_not_waited_for(here: Here) -> None:
     here.jobs.mute = True
     denied = "waiting for dc1: __repl.status: TOPIC_AUTHORIZATION_FAILED (29)"
+    here.jobs.older = ("another driver: TOPIC_AUTHORIZATION_FAILED (29)",)
     here.jobs.log = ("it starts", denied, "the last line")
     here.timeouts = SHORT_OF_RIGHTS
 
@@ -152,6 +153,9 @@ def test_one_that_cannot_report_for_want_of_a_right_is_not_waited_for(here: Here
     assert time.monotonic() - began < 60
     assert verdict.result is Result.FAILED
     assert f"it was launched (a thread), but {denied} — grant the right" in verdict.why
+    assert verdict.why.endswith(
+        "the last lines of its log:\n    it starts\n    " + denied + "\n    the last line"
+    )
 
 
 def test_a_partition_that_may_not_be_copied_ends_the_wait(here: Here) -> None:

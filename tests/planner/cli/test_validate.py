@@ -30,10 +30,13 @@ def test_the_current_folder_is_the_default(
     assert capsys.readouterr().err.startswith("error: t.yaml:8:12: ")
 
 
-def test_acls_are_counted_where_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_acls_and_quotas_are_counted_where_there_are_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     acls = "acls: [{cluster: dc1, principal: 'User:a', allow: [READ, DESCRIBE], topic: orders}]\n"
-    assert run(["validate", str(written(tmp_path, CLUSTERS + acls))]) == 0
-    assert capsys.readouterr().out == "Valid: 2 clusters, 0 topics, 2 ACLs, 0 flows, 0 jobs.\n"
+    quotas = "quotas: [{cluster: dc1, user: a, request_percentage: 50}]\n"
+    assert run(["validate", str(written(tmp_path, CLUSTERS + acls + quotas))]) == 0
+    assert capsys.readouterr().out == "Valid: 2 clusters, 0 topics, 2 ACLs, 1 quota, 0 flows, 0 jobs.\n"
 
 
 def test_every_mistake_is_a_line_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +88,7 @@ def test_json_of_a_right_topology(tmp_path: Path, capsys: pytest.CaptureFixture[
         "test",
         [str(file)],
     )
-    assert said["counts"] == {"clusters": 2, "topics": 3, "acls": 0, "flows": 1, "jobs": 1}
+    assert said["counts"] == {"clusters": 2, "topics": 3, "acls": 0, "quotas": 0, "flows": 1, "jobs": 1}
     assert (said["errors"], said["warnings"], len(said["digest"]), err) == (0, 1, 64, "")
 
 

@@ -129,7 +129,7 @@ def test_a_file_without_keys_is_no_topology(text: str, what: str, tmp_path: Path
 def test_a_topology_that_declares_nothing_never_means_delete_everything(text: str, tmp_path: Path) -> None:
     assert mistakes(tmp_path, text) == [
         (
-            "-4:1: the topology declares no topic, no flow and no ACL — "
+            "-4:1: the topology declares no topic, no flow, no ACL and no quota — "
             "add one; to give up everything it owns use `repl destroy`"
         )
     ]

@@ -51,6 +51,20 @@ def test_everything_once() -> None:
         AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW"),
         AclRule("dc2", "GROUP", "app-", "PREFIXED", "User:app", "*", "READ", "ALLOW"),
     ]
+    assert [(one.cluster, one.entity.name, one.values) for one in topology.quotas] == [
+        ("dc1", "ip/10.0.0.7", {"connection_creation_rate": 20}),
+        (
+            "dc1",
+            "user/<default>/client-id/loader",
+            {"controller_mutation_rate": 10},
+        ),
+        (
+            "dc1",
+            "user/app",
+            {"producer_byte_rate": 10**7, "consumer_byte_rate": 2 * 10**7, "request_percentage": 50},
+        ),
+        ("dc2", "user/<default>/client-id/loader", {"controller_mutation_rate": 10}),
+    ]
     timestamps = Timestamps(90 * 86_400_000, None, 4, 20, 60_000, 86_400_000)
     assert topology.internal == Internal(3, 30 * 86_400_000, timestamps)
     assert topology.policies.max_deletes == 5
@@ -61,7 +75,7 @@ def test_everything_once() -> None:
     flow = topology.flows["dc1-to-dc2"]
     assert flow.topics == Selection(("orders", r"payments\..*"), (r"payments\.tmp.*",), True)
     assert flow.source is not None
-    assert (flow.source.line, flow.source.column) == (25, 11)
+    assert (flow.source.line, flow.source.column) == (29, 11)
 
 
 def test_a_flow_that_says_nothing_has_the_models_own_defaults(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ WORDS = {
     "groups: {sync: no}": ("groups.sync", False),
     "groups: {sync: on, include: []}": ("groups.select.include", ()),
     "acls: {sync: True}": ("acls_sync", True),
+    "quotas: {sync: true}": ("quotas_sync", True),
     "rpo: 5s": ("rpo_ms", 5_000),
     "rate_limit: 50MB/s": ("rate_limit", 50_000_000),
     "promoted: a": ("promoted", ("a",)),

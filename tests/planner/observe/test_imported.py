@@ -1,11 +1,12 @@
 """What a live cluster holds → a topology that says the same, and what is left out of it, aloud."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from planner.model.observed import ClientQuota, ConfigSource, ConfigValue, ObservedCluster, ScramUser
-from planner.model.topology import AclRule, Cluster
+from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster, ScramUser
+from planner.model.topology import AclRule, Cluster, QuotaEntity
 from planner.observe.imported import import_request, import_topology
 from planner.render.topology import topology_yaml
 from tests.fakes.states import cluster, live, uneven
@@ -118,21 +119,44 @@ def test_a_value_that_the_broker_keeps_to_itself_is_not_written() -> None:
     assert "vendor.secret" not in text_of(cluster(replace(topic, config=kept)))
 
 
-def test_client_quotas_and_scram_users_are_listed() -> None:
-    held = replace(
-        cluster(live("orders")),
-        quotas=(
-            ClientQuota((("user", None),), {"request_percentage": 50.0}),
-            ClientQuota((("client-id", "loader"), ("user", "app")), {"producer_byte_rate": 1048576.5}),
+def test_client_quotas_are_written() -> None:
+    quotas: dict[QuotaEntity, Mapping[str, float]] = {
+        QuotaEntity("<default>"): {"request_percentage": 12.5},
+        QuotaEntity("app", "loader"): {"producer_byte_rate": 1_048_576, "consumer_byte_rate": 20_000_000},
+        QuotaEntity(ip="10.0.0.7"): {"connection_creation_rate": 5},
+    }
+    text = text_of(replace(cluster(live("orders")), quotas=quotas))
+    assert text.partition("quotas:\n")[2].rstrip().splitlines() == [
+        '  - {cluster: dc1, ip: "10.0.0.7", connection_creation_rate: 5}',
+        '  - {cluster: dc1, user: "<default>", request_percentage: 12.5}',
+        (
+            "  - {cluster: dc1, user: app, client_id: loader, producer_byte_rate: 1MiB/s,"
+            " consumer_byte_rate: 20MB/s}"
         ),
-        scram_users=(ScramUser("app", ("SCRAM-SHA-256", "SCRAM-SHA-512")),),
-    )
-    quotas, users = said(held)
-    assert quotas == (
-        "dc1 has 2 client quotas: user (default): request_percentage=50;"
-        " client-id loader, user app: producer_byte_rate=1048576.5"
-    )
-    assert users == "dc1 has 1 SCRAM user: app (SCRAM-SHA-256, SCRAM-SHA-512)"
+    ]
+
+
+def test_limits_that_a_topology_cannot_declare_are_left_out_and_told() -> None:
+    quotas: dict[QuotaEntity, Mapping[str, float]] = {
+        QuotaEntity("app"): {"producer_byte_rate": 0.5, "request_percentage": 5, "vendor_rate": 1},
+        QuotaEntity("User:app"): {"producer_byte_rate": 5},
+    }
+    held = replace(cluster(live("orders")), quotas=quotas)
+    assert "  - {cluster: dc1, user: app, request_percentage: 5}\n" in text_of(held)
+    assert said(held) == [
+        (
+            "left out limits of dc1 that a topology can't declare: user app: producer_byte_rate=0.5;"
+            " user app: vendor_rate=1; user User:app: producer_byte_rate=5"
+        )
+    ]
+    hidden = replace(cluster(live("orders")), unreadable={"quotas": "too old"})
+    assert said(hidden) == ["the client quotas of dc1 are left out: too old"]
+
+
+def test_scram_users_are_listed() -> None:
+    users = (ScramUser("app", ("SCRAM-SHA-256", "SCRAM-SHA-512")),)
+    held = replace(cluster(live("orders")), scram_users=users)
+    assert said(held) == ["dc1 has 1 SCRAM user: app (SCRAM-SHA-256, SCRAM-SHA-512)"]
     hidden = replace(cluster(live("orders")), unreadable={"scram": "too old"})
     assert said(hidden) == ["the SCRAM users of dc1 are not listed: too old"]
 

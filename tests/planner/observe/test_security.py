@@ -15,7 +15,6 @@ from confluent_kafka.admin import (
 
 from planner.kafka import ClusterEndpoint
 from planner.model.observed import (
-    ClientQuota,
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
@@ -23,7 +22,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.topology import AclRule, Cluster
+from planner.model.topology import AclRule, Cluster, QuotaEntity
 from planner.observe import Observer
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
@@ -96,9 +95,12 @@ def test_scram_logs_in_and_the_acls_are_read(lab_sasl: Lab, fresh: Fresh) -> Non
     wait_for(known)
 
 
+PRINCIPALS = ClusterDetailsRequest(quotas=True, scram_users=True)
+
+
 def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> None:
     user = fresh("loader")
-    quota = ClientQuota((("client-id", None), ("user", user)), {"producer_byte_rate": 1048576.0})
+    quota = QuotaEntity(user, "<default>"), {"producer_byte_rate": 1048576}
     lab_sasl.tool(
         "dc1",
         "kafka.admin.ConfigCommand",
@@ -107,11 +109,11 @@ def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> 
     )
 
     def known() -> bool:
-        found = cluster(observe(endpoint(lab_sasl, "dc1"), ClusterDetailsRequest(principals=True)))
-        return quota in found.quotas and ScramUser("app", ("SCRAM-SHA-512",)) in found.scram_users
+        found = cluster(observe(endpoint(lab_sasl, "dc1"), PRINCIPALS))
+        return quota in found.quotas.items() and ScramUser("app", ("SCRAM-SHA-512",)) in found.scram_users
 
     wait_for(known)
-    refused = cluster(observe(as_user(lab_sasl, "stranger"), ClusterDetailsRequest(principals=True)))
+    refused = cluster(observe(as_user(lab_sasl, "stranger"), PRINCIPALS))
     assert "not authorized to describe the client quotas of dc1" in refused.unreadable["quotas"]
     assert "not authorized to describe the SCRAM users of dc1" in refused.unreadable["scram"]
 
@@ -224,7 +226,8 @@ def test_topics_that_an_acl_hides_are_hidden_and_never_absent(lab_sasl: Lab, fre
     # Kafka says the same of a topic that is hidden and of one that is not there: it is not for us to know.
     assert {secret, absent, blind} <= told.hidden
     assert told.unreadable[f"topic.{blind}"] == "not authorized to describe its configs"
-    assert "not authorized to describe the ACLs of dc1" in told.unreadable["acls"]
+    why = "not authorized to describe the ACLs of dc1 (cluster authorization failed)"
+    assert told.unreadable["acls"] == f"{why}; it needs DESCRIBE on the cluster"
     assert "defaults" in told.unreadable
 
 

@@ -88,7 +88,8 @@ def test_the_order_of_what_is_written_and_read_never_matters(
         return listed
 
     def mixed(one: Any) -> Any:
-        return replace(one, topics=dict(shuffled(one.topics.items())), owned=tuple(shuffled(one.owned)))
+        topics, quotas = dict(shuffled(one.topics.items())), dict(shuffled(one.quotas.items()))
+        return replace(one, topics=topics, quotas=quotas, owned=tuple(shuffled(one.owned)))
 
     def mixed_config(one: Topic) -> Topic:
         return replace(one, config=dict(shuffled(one.config.items())))
@@ -100,6 +101,7 @@ def test_the_order_of_what_is_written_and_read_never_matters(
             replace(one, config=dict(shuffled(one.config.items()))) for one in shuffled(shop.topics)
         ),
         acls=tuple(shuffled(shop.acls)),
+        quotas=tuple(shuffled(shop.quotas)),
         flows=dict(shuffled(shop.flows.items())),
     )
     other_seen = Observed({name: mixed(one) for name, one in shuffled(seen.clusters.items())})

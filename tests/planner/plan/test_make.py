@@ -227,7 +227,7 @@ def test_a_target_brings_what_it_needs(targets, addresses) -> None:
         ),
         (
             "orders",
-            "'orders' is no address: it begins with one of topic, acl, flow, job, group",
+            "'orders' is no address: it begins with one of topic, acl, quota, flow, job, group",
             "see the addresses in the plan",
         ),
     ],

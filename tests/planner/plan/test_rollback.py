@@ -1,5 +1,6 @@
 """Undoing an apply: the inverse of each kind of step, and what is said where there is none."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.model.address import Address, Kind, topic_address
@@ -11,10 +12,13 @@ from planner.model.observed import (
     ObservedTopic,
     RegistryEntry,
     Unreachable,
+    quota_spec,
+    recorded_quota,
 )
 from planner.model.plan import SENSITIVE, Action
 from planner.model.step import (
     AlterConfigs,
+    AlterQuota,
     ApplyRecord,
     CreateAcl,
     CreateTopic,
@@ -27,7 +31,7 @@ from planner.model.step import (
     Step,
     StepResult,
 )
-from planner.model.topology import AclRule
+from planner.model.topology import AclRule, QuotaEntity
 from planner.plan.rollback import Rollback, roll_back
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
@@ -236,3 +240,55 @@ def test_partitions_with_different_replication_go_back_each_to_its_own() -> None
     assert isinstance(back, Reassign)
     assert back.replicas == ((1, 2), (1,))
     assert [(one.path, one.old, one.new) for one in change.fields] == [(("replication",), 2, (2, 1))]
+
+
+LOADER = QuotaEntity("loader")
+QUOTA = Address(Kind.QUOTA, "dc1", LOADER.name)
+BEFORE, AFTER = {"producer_byte_rate": 5}, {"producer_byte_rate": 7, "request_percentage": 12.5}
+limit = AlterQuota(
+    "alter", QUOTA, "dc1", LOADER, AFTER, (), {"producer_byte_rate": 5, "request_percentage": None}
+)
+
+
+def quotas(values: Mapping[str, float], *, entry: Mapping[str, float] | None = None) -> Observed:
+    made = () if entry is None else (RegistryEntry(QUOTA, "shop", quota_spec(LOADER, entry), created=True),)
+    return Observed({"dc1": cluster(owned=made, quotas={LOADER: values} if values else {})})
+
+
+def test_limits_go_back_to_what_they_were_and_are_remembered_so() -> None:
+    seen = quotas(AFTER, entry=AFTER)
+    result = undo(seen, limit)
+    assert [(one.action, one.after) for one in result.changes] == [
+        (Action.UPDATE, {"user": "loader", "producer_byte_rate": 5})
+    ]
+    there = simulate(result.steps, seen).reachable("dc1")
+    assert there is not None
+    assert there.quotas == {LOADER: BEFORE}
+    assert recorded_quota(there.owned[0].spec) == (LOADER, BEFORE)
+
+
+def test_a_quota_that_the_apply_made_is_removed_and_forgotten() -> None:
+    made = replace(limit, old=dict.fromkeys(AFTER))
+    seen = quotas(AFTER, entry=AFTER)
+    result = undo(seen, made)
+    assert [one.action for one in result.changes] == [Action.DELETE]
+    there = simulate(result.steps, seen).reachable("dc1")
+    assert there is not None
+    assert (there.quotas, there.owned) == ({}, ())
+
+
+def test_a_quota_that_the_apply_removed_is_made_again() -> None:
+    removed = AlterQuota("delete", QUOTA, "dc1", LOADER, {}, tuple(AFTER), AFTER)
+    result = undo(quotas({}), removed)
+    assert [one.action for one in result.changes] == [Action.CREATE]
+    there = simulate(result.steps, quotas({})).reachable("dc1")
+    assert there is not None
+    assert there.quotas == {LOADER: AFTER}
+
+
+def test_a_limit_that_changed_since_is_left_alone() -> None:
+    seen = quotas({**AFTER, "producer_byte_rate": 9}, entry=AFTER)
+    result = undo(seen, limit)
+    assert [one.key for one in result.changes[0].fields] == ["request_percentage"]
+    assert said(result) == [f"configure {QUOTA} is not undone: producer_byte_rate: changed since"]
+    assert undo(quotas({"producer_byte_rate": 9}), limit).changes == ()

@@ -4,12 +4,12 @@ from dataclasses import replace
 from functools import cache
 
 from planner.diff import diff, drift
-from planner.diff.record import acl_entry
-from planner.model.desired import Declared, DesiredAcl
+from planner.diff.record import acl_entry, quota_entry
+from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
 from planner.model.diagnostic import SourceLocation, error, warning
 from planner.model.observed import ConfigValue, Observed, Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.topology import FlowState, Job, OnRemove, Provenance, Selection
+from planner.model.topology import FlowState, Job, OnRemove, Provenance, QuotaEntity, Selection
 from planner.plan import make_plan, with_diagnostics
 from tests.fakes.states import (
     SHOP,
@@ -41,6 +41,12 @@ def planned(want, *clusters, mode=Mode.APPLY, shop=None, targets=()) -> Plan:
     return make_plan(want, seen, diff(want, seen, shop), shop, mode, NOW, targets)
 
 
+LIMITS = {"producer_byte_rate": 10_000_000, "request_percentage": 12.5}
+CONNECTIONS = {"connection_creation_rate": 20}
+OLD_LIMITS = {"producer_byte_rate": 1_048_576, "consumer_byte_rate": 1_000}
+QUOTAS = {QuotaEntity("<default>", "loader"): OLD_LIMITS, QuotaEntity("old"): LIMITS}
+
+
 def everything() -> Plan:
     """Every action and every kind of field."""
     sensitive = replace(live("secret"), config={"vendor.password": ConfigValue("x", sensitive=True)})
@@ -63,8 +69,18 @@ def everything() -> Plan:
         live("found", 6, retention_ms=WEEK),
         live("found-other", 6, inherited={"retention.ms": DAY}),
         sensitive,
-        owned=[*map(owned, before), doomed, owned(wanted("left")), owned(wanted("secret"))],
+        owned=[
+            *map(owned, before),
+            doomed,
+            owned(wanted("left")),
+            owned(wanted("secret")),
+            *(
+                quota_entry(DesiredQuota("dc1", entity, values, Declared()), SHOP, created=True)
+                for entity, values in QUOTAS.items()
+            ),
+        ],
         acls=[acl("WRITE")],
+        quotas=QUOTAS,
         sizes={"old": 1_200_000_000},
         group_topics={"billing": frozenset({"old"})},
         hidden=frozenset({"vault"}),
@@ -82,6 +98,11 @@ def everything() -> Plan:
         wanted("vault"),
         mirror("orders", 6, retention_ms=WEEK),
         acls=(DesiredAcl(acl("READ"), Declared()), DesiredAcl(acl("WRITE"), Declared())),
+        quotas=(
+            DesiredQuota("dc1", QuotaEntity("new"), LIMITS, Declared()),
+            DesiredQuota("dc1", QuotaEntity("<default>", "loader"), LIMITS, Declared()),
+            DesiredQuota("dc2", QuotaEntity(ip="10.0.0.7"), CONNECTIONS, MirroredBy(FLOW.name, "dc1")),
+        ),
         flows=(selecting(FLOW, "orders"), selecting(BACK)),
     )
     return planned(want, dc1, cluster(name="dc2"))
@@ -145,9 +166,16 @@ def drifted() -> Plan:
         owned(wanted("again", 6)),
         owned(wanted("same", 6)),
         acl_entry(DesiredAcl(rule, Declared()), SHOP, created=True),
+        quota_entry(DesiredQuota("dc1", QuotaEntity("loader"), LIMITS, Declared()), SHOP, created=True),
     ]
+    limits = {QuotaEntity("loader"): {**LIMITS, "producer_byte_rate": 1_000}}
     at = cluster(
-        live("orders", 6, retention_ms=DAY), live("again", topic_id="x"), live("same"), owned=applied, acls=[]
+        live("orders", 6, retention_ms=DAY),
+        live("again", topic_id="x"),
+        live("same"),
+        owned=applied,
+        acls=[],
+        quotas=limits,
     )
     shop, seen = topology(), observed(at)
     plan = make_plan(desired(), seen, (), shop, Mode.DRIFT, NOW)

@@ -14,6 +14,7 @@ from planner.cli.status import document
 from planner.render.status import DetailLevel, FlowHistory, screen
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.join import join
+from runtime.audit.status.states import doubtful
 from runtime.contract.records.job_status import OpenTransaction, SlotView, StandbyStatus
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import StatusView
@@ -198,6 +199,33 @@ def test_a_job_with_standbys_says_where_it_runs_and_who_is_ready():
         "job dc2: standby on host-c (pid 7): cannot take the job over: Java is missing",
         "job dc2: 1 of 2 standbys ready: run repl standby dc2 on another machine",
     ]
+
+
+@pytest.mark.parametrize("off_ms", [-600_000, 600_000])
+def test_a_standby_whose_clock_is_wrong_is_ready(off_ms: int):
+    """A second look shows it: its record has moved. One that is gone stays out."""
+    wrong = StandbyStatus(standby="b", state="watching", at_ms=NOW + off_ms, host="host-b", process=7)
+    gone = replace(wrong, standby="c", host="host-c")
+    before = dataclasses.replace(
+        ledger(progress(), job(), report(said(S.CAUGHT_UP))),
+        standbys={(JOB, one.standby): one for one in (wrong, gone)},
+    )
+    moved = replace(wrong, at_ms=wrong.at_ms + 2_000)
+    now = dataclasses.replace(before, standbys={**before.standbys, (JOB, "b"): moved})
+    request = dataclasses.replace(asked(), standbys={JOB: 1})
+    assert doubtful(before, NOW, request.standbys)
+    looks = (look(source(), destination(), one) for one in (now, before))
+    (view,) = join(request, *looks).jobs
+    assert [one.host for one in view.standbys] == ["host-b"]
+
+
+def test_no_second_look_is_taken_while_enough_standbys_are_heard():
+    watching = StandbyStatus(standby="b", state="watching", at_ms=NOW - 900, host="host-b", process=7)
+    gone = replace(watching, standby="c", at_ms=NOW - 600_000)
+    found = {(JOB, one.standby): one for one in (watching, gone)}
+    written = dataclasses.replace(ledger(progress(), job(), report(said(S.CAUGHT_UP))), standbys=found)
+    assert not doubtful(written, NOW, {JOB: 1})
+    assert doubtful(written, NOW, {JOB: 2})
 
 
 def test_the_document_is_stable():

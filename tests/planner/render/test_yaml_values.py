@@ -33,6 +33,7 @@ from planner.model.topology import (
     Policies,
     Protect,
     Provenance,
+    Quota,
     RecordFormat,
     Requirement,
     SecretRef,
@@ -99,6 +100,7 @@ flows = st.builds(
     configs=st.builds(Configs, sync=st.sampled_from(ConfigSync), exclude=st.sampled_from([(), ("a.b",)])),
     groups=groups,
     acls_sync=st.booleans(),
+    quotas_sync=st.booleans(),
     replication=st.none() | st.integers(1, 5),
     protect=st.sampled_from(Protect),
     rpo_ms=st.none() | intervals,
@@ -139,6 +141,21 @@ internals = st.builds(
         retry_ms=st.none() | intervals,
         expiry_ms=st.none() | intervals,
     ),
+)
+limits = st.fixed_dictionaries(
+    {"request_percentage": st.floats(1e-9, 1e9) | st.integers(1, 10**12)},
+    optional={
+        "producer_byte_rate": st.sampled_from([1, 1_000, 1_048_576, 64_000_000, 2**63 - 1]),
+        "consumer_byte_rate": st.integers(1, 2**63 - 1),
+        "controller_mutation_rate": st.sampled_from([1, 0.5, 1e-05]),
+    },
+)
+entities = st.sampled_from(["app", "<default>", "CN=repl,O=shop", "7", "a/b%", "null", "{{ x", "é"])
+quotas = st.builds(
+    lambda user, client, values: Quota("dc1", user, client, None, **values),
+    entities,
+    st.none() | entities,
+    limits,
 )
 policies = st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))])
 CLUSTERS = {
@@ -221,6 +238,15 @@ def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndp
     assert without_places(loaded.file_flows) == {flow.name: flow}
     assert without_places(loaded.endpoints) == {"lake": endpoint}
     assert loaded.flows == {}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(quotas, unique_by=lambda one: one.entity, max_size=4))
+def test_quotas_are_written_so_that_they_load_as_the_same(of_dc1: list[Quota]) -> None:
+    of_dc2 = [replace(one, cluster="dc2") for one in of_dc1[:2]]
+    addresses = [Quota("dc1", ip="10.0.0.7", connection_creation_rate=5)]
+    topology = Topology("t", CLUSTERS, quotas=(*of_dc1, *of_dc2, *addresses))
+    assert set(without_places(reloaded(topology).quotas)) == set(topology.quotas)
 
 
 @pytest.mark.parametrize(

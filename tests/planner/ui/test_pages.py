@@ -1,7 +1,11 @@
 """What the pages show of a reading, asked from a real server."""
 
+import base64
+import hashlib
 import json
 import re
+from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +13,7 @@ from msgspec.structs import replace
 from planner.model.diagnostic import Failure, error
 from runtime.contract.views.status_view import StatusView
 from tests.planner.render import test_status as scenes
-from tests.planner.ui.serving import fresh, serving
+from tests.planner.ui.serving import Parsed, Visited, fresh, serving
 from tests.runtime.audit.given import FLOW, JOB, TOPIC
 
 HOSTILE = "<script>alert(1)</script>\"'&\u202ex\nnext"
@@ -180,8 +184,6 @@ def test_what_does_not_exist_is_404_with_a_way_on(path) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/flow", "/topic", "/job", "/search?q=script", "/groups"])
 def test_hostile_names_stay_text(path) -> None:
-    from urllib.parse import urlencode
-
     query = (
         urlencode({"name": HOSTILE, "flow": HOSTILE, "topic": HOSTILE}) if path != "/job" else f"name={JOB}"
     )
@@ -232,6 +234,77 @@ def test_the_document_for_programs() -> None:
     assert answer.headers["content-type"] == "application/json"
     assert (document["format_version"], document["topology"], document["old"]) == (1, "shop", False)
     assert document["failovers"][0]["verdict"] == "within_rpo"
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Path:
+    """A topology of which no cluster answers."""
+    file = tmp_path / "lonely.yaml"
+    body = {
+        "apiVersion": "repl/v1",
+        "name": "lonely",
+        "clusters": {"dc1": {"bootstrap": "127.0.0.1:9"}, "dc2": {"bootstrap": "127.0.0.1:9"}},
+        "flows": [{"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}],
+    }
+    file.write_text(json.dumps(body))
+    return file
+
+
+def answered(visited: Visited, path: str, questions: int = 1) -> Parsed:
+    """The page, when its questions are answered."""
+    while True:
+        before = visited.site.feed.changes
+        page = visited.page(path)
+        if page.text.count("ago, in") >= questions:
+            return page
+        visited.until(before + 1)
+
+
+def test_a_plan_is_computed_on_demand_and_shown_whole_in_a_sandbox(lonely: Path) -> None:
+    with serving(fresh(scenes.caught_up()), path=lonely) as visited:
+        page = answered(visited, "/plan", questions=2)
+        whole = visited.ask("/plan/document")
+        again = visited.ask("/plan/again", "POST", "")
+        later = answered(visited, "/plan", questions=2)
+
+    assert "dc1 could not be read" in page.text
+    assert "No changes in what could be read." in page.text
+    assert "No drift in what could be read." in page.text
+    script = re.search("<script>(.*?)</script>", whole.text, re.DOTALL)
+    assert script is not None
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    policy = whole.headers["content-security-policy"]
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert policy.endswith("sandbox allow-scripts")
+    assert (again.status, again.headers["location"]) == (303, "/plan")
+    assert "dc1 could not be read" in later.text
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/history", "dc1 can't be read"),
+        (f"/groups?flow={FLOW}", "dc2: "),
+        (f"/group?name=billing&flow={FLOW}", "dc2: "),
+        ("/search?q=billing", "dc1: "),
+    ],
+)
+def test_a_question_that_fails_says_why(path: str, said: str, lonely: Path) -> None:
+    with serving(fresh(scenes.caught_up()), path=lonely) as visited:
+        page = answered(visited, path)
+
+    assert said in page.text
+
+
+def test_a_job_that_never_ran_here_has_no_log_here(lonely: Path) -> None:
+    with serving(fresh(scenes.caught_up()), path=lonely) as visited:
+        assert "This machine has no log of it" in answered(visited, f"/job?name={JOB}").text
+
+
+def test_a_topology_without_flows() -> None:
+    empty = replace(scenes.caught_up(), flows=[], jobs=[], clusters=[])
+
+    assert "shop declares no flow: there is nothing to replicate." in only(empty)
 
 
 def test_each_reading_is_an_event_for_every_viewer() -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.join import join
+from runtime.audit.status.retention import kept_ms
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import SourceEnds
 from runtime.contract.records.ledger import Gap, PartitionKey
@@ -67,6 +68,41 @@ def test_caught_up():
     )
     assert (flow_of(status).source_cluster_id, flow_of(status).destination_cluster_id) == ("id-1", "id-2")
     assert flow_of(status).states == {"caught_up": 1}
+
+
+@pytest.mark.parametrize(
+    ("retention", "waits_ms", "declared", "left_ms"),
+    [
+        ({TOPIC: 100_000}, 30_000, "active", 70_000),
+        ({TOPIC: 100_000}, 0, "active", 100_000),
+        ({TOPIC: 100_000}, 150_000, "active", 0),
+        ({TOPIC: None}, 30_000, "active", None),
+        ({}, 30_000, "active", None),
+        ({TOPIC: 100_000}, 30_000, "failed_over", None),
+    ],
+)
+def test_the_time_to_loss_is_what_is_left_of_the_retention(
+    retention: dict[str, int | None], waits_ms: int, declared: str, left_ms: int | None
+):
+    here = source(end=110 if waits_ms else 100, first_missing={KEY: NOW - waits_ms}, retention=retention)
+    word = report(said(S.COPYING, 100, 110))
+    flow = flow_of(seen(here, written=ledger(progress(), job(), word, generation(declared)), state=declared))
+
+    assert flow.time_to_loss_ms == left_ms
+    assert flow.topics[0].time_to_loss_ms == left_ms
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        ({"retention.ms": "1000", "cleanup.policy": "delete"}, 1000),
+        ({"retention.ms": "1000", "cleanup.policy": "compact,delete"}, 1000),
+        ({"retention.ms": "1000", "cleanup.policy": "compact"}, None),
+        ({"retention.ms": "-1", "cleanup.policy": "delete"}, None),
+    ],
+)
+def test_what_a_topic_keeps_by_time(config: dict[str, str], kept: int | None):
+    assert kept_ms(config) == kept
 
 
 BLOCKED = report(said(S.RECORD_TOO_LARGE, 90, why="2 MB"))

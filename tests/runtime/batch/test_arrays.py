@@ -4,14 +4,17 @@ import itertools
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, Merge, Record, RewriteSpec, prepare, walk
+from runtime.batch import records as records_of
 from runtime.batch.arrays import add_header, merge_bodies, offset_runs, worth_merging
-from runtime.batch.splice import Raw, extend, join, scan
+from runtime.batch.splice import Raw, extend, join, scan, with_header
 from runtime.batch.varint import MalformedBytes
-from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, record
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, constant_part, offset_part
+from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, record, sets
 
 content = st.none() | st.binary(max_size=300) | st.just(b"x" * 9000)
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=2)
@@ -20,13 +23,13 @@ HEADER = b"\x0c__repl\x20" + bytes(range(8))  # the constant part ends before th
 
 
 @st.composite
-def small_batches(draw: st.DrawFn) -> list[Batch]:
+def small_batches(draw: st.DrawFn, with_headers=headers) -> list[Batch]:
     """Whole batches of a few records each, with gaps between some of them."""
     offset, parts = draw(st.integers(0, 2**40)), b""
     for _ in range(draw(st.integers(1, 12))):
         count = draw(st.integers(1, 9))
         inside = [
-            Record(offset + at, draw(times), draw(content), draw(content), tuple(draw(headers)))
+            Record(offset + at, draw(times), draw(content), draw(content), tuple(draw(with_headers)))
             for at in range(count)
         ]
         parts += batch_bytes(inside)
@@ -34,16 +37,22 @@ def small_batches(draw: st.DrawFn) -> list[Batch]:
     return [one for one in walk(parts, HERE).sets if isinstance(one, Batch)]
 
 
-def one_by_one(batches: list[Batch], bodies: list[bytes]) -> tuple[bytes, int, int]:
+def one_by_one(batches: list[Batch], bodies: list[bytes], header: bytes | None = None):
     found: list[Raw] = []
     for batch, body in zip(batches, bodies, strict=True):
         scan(body, batch.records, batch.base_offset, batch.base_timestamp, found)
+    if header:
+        found = [(at, time, with_header(tail, header + offset_part(at))) for at, time, tail in found]
     return join(found)
 
 
-def merged(batches: list[Batch], bodies: list[bytes]):
+def merged(batches: list[Batch], bodies: list[bytes], header: bytes | None = None):
     counts, times = [one.records for one in batches], [one.base_timestamp for one in batches]
-    return merge_bodies(bodies, counts, times)
+    return merge_bodies(bodies, counts, times, [one.base_offset for one in batches], header)
+
+
+def any_headers(batches: list[Batch]) -> bool:
+    return any(one.headers for batch in batches for one in records_of(batch, HERE))
 
 
 @settings(max_examples=150, deadline=None)
@@ -58,6 +67,21 @@ def test_merged_batches_are_those_that_are_joined_record_by_record(batches: list
     assert all(a.source + a.records != b.source for a, b in itertools.pairwise(runs))
 
 
+@settings(max_examples=150, deadline=None)
+@given(small_batches(with_headers=st.just([])), st.sampled_from([HEADER, b""]))
+def test_a_header_is_added_to_merged_records_as_it_is_record_by_record(batches: list[Batch], header: bytes):
+    """Provenance of which nothing is added still drops records, by the headers that they have."""
+    bodies = [bytes(one.body) for one in batches]
+    assert merged(batches, bodies, header) == one_by_one(batches, bodies, header)
+
+
+@settings(max_examples=100, deadline=None)
+@given(small_batches(), st.sampled_from([HEADER, b""]))
+def test_batches_with_a_record_that_has_headers_are_not_merged_here(batches: list[Batch], header: bytes):
+    result = merged(batches, [bytes(one.body) for one in batches], header)
+    assert (result is None) == any_headers(batches)
+
+
 @settings(max_examples=300, deadline=None)
 @given(small_batches(), st.data())
 def test_bytes_that_were_changed_are_merged_only_where_one_by_one_gives_the_same(
@@ -66,8 +90,9 @@ def test_bytes_that_were_changed_are_merged_only_where_one_by_one_gives_the_same
     bodies = [bytes(one.body) for one in batches]
     which = data.draw(st.integers(0, len(bodies) - 1))
     bodies[which] = changed(bodies[which], data)
-    result = merged(batches, bodies)
-    assert result is None or result == one_by_one(batches, bodies)
+    header = data.draw(st.sampled_from([None, b"", HEADER]))
+    result = merged(batches, bodies, header)
+    assert result is None or result == one_by_one(batches, bodies, header)
 
 
 @settings(max_examples=200, deadline=None)
@@ -100,6 +125,27 @@ def test_many_small_batches_go_out_as_one_with_their_map():
     prepared = prepare(batches, RewriteSpec(HERE, 1 << 20, merge=Merge()), START)
     assert [one.segments for one in prepared.outgoing] == [((0, 0, 900), (900, 903, 897))]
     assert [one.offset for one in arrived(prepared)] == [at for at in range(1800) if not 900 <= at < 903]
+
+
+@pytest.mark.parametrize("returning", [None, 602])
+def test_small_batches_get_their_header_while_they_are_joined(returning: int | None):
+    """One record that comes home is dropped, and changes nothing for the others."""
+    home, place = ClusterTopic("D" * 22, "orders"), ClusterPartition("S" * 22, "orders", 0)
+    at_home = constant_part(ClusterPartition(*home, 0), START) + offset_part(7)
+    parts = [
+        [record(at + i, headers=(("__repl", at_home),) if at + i == returning else ()) for i in range(3)]
+        for at in range(0, 1200, 3)
+    ]
+    spec = RewriteSpec(HERE, 1 << 20, merge=Merge(), provenance=place, home=home)
+    prepared = prepare(sets(*map(batch_bytes, parts)), spec, START)
+    assert len(prepared.outgoing) == 1
+    expected = {
+        at: (("__repl", constant_part(place, START) + offset_part(at)),)
+        for at in range(1200)
+        if at != returning
+    }
+    assert {one.offset: one.headers for one in arrived(prepared)} == expected
+    assert prepared.dropped == (returning is not None)
 
 
 def never(tail: bytes, at: int) -> bool:

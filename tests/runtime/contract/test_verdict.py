@@ -81,6 +81,10 @@ def test_a_silent_cluster_tells_how_old_its_ends_are() -> None:
     assert not found.answers
     assert found.as_of_ms is not None
     assert found.records == 5
+    assert found.because == [
+        "dc1 does not answer: its ends are those that the jobs saw last, there may be more",
+        "no RPO is declared for one",
+    ]
 
 
 def test_nothing_is_lost_while_a_job_is_down_and_it_is_not_safe_either() -> None:

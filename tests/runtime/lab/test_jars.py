@@ -25,11 +25,10 @@ pytestmark = pytest.mark.integration
 
 THING = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 FETCH = """
-from runtime.lab.kit import jars
-from runtime.lab.kit import IvyDependency, IvyRequest
-from runtime.lab.kit import find_java
+from runtime.lab import kit
+from runtime.lab.kit import IvyDependency, IvyRequest, find_java
 request = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
-print(jars.classpath(find_java(), request, lambda what, done, total: print(done, total)))
+print(kit.classpath(find_java(), request, lambda what, done, total: print(done, total)))
 """
 
 

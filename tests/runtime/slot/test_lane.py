@@ -3,22 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, TimedOut
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.slot.budget import ByteBudget, ResponseMemory
+from runtime.slot.context import LaneSettings
 from runtime.slot.errors import SlotMustEnd
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 from runtime.slot.write.events import Aborted, Committed, LeaderChanged, NotReady, Rewound
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
-from tests.fakes.lane import Destination, Emitted, LedgerInMemory, Link, lane_of
+from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
 from tests.fakes.partition import outgoing, partition
 
 NEAR, FAR = 1, 2
@@ -168,6 +171,181 @@ def test_a_failed_connection_leaves_partitions_of_the_open_transaction_alone(
             await until(emitted, lambda: bool(emitted.events))
         assert [event.copy for event in emitted.of(NotReady)] == [alone]
         assert copy.queue
+
+    run(work)
+
+
+# Joining ahead
+
+AHEAD = replace(SETTINGS, ahead_s=30.0)
+
+
+def queue(lane: Lane, copy: PartitionCopy) -> None:
+    """The source's next record is queued."""
+    offset = copy.cursor.offset
+    batch = QueuedBatch(outgoing(0, (offset, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+    copy.fetched([batch], Cursor(offset + 1, 0), 0)
+    lane.offer(copy)
+
+
+async def commits(lane: Lane, emitted: Emitted, copy: PartitionCopy) -> None:
+    """Queues a record, and waits until it is committed."""
+    queue(lane, copy)
+    await until(emitted, lambda: copy.progress.position == copy.cursor.offset)
+
+
+@asynccontextmanager
+async def active(
+    settings: LaneSettings = AHEAD, copy: PartitionCopy | None = None
+) -> AsyncIterator[tuple[Destination, Emitted, LedgerInMemory, Lane, PartitionCopy]]:
+    """A partition that carried data in two transactions, and has none now."""
+    destination, emitted, copy = Destination(), Emitted(), copy or partition()
+    ledger = LedgerInMemory(copy)
+    lane = lane_of(destination, emitted, ledger, settings=settings)
+    copy.inspected(EPOCH)
+    copy.enter(State.COPYING)
+    lane.add(copy)
+    async with running(lane):
+        await commits(lane, emitted, copy)
+        await passes()
+        assert len(destination.joins) == 1
+        await commits(lane, emitted, copy)
+        await passes()
+        yield destination, emitted, ledger, lane, copy
+
+
+def test_a_partition_that_carried_data_twice_joins_the_next_transaction_ahead() -> None:
+    async def work() -> None:
+        async with active() as (destination, emitted, _, lane, copy):
+            assert destination.joins == [["orders", "ledger"]] * 3
+            assert (destination.ends, copy.in_transaction) == (2, True)
+            destination.hold = True  # the coordinator answers nothing, and is not asked
+            queue(lane, copy)
+            await until(emitted, lambda: copy.progress.position == 13)
+            assert destination.ends == 3
+
+    run(work)
+
+
+def test_a_transaction_without_data_ends_once_and_none_follows() -> None:
+    async def work() -> None:
+        async with active(replace(SETTINGS, ahead_s=0.02)) as (destination, emitted, _, _, copy):
+            await until(emitted, lambda: destination.ends == 3)
+            await passes()
+            assert len(destination.joins) == 3
+            assert not copy.in_transaction
+
+    run(work)
+
+
+def test_an_idle_position_is_no_activity() -> None:
+    """It ends the transaction without data; the next one, of the ledger alone, is not joined."""
+
+    async def work() -> None:
+        async with active() as (destination, emitted, _, lane, copy):
+            other = partition(1)
+            other.inspected(EPOCH)
+            lane.add(other)
+            for end in (20, 21):
+                other.fetched([], Cursor(end, 0), 0)
+                lane.offer(other)
+                await until(emitted, lambda: other.progress.position == other.cursor.offset)
+            await passes()
+            assert len(destination.joins) == 3
+            assert not copy.in_transaction
+
+    run(work)
+
+
+def test_a_partition_that_joined_ahead_of_a_new_leader_joins_again() -> None:
+    """Its first batch waits for the inspection (R4); the transaction ends without it."""
+
+    async def work() -> None:
+        async with active() as (destination, emitted, _, lane, copy):
+            destination.leader_epoch += 1
+            queue(lane, copy)
+            await until(emitted, lambda: bool(emitted.of(LeaderChanged)))
+            assert (destination.ends, copy.progress.position, copy.in_transaction) == (3, 12, False)
+            copy.inspected(destination.leader_epoch)
+            lane.offer(copy)
+            await until(emitted, lambda: copy.progress.position == 13)
+
+    run(work)
+
+
+def test_a_release_ends_a_transaction_without_data() -> None:
+    async def work() -> None:
+        async with active() as (destination, _, _, lane, copy):
+            copy.start_release()
+            await lane.release(copy)
+            assert (destination.ends, copy in lane.copies) == (3, False)
+            await passes()
+            assert len(destination.joins) == 3
+
+    run(work)
+
+
+# The ledger with the data
+
+
+def test_the_ledger_is_written_while_the_data_is_in_flight() -> None:
+    async def work() -> None:
+        async with active() as (destination, emitted, ledger, lane, copy):
+            link = destination.links[NEAR]
+            link.held = []
+            ledger.written.clear()
+            queue(lane, copy)
+            await ledger.written.wait()
+            await passes()
+            assert (len(link.held), destination.ends) == (1, 2)  # it does not end before the acknowledgement
+            link.release()
+            await until(emitted, lambda: copy.progress.position == 13)
+            assert copy.progress.destination_end == link.end_offset - 1  # its marker lies behind
+
+    run(work)
+
+
+def test_an_acknowledgement_that_is_not_the_expected_one_aborts() -> None:
+    """Another producer wrote; then the ledger waits for acknowledgements, and its map is exact (R6)."""
+
+    async def work() -> None:
+        async with active() as (destination, emitted, ledger, lane, copy):
+            link = destination.links[NEAR]
+            link.end_offset += 5
+            ledger.takes_writes = False  # its record is aborted with the data
+            queue(lane, copy)
+            await until(emitted, lambda: bool(emitted.of(Aborted)))
+            ledger.takes_writes = True
+            assert emitted.of(Aborted)[0].failure.copies == ()
+            assert (destination.ends, copy.progress.position, copy.cursor.offset) == (2, 12, 12)
+            link.held = []
+            ledger.written.clear()
+            queue(lane, copy)
+            while not link.held:
+                await asyncio.sleep(0)
+            await passes()
+            assert not ledger.written.is_set()
+            link.release()
+            await until(emitted, lambda: copy.progress.position == 13)
+            assert copy.progress.destination_end == link.end_offset - 1
+
+    run(work)
+
+
+def test_where_others_write_by_design_the_ledger_waits_for_acknowledgements() -> None:
+    async def work() -> None:
+        copy = partition(shared=True)
+        async with active(copy=copy) as (destination, emitted, ledger, lane, _):
+            link = destination.links[NEAR]
+            link.end_offset += 5
+            link.held = []
+            ledger.written.clear()
+            queue(lane, copy)
+            await passes()
+            assert not ledger.written.is_set()
+            link.release()
+            await until(emitted, lambda: copy.progress.position == 13)
+            assert not emitted.of(Aborted)
 
     run(work)
 

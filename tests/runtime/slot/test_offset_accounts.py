@@ -36,7 +36,9 @@ class Partition:
             case "send":
                 if not self.joined:
                     self.step("join")
-                base = len(self.log)
+                base, expected = len(self.log), self.accounts.next_base
+                if expected is not None and expected != base:
+                    assert "foreign" in self.log[self.accounts.end :]  # nothing else makes it wrong
                 self.log += ["own", "own"]
                 self.accounts.acknowledged(base, 2, self.committed_end)
                 self.sent_end = self.seen_to = len(self.log)
@@ -69,6 +71,8 @@ class Partition:
         if commit:
             self.accounts.committed()
             self.committed_end = self.sent_end or self.committed_end
+        else:
+            self.accounts.aborted()
         self.joined, self.sent_end = False, None
         self.late += 1
 
@@ -86,6 +90,7 @@ class Partition:
 @given(st.lists(st.sampled_from(EVENTS), max_size=40))
 @example(["send", "commit", "foreign", "lane", "send"])  # where the marker is due, and late
 @example(["send", "foreign", "abort", "send"])
+@example(["send", "commit", "foreign", "foreign", "idle", "send"])  # the marker is written after the look
 @example(["foreign", "send", "commit", "restart", "foreign", "send"])
 @settings(max_examples=500)
 def test_foreign_records_are_distinguished_from_markers_and_aborted_records(events: list[Event]) -> None:

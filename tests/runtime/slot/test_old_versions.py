@@ -15,7 +15,7 @@ from tests.labs import spec
 from tests.records import coordinators_ready, recreate_topic
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.test_states import numbered, state_of, values
-from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.versions]
 Fresh = Callable[[str], str]
@@ -67,7 +67,14 @@ def test_a_recreated_topic_is_told_by_its_epoch_and_its_end(
 
     assert asyncio.run(copy()).why
     assert values(sides["dc2"], topic) == list(range(100))
-    copy_through(driver, flow, [replace(one, accept_loss=True) for one in partitions])
+
+    async def go_on() -> None:
+        accepting = [replace(one, accept_loss=True) for one in partitions]
+        assignment = await driver.take_over(flow, accepting)
+        async with driver.running(assignment) as slot:
+            await until(slot, lambda one: one.records == 100 + written)
+
+    asyncio.run(go_on())
     expected = [*range(100), *range(200, 200 + written)]
     assert values(sides["dc2"], topic) == expected
 

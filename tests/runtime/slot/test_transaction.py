@@ -15,6 +15,64 @@ from tests.fakes.partition import outgoing, partition
 MARK = BatchIdentity(1, 2, 3)
 
 
+def acknowledge(part: TransactionPartition, first: int, source: tuple[int, int], base: int) -> str | None:
+    """Sends a batch and acknowledges it, as expected or not."""
+    out = outgoing(first, source)
+    expected = part.sent(out, 7, MARK)
+    return part.acknowledged(out, 7, base, MARK) if expected is None else part.confirmed(out, base, expected)
+
+
+def test_the_base_offset_is_expected_behind_own_batches_and_markers() -> None:
+    copy = partition()
+    part = TransactionPartition(copy, 1, 4)
+    assert acknowledge(part, 0, (10, 2), 100) is None
+    assert part.sent(outgoing(0, (12, 3)), 7, MARK) == 102  # side by side in a transaction
+    assert part.confirmed(outgoing(0, (12, 3)), 102, 102) is None
+    for _ in range(2):
+        copy.accounts.committed()
+    part = TransactionPartition(copy, 1, 4)
+    assert part.sent(outgoing(0, (15, 1)), 7, MARK) == 107  # behind two markers
+    assert part.step().runs == (Run(15, 107, 1),)  # known before the acknowledgement
+
+
+def test_nothing_is_expected_before_an_acknowledgement_and_after_an_abort() -> None:
+    copy = partition()
+    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (10, 1)), 7, MARK) is None
+    acknowledge(TransactionPartition(copy, 1, 4), 0, (10, 1), 100)
+    copy.accounts.committed()
+    copy.accounts.aborted()
+    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (11, 1)), 7, MARK) is None
+
+
+def test_after_a_wrong_expectation_nothing_is_expected_for_some_transactions() -> None:
+    copy = partition()
+    end, waited = 100, []
+    acknowledge(TransactionPartition(copy, 1, 4), 0, (10, 1), end)
+    for _ in range(3):
+        copy.accounts.committed()
+        part = TransactionPartition(copy, 1, 4)
+        assert part.sent(outgoing(0, (11, 1)), 7, MARK) == end + 2
+        assert "another producer" in str(part.confirmed(outgoing(0, (11, 1)), end + 5, end + 2))
+        copy.accounts.aborted()
+        end, count = end + 10, 0
+        acknowledge(TransactionPartition(copy, 1, 4), 0, (11, 1), end)
+        while copy.next_base is None:
+            copy.accounts.committed()
+            end, count = end + 2, count + 1
+            acknowledge(TransactionPartition(copy, 1, 4), 0, (11, 1), end)
+        waited.append(count)
+    assert waited == [64, 128, 256]
+
+
+def test_a_base_offset_below_the_acknowledged_end_can_not_be_true() -> None:
+    copy = partition()
+    acknowledge(TransactionPartition(copy, 1, 4), 0, (10, 1), 100)
+    copy.accounts.committed()
+    part = TransactionPartition(copy, 1, 4)
+    assert part.sent(outgoing(0, (11, 1)), 7, MARK) == 102
+    assert "recreated or truncated" in str(part.confirmed(outgoing(0, (11, 1)), 40, 102))
+
+
 def test_acknowledged_base_offsets_become_runs() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)

@@ -127,6 +127,24 @@ def test_a_whole_text_value_is_set() -> None:
     assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == [MASKED.encode()]
 
 
+def test_expressions_see_the_last_header_of_each_name_and_not_the_products_own() -> None:
+    seen: list[list[tuple[str, str | None]]] = []
+
+    class Remembering:
+        async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
+            seen.extend(row.headers for row in rows)
+            return [b'{"b":false,"k":true}'] * len(rows)
+
+    several = [("a", b"1"), ("__repl", b"x"), ("a", b"2"), ("b", None), ("\u00e4", b"\xff")]
+    parts = [batch_bytes([record(0, headers=several), record(1), record(2, headers=several)])]
+    spec = RewriteSpec(HERE, 1 << 20)
+    prepared = prepare(sets(*parts), spec, START)
+    transform = TransformSpec(where="headers['a'] IS NULL")
+    asyncio.run(Transformer(transform, Remembering()).apply(prepared.outgoing, spec))
+    shown = [("a", "2"), ("b", None), ("\u00e4", "\ufffd")]
+    assert seen == [shown, [], shown]
+
+
 def test_an_expression_that_fails_names_the_offset() -> None:
     found = transformed([batch_bytes([record(4), record(5)])], Answers(failing=frozenset({5})))
     assert str(found.failure) == "orders-3 at offset 5: an expression of the transform fails on it"

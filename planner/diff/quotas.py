@@ -1,0 +1,197 @@
+"""Compares client quotas with the live ones: desired quotas, those that leave the topology, and drift.
+
+The fields of a quota are its limits, by Kafka's keys. Only limits that are desired, or that were applied, are
+compared: what others set on the same entity is left alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from planner.diff.compare import PathDifference, Tree, differences
+from planner.diff.record import is_announced, origin_text
+from planner.diff.topics import ADOPTED, NOT_DECLARED, OUTSIDE
+from planner.model.address import Address
+from planner.model.desired import Declared, DesiredQuota, MirroredBy
+from planner.model.observed import ObservedCluster, RegistryEntry, recorded_quota
+from planner.model.plan import Action, Change, FieldChange
+from planner.model.topology import QuotaEntity
+
+QUOTAS = "quotas"  # the key of ObservedCluster.unreadable
+REMEMBERED = "only what is remembered of it changes"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPair:
+    """A desired quota beside the live limits of its entity, and the limits that were applied to it."""
+
+    quota: DesiredQuota
+    live: Mapping[str, float]
+    entry: RegistryEntry | None
+    applied: Mapping[str, float]
+
+    @property
+    def trees(self) -> tuple[Tree, Tree]:
+        keys = dict.fromkeys((*self.quota.values, *self.applied))
+        return _tree(keys, self.live), _tree(keys, self.quota.values)
+
+
+def _tree(keys: Iterable[str], values: Mapping[str, float]) -> Tree:
+    return {(key,): values.get(key) for key in keys}
+
+
+def quota_changes(
+    quotas: Iterable[DesiredQuota],
+    clusters: Mapping[str, ObservedCluster],
+    owned: Mapping[Address, RegistryEntry],
+    topology: str,
+) -> list[Change]:
+    """Returns one change for each quota. Its cluster answers."""
+    changes: list[Change] = []
+    pairs: list[QuotaPair] = []
+    for quota in quotas:
+        cluster, entry = clusters[quota.cluster], owned.get(quota.address)
+        if entry is not None and entry.topology != topology:
+            changes.append(Change(quota.address, Action.NO_OP, f"owned by topology {entry.topology!r}"))
+        elif (unknown := unreadable_quota(quota.address, cluster)) is not None:
+            changes.append(unknown)
+        else:
+            recorded = recorded_quota(entry.spec) if entry is not None else None
+            live = cluster.quotas.get(quota.entity, {})
+            pairs.append(QuotaPair(quota, live, entry, recorded[1] if recorded is not None else {}))
+    differing = differences([pair.trees for pair in pairs])
+    changes += (_compared(pair, found) for pair, found in zip(pairs, differing, strict=True))
+    return changes
+
+
+def unreadable_quota(address: Address, cluster: ObservedCluster) -> Change | None:
+    """Returns the change of a quota that could not be read."""
+    if QUOTAS not in cluster.unreadable:
+        return None
+    return Change(address, Action.UNKNOWN, f"(unknown: {cluster.unreadable[QUOTAS]})")
+
+
+def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:
+    quota, entry = pair.quota, pair.entry
+    fields = [one.change(_note(pair, one.path[-1])) for one in differing]
+    moved = {one.key for one in fields}
+    recorded = _recorded_fields(pair, moved)
+    before = {**quota.entity.parts, **{key: pair.live[key] for (key,) in pair.trees[0] if key in pair.live}}
+    after = {**quota.entity.parts, **quota.values}
+    unchanged = sum(key not in moved for key in quota.values)
+    if not pair.live:
+        gone = entry is not None and not is_announced(entry)
+        reason = _origin(quota) + ("; it was deleted outside the topology" if gone else "")
+        # What was applied and is not desired is gone with the rest.
+        return Change(quota.address, Action.CREATE, reason, tuple(fields), None, after)
+    every = (*fields, *recorded)
+    return Change(
+        quota.address,
+        Action.UPDATE if every else Action.NO_OP,
+        _reason(pair, fields, recorded),
+        every,
+        before=before,
+        after=after,
+        unchanged=unchanged,
+        adopted=entry is None,
+    )
+
+
+def _note(pair: QuotaPair, key: str) -> str:
+    """Returns why a limit changes, where the topology did not change it."""
+    if key not in pair.quota.values:
+        match pair.quota.origin:
+            case MirroredBy(source_cluster=cluster):
+                return f"no longer set at {cluster}"
+            case _:
+                return NOT_DECLARED
+    same = pair.applied.get(key) == pair.quota.values[key]
+    return OUTSIDE if same and not (pair.entry is None or is_announced(pair.entry)) else ""
+
+
+def _recorded_fields(pair: QuotaPair, moved: set[str]) -> tuple[FieldChange, ...]:
+    """Returns what the registry is to remember otherwise, less what changes at the cluster."""
+    entry, quota = pair.entry, pair.quota
+    if entry is None:
+        return ()
+    if is_announced(entry):
+        return (FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster"),)
+    fields = [
+        FieldChange(("recorded", key), pair.applied.get(key), quota.values.get(key), note=note)
+        for key in dict.fromkeys((*quota.values, *pair.applied))
+        if key not in moved and pair.applied.get(key) != quota.values.get(key)
+        for note in ("already so, will be managed" if key in quota.values else "no longer managed",)
+    ]
+    if entry.origin != (origin := origin_text(quota.origin)):
+        fields.append(FieldChange(("recorded", "origin"), entry.origin, origin, note="remembered"))
+    return tuple(fields)
+
+
+def _reason(pair: QuotaPair, fields: Iterable[FieldChange], recorded: Iterable[FieldChange]) -> str:
+    listed = tuple(fields)
+    if pair.entry is None:
+        return ADOPTED
+    if not listed and is_announced(pair.entry):
+        return f"made by an apply that was cut short; {REMEMBERED}"
+    match pair.quota.origin:
+        case MirroredBy():
+            return _origin(pair.quota)
+        case Declared() if listed and all(one.note == OUTSIDE for one in listed):
+            return OUTSIDE
+        case Declared() if listed:
+            return "the topology changed"
+        case _:
+            return REMEMBERED if any(recorded) else _origin(pair.quota)
+
+
+def _origin(quota: DesiredQuota) -> str:
+    match quota.origin:
+        case MirroredBy(flow=flow):
+            return f"mirrored by flow.{flow}"
+        case _:
+            return "declared"
+
+
+def removed_quota(entry: RegistryEntry, cluster: ObservedCluster, flow: str | None) -> Change | None:
+    """Returns the change of a quota that the topology owns and no longer desires.
+
+    Only a quota that the topology made is deleted, and of it only the limits that it set. `flow` is the one
+    that mirrored it.
+    """
+    if (unknown := unreadable_quota(entry.address, cluster)) is not None:
+        return unknown
+    recorded = recorded_quota(entry.spec)
+    entity, applied = recorded if recorded is not None else (QuotaEntity(), {})
+    live = cluster.quotas.get(entity, {})
+    fields = tuple(FieldChange((key,), live[key], None) for key in applied if key in live)
+    if not fields:
+        never = "never made: an apply was cut short"
+        gone = never if is_announced(entry) else "already gone from the cluster"
+        return Change(entry.address, Action.FORGET, gone)
+    if not entry.created:
+        return Change(entry.address, Action.FORGET, "leaves the topology; it was there before and stays")
+    notes = ["what it limited has no limit any more, unless another quota applies to it"]
+    if others := sorted(live.keys() - applied.keys()):
+        notes.append(f"limits that others set stay: {', '.join(others)}")
+    reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
+    before = {**entity.parts, **{one.key: one.old for one in fields}}
+    return Change(entry.address, Action.DELETE, reason, fields, before=before, notes=tuple(notes))
+
+
+def drifted_quota(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
+    """Compares a quota as it was applied with its live limits. A mirrored one changes by a plan alone."""
+    if (unknown := unreadable_quota(entry.address, cluster)) is not None:
+        return unknown
+    as_applied = Change(entry.address, Action.NO_OP, "as applied")
+    if (recorded := recorded_quota(entry.spec)) is None or is_announced(entry):
+        return as_applied
+    entity, applied = recorded
+    live = cluster.quotas.get(entity, {})
+    before = {**entity.parts, **applied}
+    if not applied.keys() & live.keys():
+        return Change(entry.address, Action.DELETE, "deleted outside the topology", before=before)
+    (found,) = differences([(_tree(applied, applied), _tree(applied, live))])
+    if not found:
+        return as_applied
+    after = {**entity.parts, **{key: live[key] for key in applied if key in live}}
+    fields = tuple(one.change() for one in found)
+    return Change(entry.address, Action.UPDATE, OUTSIDE, fields, before, after, len(applied) - len(fields))

@@ -1,0 +1,266 @@
+"""The client quotas that the clusters should hold: declared, and mirrored with `quotas: {sync: true}`.
+
+Quotas are mirrored by a plan alone, along chains of flows in one plan. A quota that a flow made is never
+mirrored again: it would outlive the quota that it was made from. An entity that has limits at the destination
+without a flow keeps them: no flow overwrites or removes a quota that it did not make.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.graph.messages import counted, few, flow_diagnostic
+from planner.graph.replication_graph import ReplicationGraph
+from planner.model.address import Kind
+from planner.model.desired import Declared, DesiredQuota, MirroredBy
+from planner.model.diagnostic import Diagnostic, error, note
+from planner.model.observed import (
+    FEATURE_QUOTAS,
+    LackingFeature,
+    Observed,
+    ObservedCluster,
+    RegistryEntry,
+    recorded_quota,
+)
+from planner.model.topology import QUOTA_KEYS, Flow, QuotaEntity, Topology
+
+Limits = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredQuotas:
+    """The desired quotas, and what was found while they were made."""
+
+    desired: tuple[DesiredQuota, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def quotas_of(graph: ReplicationGraph, observed: Observed) -> DesiredQuotas:
+    """Returns the desired quotas of all clusters, with what can't be mirrored or set, and why."""
+    diagnostics = list(_too_old(graph, observed))
+    lacking = {name for name in observed.clusters if _lacks(observed.reachable(name)) is not None}
+    flows = [
+        flow
+        for flow in graph.flows
+        if flow.quotas_sync
+        and graph.copied.is_running(flow.name)
+        and not {flow.source_cluster, flow.destination_cluster} & lacking
+    ]
+    wanted = {
+        (quota.cluster, quota.entity): DesiredQuota(
+            quota.cluster, quota.entity, quota.values, Declared(), quota.source
+        )
+        for quota in graph.topology.quotas
+        if quota.cluster not in lacking
+    }
+    kept = {(quota.cluster, quota.entity): quota for quota in _kept(graph, observed)}
+    for place, quota in _mirrored(flows, kept, graph.topology, observed, diagnostics).items():
+        wanted.setdefault(place, quota)
+    for place, quota in kept.items():
+        wanted.setdefault(place, quota)
+    diagnostics += _without_secrets(graph, observed)
+    in_order = sorted(wanted.values(), key=lambda one: one.address)
+    return DesiredQuotas(tuple(in_order), tuple(diagnostics))
+
+
+def quotas_unknown(flow: Flow, observed: Observed) -> str:
+    """Returns why the quotas of a flow's clusters could not be read; "" if nothing is missing."""
+    for name in (flow.source_cluster, flow.destination_cluster) if flow.quotas_sync else ():
+        cluster = observed.reachable(name)
+        if cluster is not None and "quotas" in cluster.unreadable:
+            return f"the client quotas of {name} could not be read: {cluster.unreadable['quotas']}"
+    return ""
+
+
+Place = tuple[str, QuotaEntity]  # a cluster and an entity
+
+
+def _mirrored(
+    flows: Sequence[Flow],
+    kept: Collection[Place],
+    topology: Topology,
+    observed: Observed,
+    diagnostics: list[Diagnostic],
+) -> dict[Place, DesiredQuota]:
+    ends = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
+    limits = {name: _own_limits(observed.reachable(name), topology, name) for name in ends}
+    found: dict[Place, DesiredQuota] = {}
+    _spread(flows, limits, found)
+    for name in ends:
+        for entity, values in _left_over(observed.reachable(name), topology.name).items():
+            if (name, entity) not in found and (name, entity) not in kept:
+                limits[name].setdefault(entity, values)
+    _spread(flows, limits, found)
+    for flow in flows:
+        diagnostics += _others(flow, limits)
+    return found
+
+
+def _spread(
+    flows: Sequence[Flow],
+    limits: Mapping[str, dict[QuotaEntity, Limits]],
+    found: dict[Place, DesiredQuota],
+) -> None:
+    """Adds to `limits` and `found` what the flows mirror, until nothing is new."""
+    fresh = True
+    while fresh:
+        fresh = False
+        for flow in flows:
+            there = limits[flow.destination_cluster]
+            origin = MirroredBy(flow.name, flow.source_cluster)
+            for entity, values in sorted(limits[flow.source_cluster].items(), key=_by_name):
+                if entity not in there and values:
+                    there[entity] = values
+                    made = DesiredQuota(flow.destination_cluster, entity, values, origin, flow.source)
+                    found[flow.destination_cluster, entity] = made
+                    fresh = True
+
+
+def _by_name(pair: tuple[QuotaEntity, Limits]) -> str:
+    return pair[0].name
+
+
+def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) -> dict[QuotaEntity, Limits]:
+    """Returns the limits of a cluster after this plan, without entities that have a quota of a flow."""
+    declared = {quota.entity: quota for quota in topology.quotas if quota.cluster == name}
+    own: dict[QuotaEntity, Limits] = {}
+    entries = _entries(cluster)
+    for entity, live in cluster.quotas.items() if cluster is not None else ():
+        entry = entries.get(entity.name)
+        if entry is not None and entry.origin.startswith("flow."):
+            continue
+        gone = entry is not None and entry.topology == topology.name and (entry.created or entity in declared)
+        if left := _less(live, entry if gone else None):
+            own[entity] = _known(left)
+    return own | {entity: {**own.get(entity, {}), **quota.values} for entity, quota in declared.items()}
+
+
+def _left_over(cluster: ObservedCluster | None, topology: str) -> dict[QuotaEntity, Limits]:
+    """Returns the limits of entities with a quota of a flow, as they are once that quota is removed."""
+    entries = _entries(cluster)
+    found: dict[QuotaEntity, Limits] = {}
+    for entity, live in cluster.quotas.items() if cluster is not None else ():
+        entry = entries.get(entity.name)
+        if entry is None or entry.topology != topology or not entry.origin.startswith("flow."):
+            continue
+        if left := _less(live, entry if entry.created else None):
+            found[entity] = _known(left)
+    return found
+
+
+def _entries(cluster: ObservedCluster | None) -> dict[str, RegistryEntry]:
+    owned = cluster.owned if cluster is not None else ()
+    return {one.address.name: one for one in owned if one.address.kind is Kind.QUOTA}
+
+
+def _less(live: Limits, entry: RegistryEntry | None) -> Limits:
+    """Returns the limits without those that were applied by this entry."""
+    recorded = recorded_quota(entry.spec) if entry is not None else None
+    applied = recorded[1] if recorded is not None else {}
+    return {key: value for key, value in live.items() if key not in applied}
+
+
+def _known(values: Limits) -> Limits:
+    """Returns the limits of Kafka. A vendor's own may mean nothing at another cluster."""
+    return {key: values[key] for key in QUOTA_KEYS if key in values}
+
+
+def _others(flow: Flow, limits: Mapping[str, Mapping[QuotaEntity, Limits]]) -> Iterator[Diagnostic]:
+    """Yields a note on the quotas that are not mirrored, because the destination has others for the same."""
+    there = limits[flow.destination_cluster]
+    here = limits[flow.source_cluster]
+    other = [entity.name for entity, values in here.items() if values and there[entity] != values]
+    if other:
+        yield flow_diagnostic(
+            note,
+            flow,
+            f"not mirrored: {counted(other, 'quota')} of {flow.source_cluster}, because"
+            f" {flow.destination_cluster} has other limits for the same",
+            "to mirror it, delete the quota at the destination, or take it out of quotas",
+            "quota-not-mirrored",
+        )
+
+
+def _kept(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredQuota]:
+    """Yields mirrored quotas that stay as they are.
+
+    A flow that ended leaves its quotas: its clients are at the destination now. Those of a flow that runs
+    stay while the quotas of its source can't be read.
+    """
+    for _, flow in sorted(graph.topology.flows.items()):
+        destination = observed.reachable(flow.destination_cluster)
+        if destination is None or not flow.quotas_sync:
+            continue
+        if graph.copied.is_running(flow.name) and not quotas_unknown(flow, observed):
+            continue
+        for entry in destination.owned:
+            recorded = recorded_quota(entry.spec) if entry.address.kind is Kind.QUOTA else None
+            if recorded is None or (entry.origin, entry.topology) != (
+                f"flow.{flow.name}",
+                graph.topology.name,
+            ):
+                continue
+            live = destination.quotas.get(recorded[0], {})
+            if values := {key: live[key] for key in recorded[1] if key in live}:
+                origin = MirroredBy(flow.name, flow.source_cluster)
+                yield DesiredQuota(destination.name, recorded[0], values, origin, flow.source)
+
+
+def _lacks(cluster: ObservedCluster | None) -> LackingFeature | None:
+    """Returns what the cluster's version lacks for quotas; None where it has them."""
+    found = (one for one in (cluster.lacking if cluster is not None else ()))
+    return next((one for one in found if one.feature.name == FEATURE_QUOTAS), None)
+
+
+def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """Yields an error for each cluster and flow whose quotas the version of a broker can't do."""
+    for name in sorted(observed.clusters):
+        lacking = _lacks(observed.reachable(name))
+        if lacking is None:
+            continue
+        without = f"broker {lacking.broker} of {name} lacks {FEATURE_QUOTAS} (Kafka {lacking.feature.since})"
+        declared = [one for one in graph.topology.quotas if one.cluster == name]
+        if declared:
+            named = few([str(one.entity) for one in declared])
+            yield error(
+                f"{without}: the quotas of {named} can't be set ({lacking.why})",
+                f"upgrade {name} to Kafka {lacking.feature.since} or newer, or take them out of quotas:"
+                " until then kafka-configs.sh --zookeeper sets them",
+                source=declared[0].source,
+                code="version-required",
+            )
+        for flow in graph.flows:
+            ends = (flow.source_cluster, flow.destination_cluster)
+            if flow.quotas_sync and name in ends and graph.copied.is_running(flow.name):
+                what = "read" if name == flow.source_cluster else "set"
+                yield flow_diagnostic(
+                    error,
+                    flow,
+                    f"{without}: quotas to mirror can't be {what} there ({lacking.why})",
+                    f"upgrade {name} to Kafka {lacking.feature.since} or newer, or set"
+                    " quotas: {sync: false}",
+                    "version-required",
+                )
+
+
+def _without_secrets(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """Notes users who log in at the source of a flow and can't at its destination.
+
+    A flow that mirrors rights or quotas prepares the destination for its source's clients.
+    """
+    for flow in graph.flows:
+        source, destination = (
+            observed.reachable(name) for name in (flow.source_cluster, flow.destination_cluster)
+        )
+        if source is None or destination is None or not (flow.acls_sync or flow.quotas_sync):
+            continue
+        if not graph.copied.is_running(flow.name) or "scram" in {*source.unreadable, *destination.unreadable}:
+            continue
+        users = {one.name for one in source.scram_users} - {one.name for one in destination.scram_users}
+        if users:
+            yield flow_diagnostic(
+                note,
+                flow,
+                f"no SCRAM secret at {destination.name}: {counted(users, 'SCRAM user')} of {source.name}",
+                "each needs a new secret there: Kafka never returns secrets",
+                "scram-users-missing",
+            )

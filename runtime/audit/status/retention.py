@@ -1,0 +1,79 @@
+"""Reads how long sources keep records by time: from it follows when a lagging flow begins to lose some."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest, Described
+
+AGAIN_S = 300.0  # settings change rarely, and a reading comes every two seconds
+_AT_ONCE = 500  # topics in one request
+_RETENTION, _POLICY = "retention.ms", "cleanup.policy"
+_DELETES = "delete"
+
+
+class RetentionReader:
+    """Keeps the retention of one cluster's topics.
+
+    Topics that were not asked about yet are read at once, the others every `AGAIN_S`. A topic whose settings
+    may not be read is left out, and is asked about again then.
+    """
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+        self._known: dict[str, int | None] = {}
+        self._read_at: float | None = None
+
+    async def read(
+        self, cluster: KafkaCluster, topics: Iterable[str], within_s: float
+    ) -> Mapping[str, int | None]:
+        """Returns the retention in ms by topic, None where nothing is deleted by time.
+
+        It raises nothing: where the settings cannot be read in time, what was known before stays.
+        """
+        wanted = set(topics)
+        now = time.monotonic()
+        if self._read_at is None or now - self._read_at >= AGAIN_S:
+            self._read_at = now
+            self._asked.clear()
+        missing = sorted(wanted - self._asked)
+        try:
+            async with asyncio.timeout(within_s):
+                for some in _parts(missing):
+                    for one in (await cluster.ask_any(_request(some))).resources:
+                        self._take(one)
+                    self._asked |= set(some)
+        except (WireError, TimeoutError):
+            self._asked |= set(missing)
+        return {topic: self._known[topic] for topic in wanted if topic in self._known}
+
+    def _take(self, one: Described[str]) -> None:
+        self._known.pop(one.name, None)
+        if one.error is ErrorCode.NONE and _RETENTION in one.config:
+            self._known[one.name] = kept_ms(one.config)
+
+
+def kept_ms(config: Mapping[str, str]) -> int | None:
+    """Returns the retention of a topic with these settings; None where nothing is deleted by time."""
+    retention = config[_RETENTION]
+    if _DELETES not in config.get(_POLICY, _DELETES).split(",") or retention.startswith("-"):
+        return None
+    return int(retention)
+
+
+def _parts(topics: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(topics), _AT_ONCE):
+        yield topics[start : start + _AT_ONCE]
+
+
+def _request(topics: Sequence[str]) -> DescribeConfigsRequest[str]:
+    decoder = Decoder(lambda text, _source, _sensitive, _read_only: text or "")
+    wants = (_RETENTION, _POLICY)
+    return DescribeConfigsRequest(
+        TOPIC, topics, wants, lambda _name: lambda key, _explicit: key in wants, decoder
+    )

@@ -1,0 +1,158 @@
+"""Quotas: declared, and mirrored with `quotas: {sync: true}`; whose they are decides what stays."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from planner.diff.record import quota_entry
+from planner.graph import expand
+from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
+from planner.model.observed import (
+    FEATURE_QUOTAS,
+    BrokerFeature,
+    LackingFeature,
+    ObservedCluster,
+    RegistryEntry,
+    ScramUser,
+)
+from planner.model.topology import FlowState, Quota, QuotaEntity, Topology
+from tests.planner.graph.build import cluster, codes, flow, observed, said, topology
+
+Limits = Mapping[str, float]
+APP, LOADER = QuotaEntity("app"), QuotaEntity("<default>", "loader")
+ONE, TWO = {"producer_byte_rate": 1}, {"producer_byte_rate": 2}
+
+
+def mirrors(ends: str, **more: object) -> Topology:
+    """One flow for each pair of clusters, as in `dc1>dc2 dc2>dc1`."""
+    flows = (flow(one, quotas_sync=True, heartbeats_every_ms=None, **more) for one in ends.split())
+    return topology(*flows)
+
+
+def at(
+    name: str, quotas: Mapping[QuotaEntity, Limits], *owned: RegistryEntry, **more: object
+) -> ObservedCluster:
+    return cluster(name, "orders", quotas=quotas, owned=owned, **more)
+
+
+def made(by: str, where: str, entity: QuotaEntity = APP, values: Limits = ONE) -> RegistryEntry:
+    return quota_entry(DesiredQuota(where, entity, values, MirroredBy(by, "dc1")), "t", created=True)
+
+
+def wanted(desired: Desired) -> dict[str, tuple[Limits, str]]:
+    return {
+        f"{one.cluster}/{one.entity.name}": (
+            dict(one.values),
+            one.origin.flow if isinstance(one.origin, MirroredBy) else "declared",
+        )
+        for one in desired.quotas
+    }
+
+
+def test_the_quotas_of_the_source_are_mirrored_as_they_are() -> None:
+    limits = {APP: ONE, LOADER: {**TWO, "vendor_rate": 1}, QuotaEntity(ip="10.0.0.7"): {"vendor_rate": 1}}
+    desired = expand(mirrors("dc1>dc2"), observed(at("dc1", limits), at("dc2", {})))
+    assert wanted(desired) == {
+        "dc2/user/app": (ONE, "dc1-dc2"),
+        "dc2/user/<default>/client-id/loader": (TWO, "dc1-dc2"),
+    }
+
+
+def test_a_quota_of_the_destination_is_never_touched() -> None:
+    desired = expand(
+        mirrors("dc1>dc2"), observed(at("dc1", {APP: ONE, LOADER: ONE}), at("dc2", {APP: TWO, LOADER: ONE}))
+    )
+    assert wanted(desired) == {}
+    assert said(desired, "quota-not-mirrored") == [
+        (
+            "not mirrored: the quota user/app of dc1, because dc2 has other limits for the same"
+            " — to mirror it, delete the quota at the destination, or take it out of quotas"
+        )
+    ]
+
+
+def test_a_declared_quota_wins_and_is_mirrored_onward() -> None:
+    shop = replace(
+        mirrors("dc1>dc2"),
+        quotas=(Quota("dc1", "app", producer_byte_rate=7), Quota("dc2", "b", request_percentage=5)),
+    )
+    desired = expand(shop, observed(at("dc1", {APP: ONE, QuotaEntity("b"): ONE}), at("dc2", {})))
+    assert wanted(desired) == {
+        "dc1/user/app": ({"producer_byte_rate": 7}, "declared"),
+        "dc2/user/app": ({"producer_byte_rate": 7}, "dc1-dc2"),
+        "dc2/user/b": ({"request_percentage": 5}, "declared"),
+    }
+
+
+def test_quotas_follow_a_chain_of_flows_and_never_return() -> None:
+    desired = expand(
+        mirrors("dc1>dc2 dc2>dc3 dc2>dc1"), observed(at("dc1", {APP: ONE}), at("dc2", {}), at("dc3", {}))
+    )
+    assert wanted(desired) == {"dc2/user/app": (ONE, "dc1-dc2"), "dc3/user/app": (ONE, "dc2-dc3")}
+
+
+@pytest.mark.parametrize("source", [{}, {LOADER: ONE}])
+def test_a_quota_that_a_flow_made_goes_with_its_source_and_is_mirrored_nowhere(
+    source: Mapping[QuotaEntity, Limits],
+) -> None:
+    """Otherwise two clusters would give a removed quota back to each other for ever."""
+    there = at("dc2", {APP: ONE}, made("dc1-dc2", "dc2"))
+    desired = expand(mirrors("dc1>dc2 dc2>dc1"), observed(at("dc1", source), there))
+    assert wanted(desired).keys() == {f"dc2/{one.name}" for one in source}
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"),
+    [(FlowState.ACTIVE, False), (FlowState.PROMOTED, True), (FlowState.FAILED_OVER, True)],
+)
+def test_the_quotas_of_a_flow_that_ended_stay_as_they_are(state: FlowState, kept: bool) -> None:
+    there = at("dc2", {APP: TWO}, made("dc1-dc2", "dc2"))
+    desired = expand(mirrors("dc1>dc2", state=state), observed(at("dc1", {}), there))
+    assert wanted(desired) == ({"dc2/user/app": (TWO, "dc1-dc2")} if kept else {})
+
+
+def test_while_the_quotas_of_the_source_cannot_be_read_nothing_goes() -> None:
+    unread = at("dc1", {}, unreadable={"quotas": "no right"})
+    desired = expand(mirrors("dc1>dc2"), observed(unread, at("dc2", {APP: TWO}, made("dc1-dc2", "dc2"))))
+    assert wanted(desired) == {"dc2/user/app": (TWO, "dc1-dc2")}
+    assert desired.unknown == {"flow.dc1-dc2": "the client quotas of dc1 could not be read: no right"}
+
+
+OLD = LackingFeature(
+    BrokerFeature(FEATURE_QUOTAS, "2.6"), "1 (a:9092)", "DescribeClientQuotas is not offered"
+)
+
+
+def test_a_version_without_quotas_is_named_with_what_follows() -> None:
+    old = at("dc1", {}, lacking=(OLD,), unreadable={"quotas": "too old"})
+    shop = replace(mirrors("dc1>dc2"), quotas=(Quota("dc1", "app", producer_byte_rate=7),))
+    desired = expand(shop, observed(old, at("dc2", {})))
+    assert codes(desired) == ["version-required", "version-required"]
+    assert wanted(desired) == {}
+    declared, flow_s = sorted(said(desired, "version-required"), key=len, reverse=True)
+    assert declared.startswith(
+        "broker 1 (a:9092) of dc1 lacks client quotas (Kafka 2.6): the quotas of user app can't be set"
+    )
+    assert "quotas to mirror can't be read there (DescribeClientQuotas is not offered)" in flow_s
+    assert "set quotas: {sync: false}" in flow_s
+
+
+def test_users_without_a_secret_at_the_destination_are_named() -> None:
+    users = tuple(ScramUser(name, ("SCRAM-SHA-512",)) for name in ("app", "repl"))
+    here, there = at("dc1", {}, scram_users=users), at("dc2", {}, scram_users=users[1:])
+    desired = expand(mirrors("dc1>dc2"), observed(here, there))
+    assert said(desired, "scram-users-missing") == [
+        (
+            "no SCRAM secret at dc2: the SCRAM user app of dc1"
+            " — each needs a new secret there: Kafka never returns secrets"
+        )
+    ]
+    hidden = replace(there, unreadable={"scram": "no right"})
+    assert codes(expand(mirrors("dc1>dc2"), observed(here, hidden))) == []
+
+
+def test_a_declared_quota_needs_no_flow() -> None:
+    desired = expand(topology(quotas=(Quota("dc1", "app", producer_byte_rate=7),)), observed(at("dc1", {})))
+    (only,) = desired.quotas
+    assert (str(only.address), only.origin) == ("quota.dc1.user/app", Declared())
