@@ -33,6 +33,9 @@ COMMANDS: dict[str, CommandEntry] = {
         "import_", "Write live clusters, or what MirrorMaker 2 or Replicator run by, as a topology."
     ),
     "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency, read from the clusters."),
+    "drill": CommandEntry(
+        "drill", "Rehearse the loss of each cluster on lab clusters, and report RTO and RPO."
+    ),
     "offsets": CommandEntry(
         "offsets", "Show a consumer group's offsets at the source and at the destination of a flow."
     ),
@@ -64,6 +67,9 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "salvage": CommandEntry(
         "salvage", "List, export or replay records of the old primary that never reached the destination."
+    ),
+    "try": CommandEntry(
+        "try_", "Show what a flow's transform makes of records of its source; nothing is written."
     ),
     "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
     "ui": CommandEntry("ui", "Serve live pages for a browser: is it safe to fail over, and if not, why."),

@@ -1,14 +1,27 @@
 """Checks the transform of a flow as far as its text goes; Spark checks the expressions later."""
 
+import os
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from planner.config.language.reader import ParsedRecord
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
-from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat
+from planner.model.topology import SecretRef, looks_secret
+from planner.model.topology.transforms import Format, RecordFormat
+from runtime.contract.client.keys import token_endpoint_problem
 from runtime.contract.spec.transform import VALUE, overlapping
 
 _CODE = "transform"
 _FIELD = f"{VALUE}."
+_REGISTRY_KEYS = (
+    "sasl.username",
+    "sasl.password",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+)
+_WITH_FIELDS = (RecordFormat.JSON, RecordFormat.AVRO)
 
 
 def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
@@ -16,12 +29,7 @@ def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
     forms = {name: _format(transform.get(name)) for name in ("value", "key")}
     for name, form in forms.items():
         yield from _format_problems(name, form, _place(transform, name, "schema"))
-    if transform.get("on_bad_record") is OnBadRecord.QUARANTINE:
-        yield _error(
-            "on_bad_record: quarantine is not supported yet",
-            "write stop: the partition stops at a bad record, and its state names the offset",
-            transform.place("on_bad_record"),
-        )
+        yield from _registry_problems(name, form, transform.get(name))
     changed = transform.get("set") or {}
     dropped = transform.get("drop") or ()
     if transform.get("where") is None and not changed and not dropped:
@@ -42,26 +50,65 @@ def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
 def _format(written: object) -> Format:
     if not isinstance(written, ParsedRecord):
         return Format()
-    return Format(written.get("format") or RecordFormat.BINARY, written.get("schema"))
+    schema = written.get("schema")
+    named = schema.get("file") if isinstance(schema, ParsedRecord) else schema
+    return Format(written.get("format") or RecordFormat.BINARY, named)
 
 
 def _format_problems(name: str, form: Format, place: SourceLocation) -> Iterable[Diagnostic]:
-    if form.format is RecordFormat.AVRO:
+    if form.format is RecordFormat.PROTOBUF:
         yield _error(
-            f"{name}: format avro is not supported yet",
-            "json, text and binary are; copy other formats without a transform",
+            f"{name}: format protobuf is not supported yet",
+            "json, avro, text and binary are; copy other formats without a transform",
             place,
         )
-    elif form.format is RecordFormat.JSON and not form.schema:
-        yield _error(
-            f"{name}: format json needs a schema",
-            'add the fields that expressions read: schema: "id BIGINT, email STRING"',
-            place,
-        )
-    elif form.format is not RecordFormat.JSON and form.schema:
+    elif form.format in _WITH_FIELDS and not form.schema:
+        ways = {
+            RecordFormat.JSON: 'add the fields that expressions read: schema: "id BIGINT, email STRING"',
+            RecordFormat.AVRO: "add the schema of the values: schema: {file: customer.avsc}",
+        }
+        yield _error(f"{name}: format {form.format.value} needs a schema", ways[form.format], place)
+    elif form.format not in _WITH_FIELDS and form.schema:
         yield _error(
             f"{name}: format {form.format.value} has no schema", "leave it out, or write format: json", place
         )
+
+
+def _registry_problems(name: str, form: Format, written: object) -> Iterable[Diagnostic]:
+    registry = written.get("registry") if isinstance(written, ParsedRecord) else None
+    if not isinstance(registry, ParsedRecord):
+        return
+    if form.format is not RecordFormat.AVRO:
+        yield _error(
+            f"{name}: format {form.format.value} has no registry",
+            "leave it out, or write format: avro",
+            registry.source,
+        )
+    client = registry.get("client") or {}
+    for key, value in client.items():
+        if key not in _REGISTRY_KEYS:
+            what, way_out = (
+                f"{name}: {key} is no setting of a registry",
+                f"it takes {', '.join(_REGISTRY_KEYS)}",
+            )
+        elif isinstance(value, SecretRef) and value.kind == "file":
+            what, way_out = (
+                f"{name}: {key} of the registry is a file",
+                f"refer to a variable: {key}: {{env: VARIABLE}}",
+            )
+        elif looks_secret(key) and not isinstance(value, SecretRef):
+            what = f"{name}: {key} of the registry stands in the topology as plain text"
+            way_out = f"refer to it: {key}: {{env: VARIABLE}}"
+        elif key.endswith(".location") and not PurePath(str(value)).is_absolute():
+            what, way_out = (
+                f"{name}: {key} of the registry is a relative path",
+                "write it from the root on: /etc/…",
+            )
+        else:
+            continue
+        yield _error(what, way_out, registry.place("client"))
+    if "sasl.password" in client and (problem := token_endpoint_problem(registry.get("url"), os.environ)):
+        yield _error(f"{name}: the url of the registry {problem[0]}", problem[1], registry.place("url"))
 
 
 def _path_problem(key: str, path: str, form: RecordFormat) -> tuple[str, str] | None:
@@ -71,7 +118,7 @@ def _path_problem(key: str, path: str, form: RecordFormat) -> tuple[str, str] | 
             f"{key}: {path} would change the key, and with it the partition that the record belongs to",
             "change fields of the value; keys travel as they are",
         )
-    if form is RecordFormat.JSON:
+    if form in _WITH_FIELDS:
         if path.startswith(_FIELD) and all(path.split(".")):
             return None
         return f"{key}: {path} is no field of the value", "write value. and the name of a field: value.email"

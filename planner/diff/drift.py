@@ -37,7 +37,7 @@ from planner.diff.typed_values import (
     recorded_config,
 )
 from planner.model.address import Kind
-from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy
+from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import CONFIG, Observed, ObservedCluster, ObservedTopic, RegistryEntry, acl_rule
 from planner.model.plan import Action, Change, FieldChange, Path
 
@@ -92,7 +92,7 @@ def _source_of(topic: DesiredTopic, observed: Observed) -> ObservedTopic | None:
         case MirroredBy(source_cluster=cluster, source_topic=name):
             live = observed.reachable(cluster)
             return live.topics.get(name) if live is not None else None
-        case Declared():
+        case Declared() | QuarantineOf():
             return None
         case _:
             assert_never(topic.origin)

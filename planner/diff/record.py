@@ -24,6 +24,7 @@ from planner.model.desired import (
     DesiredQuota,
     DesiredTopic,
     MirroredBy,
+    QuarantineOf,
 )
 from planner.model.observed import (
     BEFORE,
@@ -40,6 +41,7 @@ from planner.model.observed import (
     quota_spec,
 )
 from planner.model.plan import Action, Change, FieldChange
+from runtime.contract.records.quarantine import quarantine_origin
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 PARTITIONS = "partitions"
@@ -65,6 +67,8 @@ def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
         case Declared() if topic.mirrored:
             spec[MIRRORED] = ",".join(sorted(topic.mirrored))
         case Declared():
+            pass
+        case QuarantineOf():
             pass
         case _:
             assert_never(topic.origin)
@@ -116,12 +120,14 @@ def is_announced(entry: RegistryEntry | None) -> bool:
     return entry is not None and ANNOUNCED in entry.spec
 
 
-def origin_text(origin: Declared | MirroredBy | str) -> str:
+def origin_text(origin: Declared | MirroredBy | QuarantineOf | str) -> str:
     match origin:
         case Declared():
             return DECLARED
         case MirroredBy(flow=flow):
             return f"flow.{flow}"
+        case QuarantineOf(flow=flow):
+            return quarantine_origin(flow)
         case _:
             return origin
 

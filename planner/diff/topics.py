@@ -16,7 +16,7 @@ from planner.diff.typed_values import (
 )
 from planner.diff.values import same_value
 from planner.model.address import Address
-from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy
+from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy, QuarantineOf
 from planner.model.observed import (
     BEFORE,
     CONFIG,
@@ -163,7 +163,7 @@ def _config_note(pair: TopicPair, key: str) -> str:
         match topic.origin:
             case MirroredBy(source_cluster=cluster, source_topic=name):
                 return f"no longer set at {cluster}/{name}"
-            case Declared():
+            case Declared() | QuarantineOf():
                 return NOT_DECLARED
             case _:
                 assert_never(topic.origin)
@@ -216,7 +216,7 @@ def _recorded_trees(pair: TopicPair, differing: Iterable[PathDifference]) -> tup
 
 def _recorded_keys(topic: DesiredTopic, keys: Iterable[str]) -> list[str]:
     match topic.origin:
-        case MirroredBy():
+        case MirroredBy() | QuarantineOf():
             return [key for key in keys if key == ID or key.startswith("source.")]
         case Declared():
             return [key for key in keys if key != MIRRORED]
@@ -277,7 +277,7 @@ def _reason(topic: DesiredTopic, fields: Sequence[FieldChange], *, adopted: bool
     if adopted:
         return ADOPTED
     match topic.origin:
-        case MirroredBy():
+        case MirroredBy() | QuarantineOf():
             return _origin(topic)
         case Declared() if not fields:
             return "declared"
@@ -303,5 +303,7 @@ def _origin(topic: DesiredTopic) -> str:
             return "declared"
         case MirroredBy(flow=flow):
             return f"mirrored by flow.{flow}"
+        case QuarantineOf(flow=flow, mirror=mirror):
+            return f"takes the bad records of {mirror}: on_bad_record of flow.{flow}"
         case _:
             assert_never(topic.origin)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from planner.diff import fields
 from planner.diff.compare import Leaf, Secret, Tree, changed_fields
 from planner.diff.fields import ADDED, CLUSTERS, TIMESTAMPS, Field, FieldType
-from planner.model.desired import Declared, DesiredTopic, MirroredBy
+from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
 from planner.model.plan import SENSITIVE, Path, Value
 from planner.model.topology import looks_secret
@@ -38,6 +38,8 @@ def given_back(topic: DesiredTopic, entry: RegistryEntry | None) -> frozenset[st
     match topic.origin:
         case MirroredBy():
             return topic.unset - topic.config.keys() - topic.restored.keys()
+        case QuarantineOf():
+            return frozenset()
         case Declared():
             applied = entry.config.keys() if entry is not None else frozenset()
             return (topic.unset | applied) - topic.config.keys() - topic.restored.keys()
@@ -93,6 +95,8 @@ def topic_trees(topic: DesiredTopic, live: ObservedTopic, entry: RegistryEntry |
 def _partitions(topic: DesiredTopic, partitions: int, live: ObservedTopic) -> int:
     """A mirror may have more partitions than its source. What is declared is meant exactly."""
     match topic.origin:
+        case QuarantineOf():  # records of the mirror's other partitions share those that there are
+            return live.partitions
         case MirroredBy():
             return max(partitions, live.partitions)
         case Declared():
@@ -315,14 +319,24 @@ def _transform(transform: TransformSpec) -> Value:
     found: dict[str, Value] = {}
     for name, form in (("value", transform.value), ("key", transform.key)):
         if form != FormatSpec():
-            found[name] = f"{form.format}: {form.schema}" if form.schema else form.format
+            found[name] = f"{_format(form)}: {form.schema}" if form.schema else form.format
     if transform.set:
         found["set"] = dict(sorted(transform.set.items()))
     if transform.drop:
         found["drop"] = tuple(transform.drop)
     if transform.where is not None:
         found["where"] = transform.where
+    if transform.quarantines:
+        found["on_bad_record"] = transform.on_bad_record
     return found
+
+
+def _format(form: FormatSpec) -> str:
+    """Returns a format with the registry of its schemas. Its secrets are references."""
+    if form.registry is None:
+        return form.format
+    client = "".join(f", {key}: {value}" for key, value in sorted(form.registry.client.items()))
+    return f"{form.format} by the registry {form.registry.url}{client}"
 
 
 def _rename(rule: jobspec.RenameRule) -> Value:

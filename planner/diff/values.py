@@ -230,6 +230,9 @@ def _origin_commits(value: Parts) -> str:
             return _as_json(value)
 
 
+_SCHEMA = 300  # characters of a format with its schema: Avro's are long
+
+
 def _transform(value: Parts) -> tuple[str, ...]:
     """`sets value.email: sha2(value.email, 256)`, `drops value.card`, `filters by: value.country <> 'DE'`"""
     found: list[str] = []
@@ -241,7 +244,12 @@ def _transform(value: Parts) -> tuple[str, ...]:
             found.append(f"drops {', '.join(map(str, paths))}")
     if (where := value.get("where")) is not None:
         found.append(f"filters by: {where}")
-    found += (f"reads the {name} as {value[name]}" for name in ("value", "key") if name in value)
+    for name in ("value", "key"):
+        if name in value:
+            form = " ".join(str(value[name]).split())
+            found.append(f"reads the {name} as {form[:_SCHEMA]}{'…' if len(form) > _SCHEMA else ''}")
+    if "on_bad_record" in value:
+        found.append("quarantines bad records as they came")
     return tuple(found)
 
 

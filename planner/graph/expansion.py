@@ -17,12 +17,12 @@ from planner.graph.lints.endpoints import endpoints
 from planner.graph.lints.flows import jobs, states
 from planner.graph.lints.loops import TopicMerges, merges_of
 from planner.graph.lints.security import security
-from planner.graph.lints.transforms import transforms
+from planner.graph.lints.transforms import quarantine_names, transforms
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
 from planner.graph.quotas import quotas_of, quotas_unknown
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
 from planner.graph.routes import group_selector
-from planner.graph.topics import DesiredTopics, partitions_of, topics_of
+from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
@@ -86,6 +86,8 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
         for node in (edge.source, edge.destination):
             if node.cluster == name:
                 topics.add(node.topic)
+        quarantine = quarantine_nodes(graph, [edge])
+        topics.update(node.topic for node in quarantine if node.cluster == name)
         if edge.source.cluster == name and graph.flow(edge.flow).configs.sync is ConfigSync.ALL:
             every_key.add(edge.source.topic)
     acls = any(acl.rule.cluster == name for acl in graph.topology.acls) or any(
@@ -220,6 +222,7 @@ def _without_clusters(
     yield from flow_lints.reserved_names(graph)
     yield from flow_lints.flows_without_topics(graph)
     yield from topic_lints.illegal_names(graph, named)
+    yield from quarantine_names(graph, [*named, *graph.sampled.edges])
     yield from topic_lints.collisions(graph, [one for one in merges.collisions if one.node in certain])
     yield from topic_lints.metric_collisions(graph)
     yield from loops.provenance_of_loops(graph, loops_found)

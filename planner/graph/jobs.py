@@ -394,6 +394,10 @@ def _copied(value: Any, spec: type[msgspec.Struct] | None) -> Any:
     match value:
         case StrEnum():
             return value.value
+        case SecretRef(kind=kind, name=name):
+            return {kind: name}
+        case Mapping():
+            return {key: _copied(one, None) for key, one in value.items()}
         case tuple():
             return list(value)
         case _ if spec is not None and value is not None:

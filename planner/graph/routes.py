@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from planner.model.topology import RUNNING, Flow, FlowState, Selection, Topology
+from runtime.contract.records.quarantine import PATTERN, SUFFIX
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import (
     GROUP_DENIALS,
@@ -12,6 +13,7 @@ from runtime.contract.spec.selection import (
     SelectionResult,
     SelectionRules,
     Selector,
+    written_out,
 )
 
 
@@ -23,9 +25,10 @@ def router_of(topology: Topology) -> Router:
 def route_of(flow: Flow, topology: Topology) -> Route:
     """Returns the flow's route. A reverse flow takes what its original copied and undoes its rename."""
     original = topology.flows.get(flow.reverse_of) if flow.reverse_of is not None else None
+    hidden = _quarantines_at(flow, topology)
     if original is None:
         return Route(
-            flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics), flow.rename
+            flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics, hidden), flow.rename
         )
     own = SelectionRules(flow.topics.include, flow.topics.exclude, default_exclude=False)
     return Route(
@@ -34,8 +37,20 @@ def route_of(flow: Flow, topology: Topology) -> Route:
         flow.destination_cluster,
         own,
         original.rename,
-        undoes=_rules(original.topics),
+        undoes=_rules(original.topics, hidden),
     )
+
+
+def _quarantines_at(flow: Flow, topology: Topology) -> tuple[str, ...]:
+    """Returns what keeps a flow from copying quarantine topics: a pattern, or nothing where there are none.
+
+    They are not data of the source. A flow that writes out the name of one takes it.
+    """
+    quarantining = flow.quarantines or any(
+        one.quarantines and one.destination_cluster == flow.source_cluster for one in topology.flows.values()
+    )
+    named = any((written_out(entry) or "").endswith(SUFFIX) for entry in flow.topics.include)
+    return (PATTERN,) if quarantining and not named else ()
 
 
 def file_route(flow: Flow) -> Route:
@@ -71,8 +86,8 @@ def reason_not_synced(flow: Flow, group: str) -> str:
             return "groups.include does not match this group"
 
 
-def _rules(selection: Selection) -> SelectionRules:
-    return SelectionRules(selection.include, selection.exclude, selection.default_exclude)
+def _rules(selection: Selection, hidden: tuple[str, ...] = ()) -> SelectionRules:
+    return SelectionRules(selection.include, (*selection.exclude, *hidden), selection.default_exclude)
 
 
 class CopiedTopics:

@@ -6,12 +6,12 @@ its timestamp, is lifted. The registry remembers the value before, and it is res
 ended.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode, strongly_connected
 from planner.model.address import Address, Kind, topic_address
-from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy
+from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy, QuarantineOf
 from planner.model.observed import (
     DECLARED,
     ConfigSource,
@@ -21,6 +21,7 @@ from planner.model.observed import (
     RegistryEntry,
 )
 from planner.model.topology import Configs, ConfigSync, Flow, Provenance, Topic
+from runtime.contract.records.quarantine import quarantine_settings, quarantine_topic
 from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings, supported
 
 
@@ -136,8 +137,9 @@ def topics_of(
         builder.build(component)
     for node in sorted(graph.declared_topics.keys() - builder.settings.keys()):
         builder.build([node])
+    quarantines = _quarantines(graph, builder)
     kept = kept_topics(graph, observed, builder.owned, set(builder.desired))
-    desired = {**builder.desired, **kept}
+    desired = {**builder.desired, **quarantines, **kept}
     return DesiredTopics(
         tuple(desired[node] for node in sorted(desired)),
         builder.partitions,
@@ -334,6 +336,40 @@ class _TopicBuilder:
             unset=unset,
             source=self.graph.flow(edge.flow).source,
         )
+
+
+def quarantine_nodes(graph: ReplicationGraph, edges: Iterable[CopyEdge]) -> dict[TopicNode, CopyEdge]:
+    """Returns the quarantine topics of these copies, each with the copy whose bad records it takes."""
+    found: dict[TopicNode, CopyEdge] = {}
+    for edge in edges:
+        if graph.flow(edge.flow).quarantines:
+            cluster, mirror = edge.destination
+            found.setdefault(TopicNode(cluster, quarantine_topic(mirror)), edge)
+    return found
+
+
+def _quarantines(graph: ReplicationGraph, builder: _TopicBuilder) -> dict[TopicNode, DesiredTopic]:
+    """Returns the quarantine topics, without those that the topology declares: these are the topology's own.
+
+    Settings of a topic that exists are not changed: an operator may have decided about its records.
+    """
+    found: dict[TopicNode, DesiredTopic] = {}
+    for node, edge in sorted(quarantine_nodes(graph, graph.live.edges).items()):
+        if node in graph.declared_topics or node in builder.desired:
+            continue
+        flow = graph.flow(edge.flow)
+        mirror = builder.settings[edge.destination]
+        config = {} if graph.exists(node) else quarantine_settings(mirror.effective(LARGEST))
+        found[node] = DesiredTopic(
+            cluster=node.cluster,
+            name=node.topic,
+            origin=QuarantineOf(flow.name, edge.destination.topic),
+            partitions=builder.partitions[edge.destination],
+            replication=flow.replication,
+            config=dict(sorted(supported(config, mirror.defaults).items())),
+            source=flow.source,
+        )
+    return found
 
 
 def kept_topics(

@@ -27,6 +27,14 @@ class MirroredBy:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantineOf:
+    """The topic takes the bad records of `mirror`, a topic that a flow with a transform makes."""
+
+    flow: str
+    mirror: str
+
+
+@dataclass(frozen=True, slots=True)
 class LiftedLimits:
     """Limits of a topic that are lifted while `flow`, a failback, copies into it.
 
@@ -48,7 +56,7 @@ class DesiredTopic:
 
     cluster: str
     name: str
-    origin: Declared | MirroredBy
+    origin: Declared | MirroredBy | QuarantineOf
     partitions: int | None = None
     replication: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)

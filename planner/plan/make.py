@@ -14,7 +14,7 @@ from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJo
 from planner.diff.typed_values import given_back
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
-from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy
+from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
 from planner.model.plan import WAITS, Action, Change, Mode, Plan, PlannedFlow
@@ -221,6 +221,8 @@ def _needs(
             source = topic_address(topic.origin.source_cluster, topic.origin.source_topic)
             needs.setdefault(flow_address(topic.origin.flow), set()).add(topic.address)
             needs.setdefault(topic.address, set()).add(source)
+        elif isinstance(topic.origin, QuarantineOf):
+            needs.setdefault(flow_address(topic.origin.flow), set()).add(topic.address)
     permitted: list[DesiredAcl | DesiredQuota] = [*desired.acls, *desired.quotas]
     for one in permitted:
         if isinstance(one.origin, MirroredBy):

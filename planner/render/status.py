@@ -15,6 +15,7 @@ from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.quarantine import quarantine_topic
 from runtime.contract.views.status_view import (
     DOWN,
     STALLED,
@@ -325,7 +326,13 @@ def _remarks(status: StatusView) -> Iterator[Text]:
     for flow in status.flows:
         parts = [one for one in flow.why.split("; ") if one and one not in said]
         remarks += [(f"flow {flow.name}", "; ".join(parts))] if parts else []
-        notes = (*_old_end(flow, status.at_ms), *_foreign(flow), *_blocked(flow), *flow.notes)
+        notes = (
+            *_old_end(flow, status.at_ms),
+            *_foreign(flow),
+            *_blocked(flow),
+            *_quarantined(flow),
+            *flow.notes,
+        )
         remarks += [(f"flow {flow.name}", note) for note in notes]
         remarks += [(f"flow {flow.name}", f"stuck: {lane}") for lane in flow.stuck_lanes]
     if remarks:
@@ -356,6 +363,15 @@ _STANDBY = {
     "running": "the job runs on its machine",
     "failed": "cannot take the job over",
 }
+
+
+def _quarantined(flow: FlowStatusView) -> Iterator[str]:
+    """Yields how many bad records of each topic lie in its quarantine topic."""
+    for topic in flow.topics:
+        count = sum(one.quarantined for one in topic.partitions)
+        if count and topic.destination_topic is not None:
+            where = quarantine_topic(topic.destination_topic)
+            yield f"{plural(count, 'bad record')} of {topic.topic} went to {where} at {flow.destination}"
 
 
 def _old_end(flow: FlowStatusView, now_ms: int) -> list[str]:

@@ -173,14 +173,6 @@ def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
     return found
 
 
-def _flow_values(topology: Topology) -> list[dict[str, Value]]:
-    """Returns the entries of all flows by name; those into files have only the keys of such a flow."""
-    entries = {name: values_of(flow) for name, flow in topology.flows.items()}
-    for name, flow in topology.file_flows.items():
-        entries[name] = {key: one for key, one in values_of(flow).items() if key in FILE_FLOW_KEYS}
-    return [entries[name] for name in sorted(entries)]
-
-
 def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
     """Returns the entries of quotas by entity; equal ones of several clusters are one."""
     clusters: dict[Quota, list[str]] = {}
@@ -191,6 +183,14 @@ def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
         value = values_of(replace(quota, cluster=named[0]))
         found.append(value if len(named) == 1 else {**value, "cluster": named})
     return found
+
+
+def _flow_values(topology: Topology) -> list[dict[str, Value]]:
+    """Returns the entries of all flows by name; those into files have only the keys of such a flow."""
+    entries = {name: values_of(flow) for name, flow in topology.flows.items()}
+    for name, flow in topology.file_flows.items():
+        entries[name] = {key: one for key, one in values_of(flow).items() if key in FILE_FLOW_KEYS}
+    return [entries[name] for name in sorted(entries)]
 
 
 def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
@@ -209,6 +209,7 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         _jobs(topology),
         _section("internal", values_of(topology.internal)),
         _section("policies", values_of(topology.policies)),
+        _section("drill", values_of(topology.drill)),
         list(_comments(notes)),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"

@@ -323,5 +323,6 @@ CONVERTERS: Mapping[str, Callable[[Any], Value]] = {
     "bootstrap": _bootstrap,
     "rename": _rename,
     "requirements": _requirements,
+    "schema": lambda text: text,  # of a file, its content
     "start": _start,
 }

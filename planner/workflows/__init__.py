@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         replay_salvage,
         salvage,
     )
+    from planner.workflows.audit.trial import TryFlowRequest, try_transform
     from planner.workflows.audit.verification import VerifyFlowRequest, verify
     from planner.workflows.flows.failback import FailbackRequest, FailbackResult, failback, switch_back
     from planner.workflows.flows.failover import (
@@ -82,6 +83,7 @@ _MODULES = {
         *("ReplayResult", "ReplaySalvageRequest", "SalvageFlowRequest"),
         *("replay_salvage", "salvage"),
     ),
+    "audit.trial": ("TryFlowRequest", "try_transform"),
     "audit.verification": ("VerifyFlowRequest", "verify"),
     "flows.failback": ("FailbackRequest", "FailbackResult", "failback", "switch_back"),
     "flows.failover": (
@@ -140,6 +142,7 @@ __all__ = [
     "SimulationRequest",
     "TakeOver",
     "TopologyRequest",
+    "TryFlowRequest",
     "VerifyFlowRequest",
     "adopt",
     "apply",
@@ -174,6 +177,7 @@ __all__ = [
     "status",
     "stop_lab",
     "switch_back",
+    "try_transform",
     "validate",
     "verify",
     "watch_status",

@@ -40,7 +40,7 @@ def check_transforms(
     answer = on_spark(main, encode(CheckRequest(wanted)), "sql: ", progress)
     problems = decode_outcome(answer).problems
     if problems:
-        raise Failure(tuple(_diagnostics(problems, topology)))
+        raise Failure(tuple(diagnostics_of(problems, topology)))
     _checked.update(map(repr, wanted.values()))
 
 
@@ -57,7 +57,8 @@ def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> boo
     return False
 
 
-def _diagnostics(problems: list[TransformProblem], topology: Topology) -> Iterator[Diagnostic]:
+def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iterator[Diagnostic]:
+    """Yields an error for each problem, at the flow that has it."""
     for one in problems:
         flow = topology.flows[one.flow]
         place = f" (line {one.line}, column {one.column})" if one.line else ""

@@ -3,7 +3,14 @@
 See docs/internals/batch.md.
 """
 
-from runtime.batch.failure import BadRecord, BatchFailure, CorruptBatch, PartitionLocation, TooLarge
+from runtime.batch.failure import (
+    BadRecord,
+    BatchFailure,
+    CorruptBatch,
+    PartitionLocation,
+    QuarantineTooLarge,
+    TooLarge,
+)
 from runtime.batch.layout import Batch, Codec, LegacySet, RecordSet
 from runtime.batch.prepare import needs_rewrite, prepare
 from runtime.batch.rewrite import Record, records
@@ -12,6 +19,7 @@ from runtime.batch.spec import (
     OffsetDeltaRun,
     OutgoingBatch,
     PreparedBatches,
+    QuarantineLimit,
     RewriteReason,
     RewriteSpec,
 )
@@ -31,6 +39,8 @@ __all__ = [
     "OutgoingBatch",
     "PartitionLocation",
     "PreparedBatches",
+    "QuarantineLimit",
+    "QuarantineTooLarge",
     "Record",
     "RecordSet",
     "RewriteReason",

@@ -39,5 +39,9 @@ class TooLarge(BatchFailure):
         self.limit = limit
 
 
+class QuarantineTooLarge(TooLarge):
+    """A bad record exceeds the limit of its quarantine topic."""
+
+
 class BadRecord(BatchFailure):
     """A record does not match the format of the flow's transform, or an expression of it fails on it."""

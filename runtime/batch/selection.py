@@ -1,19 +1,21 @@
-"""This module unpacks prepared batches into records, and packs the records that a transform lets through.
+"""This module unpacks prepared batches, and packs the records that a transform lets through or rejects.
 
 The offset map stays exact (R6): each record keeps its source offset, and a batch's position lies behind every
 record of the source that it stands for, also behind those that do not travel.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from runtime.batch.codecs import UnpackedSizeExceeded
-from runtime.batch.failure import CorruptBatch
-from runtime.batch.layout import Codec
+from runtime.batch.failure import CorruptBatch, PartitionLocation, QuarantineTooLarge, TooLarge
+from runtime.batch.layout import Batch, Codec
 from runtime.batch.rewrite import fitting, records_of, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, headers_of, sized
-from runtime.batch.varint import MalformedBytes, varint
+from runtime.batch.varint import MalformedBytes, read, varint
+from runtime.contract.records.quarantine import quarantine_headers
 
 _JOINED: Final = 512 * 1024  # bytes of records that are packed as one batch
 
@@ -67,6 +69,71 @@ def with_value(record: UnpackedRecord, value: bytes) -> Raw:
     offset, timestamp, tail, _, _, value_at, headers_at = record
     changed = b"".join((tail[:value_at], varint(len(value)), value, tail[headers_at:]))
     return offset, timestamp, changed
+
+
+class QuarantinedRecord(NamedTuple):
+    """A bad record as it is written to the quarantine topic; `raw` has its offset at the source."""
+
+    raw: Raw
+    codec: Codec
+
+    @property
+    def offset(self) -> int:
+        return self.raw[0]
+
+    @property
+    def size(self) -> int:
+        return len(self.raw[2])
+
+
+def quarantined(
+    record: UnpackedRecord, reason: str, codec: Codec, spec: RewriteSpec, now_ms: int
+) -> QuarantinedRecord:
+    """Returns the record with the headers of the quarantine, after its own ones.
+
+    Raises CorruptBatch for headers that can't be read, and QuarantineTooLarge.
+    """
+    assert spec.quarantine is not None, "the flow quarantines"
+    where = spec.where
+    added = quarantine_headers(reason, spec.quarantine.flow, *where, record.offset, record.timestamp)
+    encoded = [varint(len(name)) + name + varint(len(value)) + value for name, value in added]
+    try:
+        headers_of(record.tail, record.headers_at)
+        count, behind = read(record.tail, record.headers_at)
+    except (MalformedBytes, IndexError) as error:
+        raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
+    tail = record.tail[: record.headers_at] + varint(count + len(encoded)) + record.tail[behind:]
+    found = QuarantinedRecord((record.offset, now_ms, tail + b"".join(encoded)), codec)
+    if found.size > spec.quarantine.max_batch // 2:  # the others fit for certain
+        for _ in quarantine_batches([found], spec.quarantine.max_batch, where):
+            pass
+    return found
+
+
+def quarantine_batches(
+    records: Iterable[QuarantinedRecord], limit: int, where: PartitionLocation
+) -> Iterator[Batch]:
+    """Yields batches with the records, each of at most `limit` bytes. Raises QuarantineTooLarge."""
+    spec = RewriteSpec(where, limit)
+    for codec, some in groupby(records, lambda one: one.codec):
+        kept: list[Raw] = []
+        size = 0
+        for one in some:
+            if kept and size + one.size > _JOINED:
+                yield from _quarantine_batches(kept, codec, spec)
+                kept, size = [], 0
+            kept.append(one.raw)
+            size += one.size
+        yield from _quarantine_batches(kept, codec, spec)
+
+
+def _quarantine_batches(kept: Sequence[Raw], codec: Codec, spec: RewriteSpec) -> Iterator[Batch]:
+    try:
+        for out in fitting(kept, codec, kept[-1][0] + 1, spec, RewriteReason.TRANSFORM):
+            yield out.batch
+    except TooLarge as error:
+        why = f"{error.why}, with the headers of the quarantine"
+        raise QuarantineTooLarge(error.where, error.offset, error.size, error.limit, why) from None
 
 
 def unchanged(record: UnpackedRecord) -> Raw:

@@ -24,6 +24,13 @@ class Merge:
     up_to: int = 512 * 1024  # into one of about this size
 
 
+class QuarantineLimit(NamedTuple):
+    """The flow whose bad records go to a quarantine topic, and that topic's max.message.bytes."""
+
+    flow: str
+    max_batch: int
+
+
 @dataclass(frozen=True, slots=True)
 class RewriteSpec:
     where: PartitionLocation  # at the source
@@ -36,6 +43,7 @@ class RewriteSpec:
     merge: Merge | None = None
     max_unpacked: int = MAX_UNPACKED  # R8
     end: int = NO_END  # source offsets from it on are not wanted
+    quarantine: QuarantineLimit | None = None  # bad records of a transform go there
 
 
 class RewriteReason(Flag):

@@ -31,7 +31,13 @@ DROPPED = MetricFamily(
     "repl_partition_dropped_records_total",
     "counter",
     _LABELS,
-    "Records that provenance filtered: they had come from the destination.",
+    "Records that do not travel: provenance or the flow's transform filtered them.",
+)
+QUARANTINED = MetricFamily(
+    "repl_partition_quarantined_records_total",
+    "counter",
+    _LABELS,
+    "Bad records that the flow's transform wrote to the quarantine topic.",
 )
 LOST = MetricFamily(
     "repl_partition_lost_offsets_total",
@@ -91,6 +97,7 @@ PARTITION_FAMILIES = (
     RECORDS,
     BYTES,
     DROPPED,
+    QUARANTINED,
     LOST,
     COMMITTED,
     ABORTED,
@@ -187,6 +194,7 @@ _SUMMED: tuple[tuple[MetricFamily, _Value], ...] = (
     (RECORDS, lambda one: one.status.records),
     (BYTES, lambda one: one.status.bytes),
     (DROPPED, lambda one: one.status.dropped),
+    (QUARANTINED, lambda one: one.status.quarantined),
     (LOST, lambda one: one.status.lost),
     (COMMITTED, lambda one: one.commits),
     (ABORTED, lambda one: one.aborts),

@@ -135,7 +135,13 @@ DROPPED = MetricFamily(
     "repl_slot_dropped_records_total",
     "counter",
     _BOTH,
-    "Records that provenance filtered: they had come from the destination.",
+    "Records that do not travel: provenance or the flow's transform filtered them.",
+)
+QUARANTINED = MetricFamily(
+    "repl_slot_quarantined_records_total",
+    "counter",
+    _BOTH,
+    "Bad records that the flow's transform wrote to the quarantine topic.",
 )
 COMMITTED = MetricFamily(
     "repl_slot_transactions_committed_total", "counter", _BOTH, "Transactions that were committed."
@@ -169,6 +175,7 @@ SLOT_FAMILIES = (
     RECORDS,
     BYTES,
     DROPPED,
+    QUARANTINED,
     COMMITTED,
     ABORTED,
     THROTTLED,
@@ -179,6 +186,7 @@ _COUNTED: tuple[tuple[MetricFamily, Callable[[FlowCounts], float]], ...] = (
     (RECORDS, lambda counts: counts.records),
     (BYTES, lambda counts: counts.bytes),
     (DROPPED, lambda counts: counts.dropped),
+    (QUARANTINED, lambda counts: counts.quarantined),
     (COMMITTED, lambda counts: counts.commits),
     (ABORTED, lambda counts: counts.aborts),
     (THROTTLED, lambda counts: counts.throttled_ms / 1000),

@@ -183,6 +183,7 @@ class FlowCounts:
     commits: float
     aborts: float
     throttled_ms: float
+    quarantined: float
     latency_sum_ms: float
     latency_counts: tuple[float, ...]
 
@@ -320,7 +321,12 @@ def _with_totals(status: PartitionStatus, before: PartitionStatus) -> PartitionS
     if status.position >= 0:
         return status
     return replace(
-        status, records=before.records, bytes=before.bytes, dropped=before.dropped, lost=before.lost
+        status,
+        records=before.records,
+        bytes=before.bytes,
+        dropped=before.dropped,
+        quarantined=before.quarantined,
+        lost=before.lost,
     )
 
 
@@ -333,11 +339,14 @@ def _counts(stats: FlowStats) -> tuple[float, ...]:
         stats.commits,
         stats.aborts,
         stats.throttled_ms,
+        stats.quarantined,
         stats.latency_sum_ms,
         *latency,
     )
 
 
 def _flow_counts(tally: CumulativeCounter) -> FlowCounts:
-    records, size, dropped, commits, aborts, throttled_ms, latency_sum_ms, *latency = tally.total()
-    return FlowCounts(records, size, dropped, commits, aborts, throttled_ms, latency_sum_ms, tuple(latency))
+    records, size, dropped, commits, aborts, throttled_ms, quarantined, *latency = tally.total()
+    return FlowCounts(
+        records, size, dropped, commits, aborts, throttled_ms, quarantined, latency[0], tuple(latency[1:])
+    )

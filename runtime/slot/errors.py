@@ -23,6 +23,7 @@ class ErrorPhase(StrEnum):
     INIT = "init"
     ADD = "add"
     PRODUCE = "produce"
+    QUARANTINE = "quarantine"
     LEDGER = "ledger"
     END = "end"
 
@@ -121,6 +122,12 @@ TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
     (ErrorPhase.PRODUCE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT): _REFUSED,
     (ErrorPhase.PRODUCE, E.UNSUPPORTED_COMPRESSION_TYPE): _REFUSED,
     (ErrorPhase.PRODUCE, E.POLICY_VIOLATION): _REFUSED,
+    (ErrorPhase.QUARANTINE, E.CONCURRENT_TRANSACTIONS): _STUCK,
+    (ErrorPhase.QUARANTINE, E.MESSAGE_TOO_LARGE): _TOO_LARGE,
+    (ErrorPhase.QUARANTINE, E.RECORD_LIST_TOO_LARGE): _TOO_LARGE,
+    (ErrorPhase.QUARANTINE, E.INVALID_RECORD): _REFUSED,
+    (ErrorPhase.QUARANTINE, E.INVALID_TIMESTAMP): _REFUSED,
+    (ErrorPhase.QUARANTINE, E.POLICY_VIOLATION): _REFUSED,
     **{(ErrorPhase.LEDGER, code): _ABORT_AND_REFRESH for code in (*_LEADER_CHANGED, *_TOPIC_GONE)},
     (ErrorPhase.END, E.TRANSACTION_ABORTABLE): _ABORT,
     (ErrorPhase.END, E.INVALID_PRODUCER_ID_MAPPING): _ABORT,
@@ -131,6 +138,7 @@ _DEFAULTS = {
     ErrorPhase.INIT: _RETRY,
     ErrorPhase.ADD: _ABORT,
     ErrorPhase.PRODUCE: _ABORT,
+    ErrorPhase.QUARANTINE: _SUSPECT,
     ErrorPhase.LEDGER: _ABORT,
     ErrorPhase.END: _ASK,
 }
@@ -140,7 +148,7 @@ def by_code(phase: ErrorPhase, code: E) -> ErrorDecision:
     """Returns the table's decision on an error code.
 
     A code that the table does not name is retried while reading and aborts while writing. It is never
-    ignored.
+    ignored. While bad records are written, it makes their partition suspect.
     """
     return TABLE.get((phase, code), _DEFAULTS[phase])
 
@@ -159,6 +167,8 @@ def decide(phase: ErrorPhase, error: WireError | None) -> ErrorDecision:
             return _UNSUPPORTED
         case ConnectionFailure() if phase is ErrorPhase.END:
             return _ASK if error.sent else _ABORT
+        case ConnectionFailure() if phase is ErrorPhase.QUARANTINE:
+            return _SUSPECT
         case ConnectionFailure() if phase in (ErrorPhase.FETCH, ErrorPhase.INIT):
             return _REFRESH_AND_RETRY
         case ConnectionFailure():

@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-from runtime.batch import BadRecord, BatchFailure, TooLarge
+from runtime.batch import BadRecord, BatchFailure, QuarantineTooLarge, TooLarge
 from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, FlowStats
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
@@ -19,7 +19,7 @@ from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.budget import TokenBucket
 from runtime.slot.context import SlotContext, lane_settings
-from runtime.slot.errors import ErrorAction
+from runtime.slot.errors import ErrorAction, ErrorPhase
 from runtime.slot.health.foreign_writes import ForeignWrites
 from runtime.slot.health.supervisor import Halted, PartitionSupervisor, Replaced, Resumed, SupervisorEvent
 from runtime.slot.health.watch import TopicWatch
@@ -48,6 +48,7 @@ class FlowCounters:
         self.records = 0
         self.bytes = 0
         self.dropped = 0
+        self.quarantined = 0
         self.commits = 0
         self._latency_counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
         self._latency_sum_ms = 0.0
@@ -56,7 +57,9 @@ class FlowCounters:
         """Counts a committed transaction."""
         self.commits += 1
         for entry in event.entries:
-            self.dropped += entry.step.dropped if entry.step is not None else 0
+            if entry.step is not None:
+                self.dropped += entry.step.dropped
+                self.quarantined += entry.step.quarantined
             if entry.part is not None:
                 self.records += entry.part.records
                 self.bytes += entry.part.bytes
@@ -78,6 +81,7 @@ class FlowCounters:
             latency_counts=list(self._latency_counts),
             latency_sum_ms=self._latency_sum_ms,
             stuck_lanes=stuck_lanes,
+            quarantined=self.quarantined,
         )
 
 
@@ -275,7 +279,8 @@ class FlowCopy:
             case FetchFailed():
                 self._on_fetch_failed(event)
             case RecordRejected(copy, failure):
-                self._supervisor.stop(copy, _state_of(failure), str(failure))
+                quarantine = copy.assigned.quarantine if isinstance(failure, QuarantineTooLarge) else None
+                self._supervisor.stop(copy, _state_of(failure), str(failure), quarantine=quarantine)
             case Halted(copy):
                 self._reader.remove(copy)
             case Resumed(copy):
@@ -288,8 +293,11 @@ class FlowCopy:
         """Counts a committed transaction, and settles the states of its partitions."""
         self._counters.committed(event, now_ms())
         self._foreign.committed(event.copies)
+        # Bad records hold a partition back as queued batches do, and are not sent as batches.
+        passed = [one.copy for one in event.entries if one.step is not None and one.step.quarantined]
+        self._reader.batches_sent(passed)
         for copy, _, _, part, step in event.entries:
-            if copy.suspect and part is not None:
+            if copy.suspect and (part is not None or (step is not None and step.quarantined)):
                 copy.clear_suspect()
                 self._lanes.place(copy)
             if step is None:
@@ -299,13 +307,15 @@ class FlowCopy:
     def _on_aborted(self, event: Aborted) -> None:
         """Stops, retries or inspects the partitions that a failure blames."""
         decision, why = event.decision, str(event.failure)
+        quarantining = event.failure.phase is ErrorPhase.QUARANTINE
         for copy in event.copies:
             copy.aborted(why)
         for copy in event.failure.copies:
             match decision.action:
                 case ErrorAction.STOP if decision.state is not None:
                     copy.mark_suspect()
-                    self._supervisor.stop(copy, decision.state, why)
+                    quarantine = copy.assigned.quarantine if quarantining else None
+                    self._supervisor.stop(copy, decision.state, why, quarantine=quarantine)
                 case ErrorAction.SUSPECT:
                     copy.mark_suspect()
                     self._supervisor.retry(copy, why)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple, TypedDict
 
 from msgspec.structs import replace
 
 from runtime.batch import OutgoingBatch
+from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -153,6 +155,13 @@ class QueuedBatch(NamedTuple):
     held: ResponseMemory
 
 
+class QueuedQuarantine(NamedTuple):
+    """A bad record that the next transaction which passes it writes to the quarantine topic."""
+
+    record: QuarantinedRecord
+    held: ResponseMemory
+
+
 class PartitionFields(TypedDict):
     """The fields of a log line that name a partition and its progress in the ledger."""
 
@@ -196,7 +205,8 @@ class PartitionCopy:
 
     It is mutable on purpose: there is one event loop, one object per partition, and no lock. Only its own
     methods write its attributes. `cursor` is the position of the next fetch. `queue` holds the batches that
-    were fetched before it and are not sent yet. A `rewind` discards the queue and returns to the committed
+    were fetched before it and are not sent yet. `quarantine` holds the bad records since the committed
+    position, in order. A `rewind` discards the queue and returns to the committed
     position. `rewinds` counts them: a response to a fetch from before a rewind is ignored.
 
     While `in_transaction`, an open transaction may still commit something of the partition, so it stays in
@@ -212,6 +222,7 @@ class PartitionCopy:
         self.progress = progress
         self.cursor = Cursor(progress.position, progress.source_epoch)
         self.queue: deque[QueuedBatch] = deque()
+        self.quarantine: deque[QueuedQuarantine] = deque()
         self.queued_bytes = 0
         self.dropped = 0
         self.rewinds = 0
@@ -394,11 +405,20 @@ class PartitionCopy:
         self._last_fetch_ms = self.last_fetch_ms
         self._session = None
 
-    def fetched(self, batches: Sequence[QueuedBatch], cursor: Cursor, dropped: int) -> None:
+    def fetched(
+        self,
+        batches: Sequence[QueuedBatch],
+        cursor: Cursor,
+        dropped: int,
+        quarantine: Sequence[QueuedQuarantine] = (),
+    ) -> None:
         """Appends batches to the queue, and moves the cursor behind the response."""
         for queued in batches:
             self.queue.append(queued)
             self.queued_bytes += queued.out.batch.size
+        for bad in quarantine:
+            self.quarantine.append(bad)
+            self.queued_bytes += bad.record.size
         self.dropped += dropped
         self.cursor = cursor
         if batches and self.state is State.BLOCKED_AT_SOURCE:
@@ -409,6 +429,10 @@ class PartitionCopy:
         queued = self.queue.popleft()
         self.queued_bytes -= queued.out.batch.size
         return queued
+
+    def quarantined_before(self, position: int) -> list[QuarantinedRecord]:
+        """Returns the bad records that a transaction with this position writes."""
+        return [one.record for one in takewhile(lambda one: one.record.offset < position, self.quarantine)]
 
     def rewind(self) -> None:
         """Returns to the committed position: all records behind it are fetched again."""
@@ -422,7 +446,10 @@ class PartitionCopy:
         self.rewinds += 1
         for queued in self.queue:
             queued.held.release_memory()
+        for bad in self.quarantine:
+            bad.held.release_memory()
         self.queue.clear()
+        self.quarantine.clear()
         self.queued_bytes = 0
 
     # Transactions
@@ -441,6 +468,10 @@ class PartitionCopy:
             self.accounts = OffsetAccounts(progress.destination_end)
         self.progress = progress
         self.dropped -= dropped
+        while self.quarantine and self.quarantine[0].record.offset < progress.position:
+            bad = self.quarantine.popleft()
+            self.queued_bytes -= bad.record.size
+            bad.held.release_memory()
         self.abort_reason = ""
         self.failures = 0
         self.last_commit_ms = progress.written_at
@@ -491,6 +522,7 @@ class PartitionCopy:
             aborts=self.aborts,
             lost=sum(gap.end - gap.low for gap in progress.gaps),
             blocked_by=self.blocked_by,
+            quarantined=progress.quarantined,
         )
 
 

@@ -24,7 +24,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from runtime.contract.spec.transform import VALUE, TransformSpec, fields_of
+from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec, fields_of
+from runtime.sql.avro_schema import BadSchema, change_problem
 from runtime.sql.query import CORRUPT, answers, decoded, schema_of
 from runtime.sql.request import TransformProblem
 from runtime.sql.rows import DDL
@@ -49,17 +50,17 @@ class _Refused(Exception):
 def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iterator[TransformProblem]:
     """Yields everything that is wrong with the transform of a flow."""
     for part, form in (("value", transform.value), ("key", transform.key)):
-        if form.format == "json":
+        if form.format in FIELDS:
             try:
                 schema_of(form)
-            except PySparkException as error:
+            except (PySparkException, BadSchema) as error:
                 yield _problem(flow, f"{part}.schema", error)
                 return
     rows = session.createDataFrame([], DDL)
     known = decoded(rows, transform)
     visible = known.drop("__tombstone", "__bad", VALUE_BYTES, KEY_BYTES)
     columns = session.createDataFrame([], visible.schema)  # so that no hidden column is found
-    schema = schema_of(transform.value) if transform.value.format == "json" else None
+    schema = schema_of(transform.value) if transform.value.format in FIELDS else None
     found = False
     for part, text, target in _parts(transform):
         try:
@@ -74,10 +75,26 @@ def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iter
             found = True
             yield TransformProblem(flow, "drop", str(error))
     if not found:
+        for part, why in _unchangeable(transform):
+            found = True
+            yield TransformProblem(flow, part, why)
+    if not found:
         try:
             answers(rows, transform).schema  # noqa: B018 - it analyzes the whole query
         except PySparkException as error:
             yield _problem(flow, "transform", error)
+
+
+def _unchangeable(transform: TransformSpec) -> Iterator[tuple[str, str]]:
+    """Yields the fields of Avro that can't be changed without breaking the schema of the value."""
+    if transform.value.format == "avro":
+        text = transform.value.schema or ""
+        for path in sorted(transform.set):
+            if why := change_problem(text, fields_of(path), drop=False):
+                yield f"set {path}", why
+        for path in transform.drop:
+            if why := change_problem(text, fields_of(path), drop=True):
+                yield "drop", why
 
 
 def _parts(transform: TransformSpec) -> Iterator[tuple[str, str, str | None]]:

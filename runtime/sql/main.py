@@ -1,4 +1,4 @@
-"""Runs the Spark application that checks transforms, with `--request FILE --out FILE`.
+"""Runs the Spark application that checks transforms, or tries one, with `--request FILE --out FILE`.
 
 It exits with 0 whatever it found: the outcome is in the file.
 """
@@ -6,6 +6,8 @@ It exits with 0 whatever it found: the outcome is in the file.
 from __future__ import annotations
 
 import argparse
+import functools
+import secrets
 import sys
 from pathlib import Path
 
@@ -20,23 +22,41 @@ except ModuleNotFoundError:
 from pyspark import SparkConf, SparkContext  # noqa: E402
 
 from runtime.sql.check import problems  # noqa: E402
-from runtime.sql.pipeline import session_of  # noqa: E402
+from runtime.sql.pipeline import session_of, standing_query  # noqa: E402
 from runtime.sql.query import SETTINGS  # noqa: E402
-from runtime.sql.request import CheckOutcome, decode_request, encode  # noqa: E402
+from runtime.sql.request import (  # noqa: E402
+    CheckRequest,
+    SqlOutcome,
+    TryRequest,
+    decode_request,
+    decode_results,
+    encode,
+)
+from runtime.sql.trial import RESULT, run_trial  # noqa: E402
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Checks the transforms of flows.")
+    parser = argparse.ArgumentParser(description="Checks or tries the transforms of flows.")
     parser.add_argument("--request", required=True, type=Path)
     parser.add_argument("--out", required=True, type=Path)
     arguments = parser.parse_args()
     asked = decode_request(arguments.request.read_bytes())
     SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
-    context = SparkContext.getOrCreate(SparkConf().setAppName("repl: check of transforms"))
+    context = SparkContext.getOrCreate(SparkConf().setAppName("repl: transforms"))
     context.setLogLevel("ERROR")
+    arguments.out.write_bytes(encode(_outcome(context, asked)))
+
+
+def _outcome(context: SparkContext, asked: CheckRequest | TryRequest) -> SqlOutcome:
+    transforms = asked.transforms if isinstance(asked, CheckRequest) else {asked.flow: asked.transform}
     session = session_of(context, SETTINGS)
-    found = [one for flow, spec in asked.transforms.items() for one in problems(session, flow, spec)]
-    arguments.out.write_bytes(encode(CheckOutcome(found)))
+    found = [one for flow, spec in transforms.items() for one in problems(session, flow, spec)]
+    if found or isinstance(asked, CheckRequest):
+        return SqlOutcome(found)
+    token = secrets.token_hex(16)
+    collect = functools.partial(run_trial, encode(asked), token)
+    answer = standing_query(context, asked.transform, token, collect, f"{RESULT} BINARY")
+    return SqlOutcome([], decode_results(bytes(answer)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec
+from runtime.sql.avro_schema import ddl_of
 from runtime.sql.rows import KEY, VALUE
 
 ANSWER = "answer"
@@ -71,7 +72,7 @@ def answers(rows: DataFrame, transform: TransformSpec) -> DataFrame:
 
 def _decoded(raw: str, form: FormatSpec) -> Column:
     match form.format:
-        case "json":
+        case "json" | "avro":  # the slot decodes Avro to JSON
             return F.from_json(F.col(raw).cast(StringType()), schema_of(form), _JSON_OPTIONS)
         case "text":
             return F.col(raw).cast(StringType())
@@ -80,14 +81,18 @@ def _decoded(raw: str, form: FormatSpec) -> Column:
 
 
 def schema_of(form: FormatSpec) -> StructType:
-    """Returns the schema of a JSON format, with the field that takes what does not match it."""
-    declared = StructType.fromDDL(form.schema or "")
+    """Returns the schema of JSON or Avro, with the field that takes what does not match it.
+
+    Raises PySparkException and BadSchema.
+    """
+    ddl = ddl_of(form.schema or "") if form.format == "avro" else form.schema or ""
+    declared = StructType.fromDDL(ddl)
     return StructType([*cast(StructType, declared).fields, StructField(CORRUPT, StringType())])
 
 
 def _bad(raw: str, name: str, form: FormatSpec) -> Column:
     """Returns whether the bytes do not match the format."""
-    if form.format != "json":
+    if form.format not in FIELDS:
         return F.lit(False)
     read = F.col(name)
     wrong = read.isNull() | read[CORRUPT].isNotNull() | ~F.col(raw).cast(StringType()).rlike(_OBJECT)

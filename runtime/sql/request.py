@@ -1,16 +1,25 @@
-"""Defines the request and the outcome of the check of transforms: files of JSON. It is pure."""
+"""Defines the requests to Spark about transforms, and their outcomes: files of JSON. It is pure."""
 
 from __future__ import annotations
 
 import msgspec
 
 from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.views.trial_view import SampleRecord, TrialResult
 
 
-class CheckRequest(msgspec.Struct, frozen=True):
+class CheckRequest(msgspec.Struct, frozen=True, tag="check"):
     """Holds the transforms to check, by the names of their flows."""
 
     transforms: dict[str, TransformSpec]
+
+
+class TryRequest(msgspec.Struct, frozen=True, tag="try"):
+    """Holds the transform of a flow, and the records to try it on."""
+
+    flow: str
+    transform: TransformSpec
+    records: list[SampleRecord]
 
 
 class TransformProblem(msgspec.Struct, frozen=True):
@@ -26,17 +35,32 @@ class TransformProblem(msgspec.Struct, frozen=True):
     column: int = 0
 
 
-class CheckOutcome(msgspec.Struct, frozen=True):
+class SqlOutcome(msgspec.Struct, frozen=True):
+    """Holds what is wrong with the transforms; where nothing is, the results of a trial."""
+
     problems: list[TransformProblem]
+    results: list[TrialResult] = []
 
 
-def encode(message: CheckRequest | CheckOutcome) -> bytes:
+_requests: msgspec.json.Decoder[CheckRequest | TryRequest] = msgspec.json.Decoder(CheckRequest | TryRequest)
+_results = msgspec.json.Decoder(list[TrialResult])
+
+
+def encode(message: CheckRequest | TryRequest | SqlOutcome) -> bytes:
     return msgspec.json.encode(message)
 
 
-def decode_request(text: bytes) -> CheckRequest:
-    return msgspec.json.decode(text, type=CheckRequest)
+def encode_results(results: list[TrialResult]) -> bytes:
+    return msgspec.json.encode(results)
 
 
-def decode_outcome(text: bytes) -> CheckOutcome:
-    return msgspec.json.decode(text, type=CheckOutcome)
+def decode_results(text: bytes) -> list[TrialResult]:
+    return _results.decode(text)
+
+
+def decode_request(text: bytes) -> CheckRequest | TryRequest:
+    return _requests.decode(text)
+
+
+def decode_outcome(text: bytes) -> SqlOutcome:
+    return msgspec.json.decode(text, type=SqlOutcome)

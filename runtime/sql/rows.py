@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.records.provenance import HEADER
+from runtime.contract.spec.transform import FIELDS, TransformSpec
 
 # Raw bytes of the record; expressions read `value` and `key`, which are decoded from them.
 VALUE, KEY = "__value", "__key"
@@ -37,6 +39,34 @@ class SourceRow(NamedTuple):
     timestamp_type: int
 
 
+def row_of(
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    *,
+    appended: bool,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes | None]],
+) -> SourceRow:
+    """Returns the row of a record that was read without its batch: the last value of each header."""
+    last = {name: content for name, content in headers if name != HEADER}
+    return SourceRow(
+        value,
+        key,
+        [
+            (name, content.decode(errors="replace") if content is not None else None)
+            for name, content in last.items()
+        ],
+        topic,
+        partition,
+        offset,
+        timestamp_ms * 1000 if timestamp_ms >= 0 else None,
+        APPENDED if appended else 0,
+    )
+
+
 def read_columns(transform: TransformSpec) -> frozenset[str]:
     """Returns the columns that the expressions may read; the others need not be sent.
 
@@ -44,6 +74,6 @@ def read_columns(transform: TransformSpec) -> frozenset[str]:
     """
     words = {word.lower() for text in transform.expressions for word in re.findall(r"\w+", text)}
     found = {name for name, _ in COLUMNS if name in words}
-    if "key" in words or transform.key.format == "json":
+    if "key" in words or transform.key.format in FIELDS:
         found.add(KEY)
     return frozenset({*found, VALUE})

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
 from runtime.batch import (
     BadRecord,
     BatchFailure,
+    Codec,
     CorruptBatch,
     OutgoingBatch,
     PartitionLocation,
@@ -20,10 +22,12 @@ from runtime.batch import (
     RewriteSpec,
 )
 from runtime.batch.selection import (
+    QuarantinedRecord,
     Selected,
     UnpackedRecord,
     headers,
     packed,
+    quarantined,
     unchanged,
     unpacked,
     with_value,
@@ -31,9 +35,13 @@ from runtime.batch.selection import (
 from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
-from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.spec.transform import VALUE, TransformSpec
+from runtime.sql.avro_schema import UndecodableValue
 from runtime.sql.json_fields import JsonEditor, UneditableValue
 from runtime.sql.rows import APPENDED, ROWS, SourceRow, read_columns
+
+if TYPE_CHECKING:
+    from runtime.sql.avro import AvroValues
 
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
@@ -47,19 +55,30 @@ class Evaluates(Protocol):
 
 
 class InvalidValue(Exception):
-    """The transform can't handle the value of a record."""
+    """The transform can't handle the value of a record: it does not match its format, or an expression fails.
+
+    The text contains nothing of the value.
+    """
 
 
 class Transformed(NamedTuple):
     """The batches that travel, each with the index of the last prepared batch that it stands for.
 
-    `filtered` counts the records that do not travel. `failure` names the first record that can't be handled;
-    it lies behind every record of `outgoing`.
+    `filtered` counts the records that do not travel, without those of `quarantined`. `failure` names the
+    first record that can't be handled; it lies behind every other record.
     """
 
     outgoing: list[tuple[OutgoingBatch, int]]
     filtered: int
     failure: BatchFailure | None
+    quarantined: list[QuarantinedRecord]
+
+
+class _Rest(NamedTuple):
+    """What the records that do not travel leave behind: the offsets of filtered ones, and the bad ones."""
+
+    filtered: list[int]
+    quarantined: list[QuarantinedRecord]
 
 
 class _Window(NamedTuple):
@@ -77,7 +96,8 @@ class Transformer:
         self.transform = transform
         self._evaluator = evaluator
         self._read = read_columns(transform)
-        self._change = _changer(transform)
+        self._avro = _avro_values(transform)
+        self._change = _changer(transform, self._avro)
         names = [f"s{number}" for number in range(len(transform.set))]
         fields: list[Any] = [("b", bool), ("k", bool), *((name, msgspec.Raw) for name in names)]
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
@@ -85,13 +105,13 @@ class Transformer:
         self._known_headers: dict[bytes, list[tuple[str, str | None]]] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
-        """Returns what of the batches travels. Raises EvaluationEnded where Spark ends the query.
+        """Returns what of the batches travels. Raises EvaluationEnded, RegistryUnavailable.
 
         While Spark evaluates some batches, the next ones are unpacked.
         """
         selected: list[Selected] = []
         failure: BatchFailure | None = None
-        filtered: list[int] = []
+        rest = _Rest([], [])
         waiting: deque[_Window] = deque()
         windows = _windows(prepared)
         try:
@@ -104,7 +124,7 @@ class Transformer:
                 window = waiting.popleft()
                 answers = iter(await window.answers)
                 for out, records in window.batches:
-                    kept, failure = self._kept(records, answers, filtered, spec.where)
+                    kept, failure = self._kept(records, answers, rest, out.batch.codec, spec)
                     end = failure.offset if failure is not None else out.position
                     changed = self._change is not None or len(kept) < len(records)
                     selected.append(Selected(out._replace(position=end), kept, changed))
@@ -119,9 +139,11 @@ class Transformer:
             outgoing.extend(packed(selected, spec))
         except BatchFailure as too_large:
             failure = too_large
+        filtered, bad = rest
         if failure is not None:
             filtered = [offset for offset in filtered if offset < failure.offset]
-        return Transformed(outgoing, len(filtered), failure)
+            bad = [one for one in bad if one.offset < failure.offset]
+        return Transformed(outgoing, len(filtered), failure, bad)
 
     def _ask(self, batches: Sequence[OutgoingBatch], spec: RewriteSpec) -> _Window:
         """Unpacks batches and asks Spark about their records, up to the first batch that can't be read."""
@@ -131,17 +153,16 @@ class Transformer:
         for out in batches:
             try:
                 records = unpacked(out, spec)
-                rows += self._rows(records, out, spec.where)
+                rows += self._rows(records, spec.where, bool(out.reason & RewriteReason.APPEND_TIME))
             except BatchFailure as problem:
                 failure = problem
                 break
             found.append((out, records))
-        return _Window(found, asyncio.ensure_future(self._evaluator.evaluate(rows)), failure)
+        return _Window(found, asyncio.ensure_future(self.answers(rows)), failure)
 
     def _rows(
-        self, records: Sequence[UnpackedRecord], out: OutgoingBatch, where: PartitionLocation
+        self, records: Sequence[UnpackedRecord], where: PartitionLocation, appended: bool
     ) -> list[SourceRow]:
-        appended = APPENDED if out.reason & RewriteReason.APPEND_TIME else 0
         topic, partition = where
         with_headers = "headers" in self._read
         return [
@@ -153,10 +174,31 @@ class Transformer:
                 partition,
                 record.offset,
                 record.timestamp * 1000 if record.timestamp >= 0 else None,
-                appended,
+                APPENDED if appended else 0,
             )
             for record in records
         ]
+
+    async def answers(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
+        """Returns Spark's answers to rows of raw bytes. Raises EvaluationEnded, RegistryUnavailable."""
+        if self._avro:
+            for part, values in self._avro.items():
+                await values.prepare(row.value if part == VALUE else row.key for row in rows)
+            rows = [
+                row._replace(value=self._readable(VALUE, row.value), key=self._readable("key", row.key))
+                for row in rows
+            ]
+        return await self._evaluator.evaluate(rows)
+
+    def _readable(self, part: str, data: bytes | None) -> bytes | None:
+        """Returns the bytes as Spark reads them: Avro as JSON, empty where it can't be decoded."""
+        avro = self._avro.get(part)
+        if avro is None or data is None:
+            return data
+        try:
+            return avro.json(data)
+        except UndecodableValue:
+            return b""  # no JSON object, so Spark answers that the record does not match its format
 
     def _headers(self, record: UnpackedRecord, where: PartitionLocation) -> list[tuple[str, str | None]]:
         """Returns the headers of the source's record: the last value of each name, without the product's own.
@@ -184,10 +226,14 @@ class Transformer:
         self,
         records: Sequence[UnpackedRecord],
         answers: Iterator[bytes | None],
-        filtered: list[int],
-        where: PartitionLocation,
-    ) -> tuple[list[Raw], BadRecord | None]:
-        """Returns the records that travel, up to the first bad one; appends the offsets of the others."""
+        rest: _Rest,
+        codec: Codec,
+        spec: RewriteSpec,
+    ) -> tuple[list[Raw], BatchFailure | None]:
+        """Returns the records that travel, and appends the others to `rest`.
+
+        It ends at the first bad record, unless the flow quarantines.
+        """
         kept: list[Raw] = []
         new_value = self.new_value
         for record, answer in zip(records, answers, strict=False):
@@ -197,25 +243,40 @@ class Transformer:
             try:
                 value = new_value(record.value, answer)
             except InvalidValue as error:
-                return kept, BadRecord(where, record.offset, str(error))
+                failure = self._reject(record, str(error), rest, codec, spec)
+                if failure is not None:
+                    return kept, failure
+                continue
             if value is None:
-                filtered.append(record.offset)
+                rest.filtered.append(record.offset)
             elif value is record.value:
                 kept.append(unchanged(record))
             else:
                 kept.append(with_value(record, value))
         return kept, None
 
+    def _reject(
+        self, record: UnpackedRecord, why: str, rest: _Rest, codec: Codec, spec: RewriteSpec
+    ) -> BatchFailure | None:
+        """Quarantines a bad record, or returns why its partition stops."""
+        if spec.quarantine is None:
+            return BadRecord(spec.where, record.offset, why)
+        try:
+            rest.quarantined.append(quarantined(record, why, codec, spec, int(time.time() * 1000)))
+        except BatchFailure as failure:
+            return failure
+        return None
+
     def new_value(self, value: bytes, answer: bytes | None) -> bytes | None:
         """Returns the value with which a record travels; None for a record that does not.
 
-        Raises InvalidValue where the record can't be handled.
+        Raises InvalidValue for a bad record.
         """
         if answer is None:
             raise InvalidValue("an expression of the transform fails on it")
         found = self._decoder.decode(answer)
         if found.b:
-            raise InvalidValue(self._mismatch())
+            raise InvalidValue(self._mismatch(value))
         if not found.k:
             return None
         if self._change is None:
@@ -225,19 +286,41 @@ class Transformer:
         except UneditableValue as error:
             raise InvalidValue(f"its value can't be edited: {error}") from None
 
-    def _mismatch(self) -> str:
+    def _mismatch(self, value: bytes) -> str:
+        if (avro := self._avro.get(VALUE)) is not None:
+            try:
+                avro.json(value)
+            except UndecodableValue as error:
+                return f"its value can't be decoded: {error}"
         forms = {"value": self.transform.value, "key": self.transform.key}
         named = [f"{name} is not {one.format} of this schema" for name, one in forms.items() if one.schema]
         return f"it does not match the transform's format: {', or '.join(named)}"
 
 
-def _changer(transform: TransformSpec) -> Callable[[bytes, list[bytes]], bytes] | None:
+def _avro_values(transform: TransformSpec) -> dict[str, AvroValues]:
+    """Returns the parts of a record that are Avro: fastavro is loaded only where one is."""
+    found: dict[str, AvroValues] = {}
+    if "avro" in (transform.value.format, transform.key.format):
+        from runtime.sql.avro import AvroValues
+
+        if transform.value.format == "avro":
+            found[VALUE] = AvroValues(transform.value, transform.set, transform.drop)
+        if transform.key.format == "avro":
+            found["key"] = AvroValues(transform.key)
+    return found
+
+
+def _changer(
+    transform: TransformSpec, avro: Mapping[str, AvroValues]
+) -> Callable[[bytes, list[bytes]], bytes] | None:
     """Returns the function that makes a new value, from the old one and the answers as JSON."""
     if not transform.lossy:
         return None
     match transform.value.format:
         case "json":
             return JsonEditor(transform.set, transform.drop).edited
+        case "avro":
+            return avro[VALUE].edited
         case "text":
             return lambda _, values: _text(values[0])
         case _:

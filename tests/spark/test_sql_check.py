@@ -1,5 +1,6 @@
 """Spark's analyzer refuses what a transform may not say, before a plan shows it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,39 @@ def test_every_mistake_of_every_flow_is_reported_at_once(tmp_path: Path) -> None
     found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
     assert found.keys() == CASES.keys()
     assert {name for name, (_, why) in CASES.items() if why not in found[name]} == set()
+
+
+AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "email", "type": ["null", "string"], "default": None},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    ],
+}
+AVRO_CASES = {
+    "a-unknown": ("where: value.emial = 'x'", "[FIELD_NOT_FOUND]"),
+    "a-required": ("drop: [value.id]", "value.id is neither nullable nor has it a default"),
+    "a-tags": ("set: {value.tags: \"array('x')\"}", "value.tags is of a type that can't be set in Avro"),
+    "a-type": ("set: {value.email: '1'}", "value.email is STRING, and 1 is INT: cast it"),
+}
+
+
+def test_a_change_that_would_break_the_schema_of_avro_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.avsc").write_text(json.dumps(AVRO))
+    flows = {"a-good": "where: value.day > DATE'2020-01-01'\n      drop: [value.email]"}
+    flows |= {name: text for name, (text, _) in AVRO_CASES.items()}
+    request = written(tmp_path, flows)
+    file = tmp_path / "t.yaml"
+    ddl = 'format: json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"'
+    file.write_text(file.read_text().replace(ddl, "format: avro, schema: {file: r.avsc}"))
+    with pytest.raises(Failure) as refused:
+        validate(request)
+    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
+    assert found.keys() == AVRO_CASES.keys()
+    assert {name for name, (_, why) in AVRO_CASES.items() if why not in found[name]} == set()
 
 
 def test_a_transform_that_spark_takes_is_valid(tmp_path: Path) -> None:

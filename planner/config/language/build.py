@@ -12,14 +12,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from planner.config.files import read_text
 from planner.config.language.reader import NamedReference, ParsedRecord, ShapeReader
 from planner.config.language.scalars import value_as_text
 from planner.config.yaml_tree import Node, Scalar, Sequence
 from planner.model import shapes
-from planner.model.diagnostic import SourceLocation
+from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.shapes import OffOrShape, Plain, RecordKeyShape
 from planner.model.topology import (
     FILE_FLOW_KEYS,
@@ -176,6 +178,7 @@ def topology_of(parts: TopologyParts) -> Topology:
         },
         internal=built(parts.root["internal"]),
         policies=built(parts.root["policies"]),
+        drill=built(parts.root["drill"]),
     )
     return dataclasses.replace(topology, digest=_digest(topology))
 
@@ -228,10 +231,24 @@ def _start(value: Any) -> Any:
     return built(value) if isinstance(value, ParsedRecord) else StartAt(value)
 
 
+def _schema(value: Any) -> str | None:
+    """Returns the text of a schema. A file must lie beside the topology: no other file is read."""
+    if not isinstance(value, ParsedRecord):
+        return value if value is None else str(value)
+    place = value.place("file")
+    folder = Path(place.file).parent
+    file = folder / value["file"]
+    if not file.resolve().is_relative_to(folder.resolve()):
+        what = f"the schema {value['file']} lies outside of the topology's folder"
+        raise Failure(error(what, f"copy it to {folder}", source=place))
+    return read_text(file).strip()
+
+
 CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "bootstrap": _bootstrap,
     "rename": rename_of,
     "requirements": _requirements,
+    "schema": _schema,
     "start": _start,
 }
 

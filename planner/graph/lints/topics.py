@@ -12,7 +12,7 @@ from planner.graph.messages import counted, flow_diagnostic, readable
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
 from planner.graph.topics import DesiredTopics, PlannedTopicSettings
 from planner.model.address import topic_address
-from planner.model.desired import Declared, DesiredTopic, MirroredBy
+from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import Observed
 from planner.model.topology import RUNNING, Topology
@@ -207,7 +207,7 @@ def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observe
         if replicas is None or not least.isdecimal() or int(least) <= replicas:
             continue
         declared = topic.replication is not None or MIN_ISR in topic.config
-        ours = declared or isinstance(topic.origin, MirroredBy)
+        ours = declared or isinstance(topic.origin, MirroredBy | QuarantineOf)
         if not ours and graph.exists(node):
             continue  # it was like this before, and the topology does not ask for it
         yield error(

@@ -1,11 +1,15 @@
-"""Lints of transforms, from the topology alone: where raw values are read, and what a failback would do."""
+"""Lints of transforms: where raw values are read and go, what a failback does, and names of quarantines."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from planner.graph.messages import flow_diagnostic
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph
+from planner.graph.topics import quarantine_nodes
 from planner.model.address import flow_address, job_address
 from planner.model.diagnostic import Diagnostic, ExitCode, error, warning
 from planner.model.topology import Flow, Topology
+from runtime.contract.spec.naming import illegal_because
 
 _LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
@@ -18,6 +22,12 @@ def transforms(topology: Topology) -> Iterator[Diagnostic]:
             yield _lossy_failback(flow, original)
         if flow.job == flow.destination_cluster and changed_fields_of(flow):
             yield _job_at_destination(flow)
+        if (
+            flow.quarantines
+            and flow.transform is not None
+            and (changed_fields_of(flow) or flow.transform.where)
+        ):
+            yield _raw_quarantine(flow)
     yield from _too_few_slots(topology)
 
 
@@ -51,6 +61,46 @@ def _job_at_destination(flow: Flow) -> Diagnostic:
         source=flow.source,
         code="raw-values-cross",
     )
+
+
+def _raw_quarantine(flow: Flow) -> Diagnostic:
+    transform = flow.transform
+    assert transform is not None
+    hidden = [f"{', '.join(changed_fields_of(flow))} as they are"] if changed_fields_of(flow) else []
+    hidden += ["what where leaves out"] if transform.where else []
+    return warning(
+        f"flow.{flow.name} quarantines bad records as they came, at {flow.destination_cluster}: with them"
+        f" {' and '.join(hidden)} may cross the border",
+        f"write on_bad_record: stop, or let only those read the quarantine topics at"
+        f" {flow.destination_cluster} who may read {flow.source_cluster}",
+        address=str(flow_address(flow.name)),
+        source=flow.source,
+        code="raw-values-quarantined",
+    )
+
+
+def quarantine_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterator[Diagnostic]:
+    """Yields an error for a quarantine topic that Kafka refuses, or that a flow copies records into."""
+    copied = {edge.destination: edge for edge in edges}
+    for node, edge in sorted(quarantine_nodes(graph, edges).items()):
+        flow = graph.flow(edge.flow)
+        if why := illegal_because(node.topic):
+            yield flow_diagnostic(
+                error,
+                flow,
+                f"the quarantine topic of {edge.destination} would get an illegal name: {why}",
+                "change rename, exclude the topic, or write on_bad_record: stop",
+                "quarantine-name",
+            )
+        elif (other := copied.get(node)) is not None:
+            yield flow_diagnostic(
+                error,
+                flow,
+                f"{node} is the quarantine topic of {edge.destination}, and flow.{other.flow} copies"
+                f" {other.source} into it",
+                f"exclude {other.source.topic} in flow.{other.flow}, or rename it there",
+                "quarantine-name",
+            )
 
 
 def _too_few_slots(topology: Topology) -> Iterator[Diagnostic]:

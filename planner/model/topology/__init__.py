@@ -54,6 +54,7 @@ from planner.model.topology.resources import (
 from planner.model.topology.root import (
     API_VERSION,
     Defaults,
+    Drill,
     Internal,
     Policies,
     Requirement,
@@ -82,6 +83,7 @@ __all__ = [
     "ConfigSync",
     "Configs",
     "Defaults",
+    "Drill",
     "FileEndpoint",
     "FileFormat",
     "Flow",

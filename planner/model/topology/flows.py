@@ -24,7 +24,7 @@ from planner.model.shapes import (
 )
 from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, REPLICATION
 from planner.model.topology.starts import EARLIEST, START, Start
-from planner.model.topology.transforms import Transform
+from planner.model.topology.transforms import OnBadRecord, Transform
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename
 
 REGEXES = ListShape(RegexShape(), lone=True)
@@ -462,3 +462,8 @@ class Flow:
         if self.origin_commits is not None and not self.origin_commits.group:
             named = dataclasses.replace(self.origin_commits, group=f"repl.{self.name}")
             object.__setattr__(self, "origin_commits", named)
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether bad records of the flow go to a quarantine topic beside their mirror."""
+        return self.transform is not None and self.transform.on_bad_record is OnBadRecord.QUARANTINE

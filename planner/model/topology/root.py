@@ -147,6 +147,41 @@ class Policies:
 
 
 @dataclass(frozen=True, slots=True)
+class Drill:
+    """What `repl drill` must show, and how often it must succeed."""
+
+    record: ClassVar = RecordName("drill", "drill")
+
+    every_ms: Annotated[
+        int | None,
+        Key(
+            "How often a drill must succeed; its metrics carry it for the alert.",
+            DurationShape(),
+            default_doc="unset",
+            example="7d",
+        ),
+    ] = None
+    max_rto_ms: Annotated[
+        int | None,
+        Key(
+            "The longest time from the loss of a cluster until consumers read on.",
+            DurationShape(),
+            default_doc="no limit",
+            example="60s",
+        ),
+    ] = None
+    max_rpo: Annotated[
+        int | None,
+        Key(
+            "The most records that may be missing at the destinations after a loss.",
+            IntegerShape(0, 2**63 - 1),
+            default_doc="no limit",
+            example="0",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class Defaults:
     """What topics and flows inherit."""
 
@@ -282,6 +317,9 @@ class Topology:
     policies: Annotated[Policies, Key("Limits that a plan must keep.", example="{max_deletes: 0}")] = (
         Policies()
     )
+    drill: Annotated[
+        Drill, Key("The limits of rehearsals with `repl drill`.", example="{max_rto: 60s, max_rpo: 0}")
+    ] = Drill()
     file_flows: Mapping[str, Flow] = field(default_factory=dict)
     digest: str = ""
 

@@ -5,12 +5,24 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from planner.model.shapes import Key, ListShape, MapShape, RecordName, TextShape
+from planner.model.shapes import (
+    AlternativesShape,
+    Key,
+    ListShape,
+    MapShape,
+    RecordKeyShape,
+    RecordName,
+    RecordShape,
+    SettingsShape,
+    TextShape,
+)
+from planner.model.topology.resources import Setting
 
 
 class RecordFormat(StrEnum):
     JSON = "json"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
     TEXT = "text"
     BINARY = "binary"
 
@@ -18,6 +30,50 @@ class RecordFormat(StrEnum):
 class OnBadRecord(StrEnum):
     STOP = "stop"
     QUARANTINE = "quarantine"
+
+
+SCHEMA_FILE = RecordShape(
+    "transform-schema-file",
+    "a file with a schema",
+    (
+        RecordKeyShape(
+            "file",
+            TextShape("a path"),
+            "The file, relative to the one that names it, in its folder or below.",
+            example="customer.avsc",
+            required=True,
+            field="file",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A schema registry that speaks Confluent's API."""
+
+    record: ClassVar = RecordName("transform-registry", "a schema registry")
+
+    url: Annotated[
+        str,
+        Key(
+            "Where the registry is.",
+            TextShape(
+                "a web address", r"https?://[^\s/@]+(?:/[^\s@]*)?", "write it as https://registry:8081"
+            ),
+            example="https://registry.example.org:8081",
+        ),
+    ]
+    client: Annotated[
+        Mapping[str, Setting],
+        Key(
+            "How to connect: `sasl.username` and `sasl.password` for basic authentication, `ssl.ca.location`,"
+            " `ssl.certificate.location`, `ssl.key.location` and `ssl.key.password`. Secrets are"
+            " `{env: VARIABLE}`, resolved where the job runs.",
+            SettingsShape(client=True, expected="a map of settings"),
+            example="{sasl.username: repl, sasl.password: {env: REGISTRY_PASSWORD}}",
+        ),
+    ] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +84,24 @@ class Format:
 
     format: Annotated[
         RecordFormat,
-        Key("`text` is UTF-8. `avro` is not supported yet.", example="json"),
+        Key("`text` is UTF-8. `protobuf` is not supported yet.", example="json"),
     ] = RecordFormat.BINARY
     schema: Annotated[
         str | None,
         Key(
-            "The fields of JSON that expressions read, in Spark's DDL. Other fields travel unchanged.",
-            TextShape("a schema in Spark's DDL"),
+            "The fields of JSON that expressions read, in Spark's DDL, or the schema of Avro. `{file: path}`"
+            " reads it from a file beside the topology. Other fields travel unchanged.",
+            AlternativesShape((TextShape("a schema"), SCHEMA_FILE), "a schema, or {file: path}"),
             example='"id BIGINT, email STRING, card STRING"',
+            converter="schema",
+        ),
+    ] = None
+    registry: Annotated[
+        Registry | None,
+        Key(
+            "The schema registry of Avro in Confluent's wire format. The schema is the reader's then.",
+            example="{url: https://registry.example.org:8081}",
+            unset=True,
         ),
     ] = None
 
@@ -84,7 +150,8 @@ class Transform:
         OnBadRecord,
         Key(
             "What happens at a record that does not match its format, or on which an expression fails: `stop`"
-            " stops its partition and names the offset. `quarantine` is not supported yet.",
+            " stops its partition and names the offset, `quarantine` writes the record as it came to"
+            " TOPIC.quarantine at the destination, and goes on.",
             example="stop",
         ),
     ] = OnBadRecord.STOP

@@ -121,9 +121,9 @@ def _record_json(record: RecordView) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": _bytes_json(record.key),
-        "value": _bytes_json(record.value),
-        "headers": [{"name": name, "value": _bytes_json(value)} for name, value in record.headers],
+        "key": bytes_json(record.key),
+        "value": bytes_json(record.value),
+        "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
         "provenance": record.provenance,
         "flow": record.flow,
         "hops": msgspec.to_builtins(record.hops),
@@ -131,7 +131,7 @@ def _record_json(record: RecordView) -> dict[str, Any]:
     }
 
 
-def _bytes_json(value: bytes | None) -> dict[str, str] | None:
+def bytes_json(value: bytes | None) -> dict[str, str] | None:
     if value is None:
         return None
     try:

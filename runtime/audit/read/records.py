@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -102,6 +102,31 @@ async def read_records(
             records=await trace.views(topic, found),
             notes=trace.notes,
         )
+
+
+async def read_newest(
+    reach: ClusterAccess, takes: Callable[[str], bool], limit: int, within_s: float
+) -> list[tuple[str, FetchedRecord]]:
+    """Returns the newest committed records of the topics that are taken, `limit` in all, with their topics.
+
+    Each topic has the same share of them. Raises AuditFailure.
+    """
+    async with open_cluster(reach, within_s) as cluster:
+        topics = sorted(name for name in await cluster.all_topics() if takes(name))
+        if not topics:
+            raise AuditFailure(reach.name, "no topic is taken", "correct topics.include")
+        found: list[tuple[str, FetchedRecord]] = []
+        for at, topic in enumerate(topics):
+            share = -(-(limit - len(found)) // (len(topics) - at))
+            if share <= 0:
+                break
+            logs = await _logs(cluster, reach.name, topic, within_s)
+            try:
+                newest = await _found(cluster, logs, ReadNewest(), share, within_s)
+            except BatchFailure as failure:
+                raise AuditFailure(reach.name, str(failure), "read another place of it: repl read") from None
+            found += [(topic, one) for one in newest]
+        return found
 
 
 async def _logs(cluster: KafkaCluster, name: str, topic: str, within_s: float) -> list[_Log]:

@@ -125,6 +125,7 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
         time_to_loss_ms=min(
             (one.time_to_loss_ms for one in topics if one.time_to_loss_ms is not None), default=None
         ),
+        quarantined=sum(one.quarantined for one in partitions),
     )
 
 
@@ -279,6 +280,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
         bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
         blocked_by=blocked_by,
         next=blocked_by.abort_command if blocked_by is not None else next_step(state.state, *key),
+        quarantined=progress.quarantined if progress is not None else 0,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -25,14 +24,15 @@ from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, Re
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
-from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer
+from runtime.contract.records.provenance import ClusterTopic, FlowProducer
 from runtime.contract.spec import naming
 from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
-from runtime.sql.rows import APPENDED, SourceRow
+from runtime.sql.registry import RegistryUnavailable
+from runtime.sql.rows import SourceRow, row_of
 from runtime.sql.transformer import Evaluates, InvalidValue, Transformer
 
 if TYPE_CHECKING:
@@ -101,25 +101,31 @@ class SourceTransform:
 
     def __init__(self, transform: TransformSpec, evaluator: Evaluates) -> None:
         self._transformer = Transformer(transform, evaluator)
-        self._evaluator = evaluator
+        self._quarantines = transform.quarantines
 
     async def apply(
         self, topic: str, found: Sequence[FetchedRecord]
     ) -> tuple[list[FetchedRecord], frozenset[int]]:
         """Returns the records as they travel, and the offsets of those that do not.
 
-        A record that the transform can't handle is returned as it is: the flow stops before it.
+        A bad record is returned as it is where the flow stops before it, and does not travel where the flow
+        quarantines it. Raises WireError where a schema registry does not answer.
         """
         if topic == naming.HEARTBEATS:  # they are copied as they are
             return list(found), frozenset()
-        answers = await self._evaluator.evaluate([_row(topic, one) for one in found])
+        try:
+            answers = await self._transformer.answers([_row(topic, one) for one in found])
+        except RegistryUnavailable as error:
+            raise Disconnected("schema registry", str(error), sent=False) from None
         records: list[FetchedRecord] = []
         filtered: set[int] = set()
         for one, answer in zip(found, answers, strict=True):
             value = one.value
             if value is not None:  # a tombstone always travels
-                with contextlib.suppress(InvalidValue):
+                try:
                     value = self._transformer.new_value(value, answer)
+                except InvalidValue:
+                    value = None if self._quarantines else value
                 if value is None:
                     filtered.add(one.offset)
             records.append(one._replace(value=value))
@@ -127,19 +133,15 @@ class SourceTransform:
 
 
 def _row(topic: str, one: FetchedRecord) -> SourceRow:
-    headers = {name: value for name, value in one.headers if name != HEADER}
-    return SourceRow(
-        one.value,
-        one.key,
-        [
-            (name, value.decode(errors="replace") if value is not None else None)
-            for name, value in headers.items()
-        ],
+    return row_of(
         topic,
         one.partition,
         one.offset,
-        one.timestamp * 1000 if one.timestamp >= 0 else None,
-        APPENDED if one.appended else 0,
+        one.timestamp,
+        appended=one.appended,
+        key=one.key,
+        value=one.value,
+        headers=one.headers,
     )
 
 

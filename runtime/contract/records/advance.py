@@ -25,6 +25,7 @@ class Advance(NamedTuple):
     dropped: int = 0
     last_timestamp: int = -1
     mark: BatchIdentity | None = None
+    quarantined: int = 0
 
 
 def first_progress(
@@ -83,6 +84,7 @@ def advance(
         dropped=progress.dropped + step.dropped,
         last_timestamp=max(progress.last_timestamp, step.last_timestamp),
         mark=step.mark or progress.mark,
+        quarantined=progress.quarantined + step.quarantined,
         written_at=now_ms,
     )
     if after.open_runs >= SEAL_AT:

@@ -101,9 +101,9 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     `position`: every source offset below it is replicated (committed). `source_end` is the newest known last
     stable offset: a read_committed reader can read up to it. `last_fetch_ms`: the source last answered for
     the partition, also when it had no new records. `foreign_writes` says that other producers write to the
-    destination's partition. `records`, `bytes`, `dropped` and `lost` (source offsets given up on purpose) are
-    the ledger's, since the flow began; `transactions` and `aborts` are this slot's. `blocked_by` is set in
-    the state `blocked_at_source`.
+    destination's partition. `records`, `bytes`, `dropped`, `quarantined` and `lost` (source offsets given up
+    on purpose) are the ledger's, since the flow began; `transactions` and `aborts` are this slot's.
+    `blocked_by` is set in the state `blocked_at_source`.
     """
 
     flow: str
@@ -129,6 +129,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     aborts: int = 0
     lost: int = 0
     blocked_by: OpenTransaction | None = None
+    quarantined: int = 0
 
 
 class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,6 +149,7 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     latency_counts: list[int] = []
     latency_sum_ms: float = 0
     stuck_lanes: list[str] = []
+    quarantined: int = 0
 
 
 LATENCY_BOUNDS_MS = (2, 5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400, 800, 2_000, 5_000, 30_000, 120_000)

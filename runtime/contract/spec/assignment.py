@@ -8,12 +8,20 @@ from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec
 from runtime.contract.spec.transform import TransformSpec
 
 
+class AssignedQuarantine(msgspec.Struct, frozen=True):
+    """Names the topic at the destination that takes the bad records of a partition, with its limits."""
+
+    topic: str
+    max_message_bytes: int
+    min_in_sync: int = 1
+
+
 class AssignedPartition(msgspec.Struct, frozen=True):
     """Describes one partition that a slot copies.
 
     The slot checks the topics' ids against the ledger (R4). `min_in_sync` and `max_message_bytes` are the
     destination topic's min.insync.replicas and max.message.bytes. `accept_loss` makes it continue after a
-    loss that R4 found, because an operator accepted the loss.
+    loss that R4 found, because an operator accepted the loss. `quarantine` is set where the flow quarantines.
     """
 
     flow: str
@@ -23,6 +31,7 @@ class AssignedPartition(msgspec.Struct, frozen=True):
     max_message_bytes: int = 1_048_588
     min_in_sync: int = 1
     accept_loss: bool = False
+    quarantine: AssignedQuarantine | None = None
 
     @property
     def key(self) -> PartitionKey:

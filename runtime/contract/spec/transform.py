@@ -11,11 +11,29 @@ import msgspec
 VALUE = "value"
 
 
-class FormatSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Says how the bytes of a key or a value are read. JSON has a schema, as Spark's DDL."""
+Setting = str | dict[str, str]  # text, or {"env": VAR}
 
-    format: Literal["json", "text", "binary"] = "binary"
+
+class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Says how a schema registry is reached. Secrets are references."""
+
+    url: str
+    client: dict[str, Setting] = {}
+
+
+class FormatSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Says how the bytes of a key or a value are read.
+
+    The schema of JSON is Spark's DDL, that of Avro the text of its `.avsc` file. With a registry, values have
+    Confluent's wire format, and the schema is the reader's.
+    """
+
+    format: Literal["json", "avro", "text", "binary"] = "binary"
     schema: str | None = None
+    registry: RegistrySpec | None = None
+
+
+FIELDS = ("json", "avro")  # the formats whose values have fields
 
 
 class TransformSpec(
@@ -24,7 +42,8 @@ class TransformSpec(
     """Describes the transform of a flow.
 
     A record travels where `where` is true, and a tombstone always does. `set` maps paths of the value to
-    expressions, `drop` lists paths that are removed.
+    expressions, `drop` lists paths that are removed. `on_bad_record` is for a record that does not match its
+    format, or on which an expression fails.
     """
 
     value: FormatSpec = FormatSpec()
@@ -32,12 +51,17 @@ class TransformSpec(
     where: str | None = None
     set: dict[str, str] = {}
     drop: list[str] = []
-    on_bad_record: Literal["stop"] = "stop"
+    on_bad_record: Literal["stop", "quarantine"] = "stop"
 
     @property
     def lossy(self) -> bool:
         """Whether the destination does not have the value that the source has."""
         return bool(self.set or self.drop)
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether a bad record goes to the quarantine topic, and the partition goes on behind it."""
+        return self.on_bad_record == "quarantine"
 
     @property
     def expressions(self) -> list[str]:

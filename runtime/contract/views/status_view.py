@@ -127,6 +127,7 @@ class PartitionStatusView(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None
     blocked_by: OpenTransaction | None = None
     next: str = ""
+    quarantined: int = 0
 
 
 class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +197,7 @@ class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[TopicStatusView]
     next: list[str] = []
     time_to_loss_ms: int | None = None
+    quarantined: int = 0
 
     @property
     def partitions(self) -> list[PartitionStatusView]:

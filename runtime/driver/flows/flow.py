@@ -342,7 +342,7 @@ class DriverFlow:
         unknown: set[str] = set()
         for mirror in mirrors:
             limits = self._mirrors.limits(mirror.destination_topic)
-            if mirror.destination_topic in self._mirrors.failed or limits is None:
+            if limits is None or not self._mirrors.is_ready(mirror.destination_topic):
                 unknown.add(mirror.topic)
                 continue
             for number in range(mirror.partitions):
@@ -353,6 +353,7 @@ class DriverFlow:
                     max_message_bytes=limits.max_message_bytes,
                     min_in_sync=limits.min_in_sync,
                     accept_loss=key in self.accepted,
+                    quarantine=self._mirrors.quarantine(mirror.destination_topic),
                 )
         wanted.update((key, one) for key, one in self.partitions.items() if key.topic in unknown)
         return wanted

@@ -29,6 +29,7 @@ from runtime.contract.spec.acls import (
     protection_origin,
     rules_of_open_topic,
 )
+from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec
 from runtime.contract.spec.mirror import MirrorRule, TopicSettings, supported
 from runtime.contract.spec.route import Router
@@ -37,6 +38,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicAdmin, TopicToCreate, make_rules
+from runtime.driver.topics.quarantine import QuarantineTopics
 from runtime.driver.topics.registry import has_registry, mirror_entry, mirror_key
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
@@ -223,6 +225,7 @@ class MirrorTopicManager:
         self._clusters = clusters
         self._leadership = leadership
         self._protection = MirrorProtection(flow, job, clusters, leadership)
+        self._quarantine = QuarantineTopics(flow, job.topology, clusters, leadership)
         self._declared = {topic: frozenset(keys) for topic, keys in job.declared.items()}
         self._rule = MirrorRule(flow.configs.sync, flow.configs.exclude, flow.provenance == "headers")
         self._shared_rule = MirrorRule("off", [], headers=False)
@@ -248,11 +251,29 @@ class MirrorTopicManager:
         await self._grow(grow)
         await self._read(mirrors)
         await self._edit(mirrors, source_settings)
+        if self._quarantine.wanted:
+            known = await self._known_settings(await self._clusters.admin(self._flow.destination))
+            partitions = {
+                one.destination_topic: one.partitions for one in mirrors if not naming.is_internal(one.topic)
+            }
+            await self._quarantine.update(partitions, self._settings, known)
+            for there, why in self._quarantine.failed.items():
+                self.failed[there] = why
 
     @property
     def unprotected(self) -> dict[str, str]:
         """Returns why new mirrors could not be protected from foreign writers, by their name."""
         return self._protection.unprotected
+
+    def quarantine(self, there: str) -> AssignedQuarantine | None:
+        """Returns the quarantine topic of a mirror; None where there is none, or while it is not known."""
+        return self._quarantine.limits(there)
+
+    def is_ready(self, there: str) -> bool:
+        """Returns whether a mirror may be copied into: its limits are known, and its quarantine's are."""
+        without = not self._quarantine.wanted or naming.is_internal(there)
+        known = there not in self.failed and self.limits(there) is not None
+        return known and (without or self.quarantine(there) is not None)
 
     def limits(self, there: str) -> TopicLimits | None:
         """Returns the mirror's limits, or None while its settings are not known."""

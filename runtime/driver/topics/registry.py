@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from runtime.contract.records import record_values
+from runtime.contract.records.quarantine import quarantine_origin
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.acls import AclRule, flow_origin
 from runtime.contract.spec.naming import REGISTRY, is_from_kafka
@@ -43,14 +44,36 @@ def mirror_entry(
     at_ms: int,
 ) -> bytes:
     """Encodes the entry of a mirror topic. `source` is the cluster's name and the topic's."""
+    spec = _topic_spec(topic_id, partitions, replication, config)
+    spec["source.cluster"], spec["source.topic"] = source
+    return _entry(topology, spec, flow_origin(flow), at_ms)
+
+
+def quarantine_entry(
+    *,
+    topology: str,
+    flow: str,
+    topic_id: bytes,
+    partitions: int,
+    replication: int | None = None,
+    config: Mapping[str, str],
+    at_ms: int,
+) -> bytes:
+    """Encodes the entry of a quarantine topic."""
+    spec = _topic_spec(topic_id, partitions, replication, config)
+    return _entry(topology, spec, quarantine_origin(flow), at_ms)
+
+
+def _topic_spec(
+    topic_id: bytes, partitions: int, replication: int | None, config: Mapping[str, str]
+) -> dict[str, str]:
     spec = {f"config.{key}": value for key, value in sorted(config.items())}
     spec["partitions"] = str(partitions)
     if replication is not None:
         spec["replication"] = str(replication)
     if is_from_kafka(topic_id):
         spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
-    spec["source.cluster"], spec["source.topic"] = source
-    return _entry(topology, spec, flow_origin(flow), at_ms)
+    return spec
 
 
 def acl_key(rule: AclRule) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
@@ -114,13 +115,17 @@ class PartitionSupervisor:
         )
         self._schedule(copy, pause_s)
 
-    def stop(self, copy: PartitionCopy, state: State, why: str) -> None:
+    def stop(
+        self, copy: PartitionCopy, state: State, why: str, *, quarantine: AssignedQuarantine | None = None
+    ) -> None:
         """Stops a partition with a state until an operator acts.
 
-        It is inspected again now and then, in case the cause is gone.
+        It is inspected again now and then, in case the cause is gone. `quarantine` is set where the record
+        can't be written to it.
         """
         if state is State.RECORD_TOO_LARGE:
-            why = f"{why}; raise max.message.bytes of {copy.at.topic} at the destination"
+            topic = quarantine.topic if quarantine is not None else copy.at.topic
+            why = f"{why}; raise max.message.bytes of {topic} at the destination"
         self._halt(copy, state, why)
         self._schedule(copy, self._settings.stop_retry_ms / 1000)
 

@@ -16,11 +16,13 @@ from runtime.batch import (
     Merge,
     OutgoingBatch,
     PartitionLocation,
+    QuarantineLimit,
     RecordSet,
     RewriteSpec,
     WalkedBatches,
     prepare,
 )
+from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
@@ -34,13 +36,15 @@ class FilteredBatches(NamedTuple):
     """The batches of a response that are copied.
 
     Each of `outgoing` comes with the leader epoch of the record before its position. `cursor` is the position
-    behind the whole response. `failure` is why the rest of it could not be prepared.
+    behind the whole response. `failure` is why the rest of it could not be prepared. `quarantined` are the
+    bad records of a transform that lie before the cursor.
     """
 
     outgoing: list[tuple[OutgoingBatch, int]]
     cursor: Cursor
     dropped: int
     failure: BatchFailure | None
+    quarantined: Sequence[QuarantinedRecord] = ()
 
 
 def rewrite_spec(
@@ -51,6 +55,7 @@ def rewrite_spec(
     Small batches of a flow with a transform are joined after the transform.
     """
     headers = flow.provenance == "headers"
+    topic = assigned.quarantine
     return RewriteSpec(
         where=PartitionLocation(assigned.topic, assigned.partition),
         max_batch=assigned.max_message_bytes,
@@ -58,6 +63,7 @@ def rewrite_spec(
         home=ClusterTopic(destination_id, assigned.destination_topic) if headers else None,
         native_only=flow.native_only and headers,
         merge=MERGE if flow.transform is None else None,
+        quarantine=QuarantineLimit(flow.name, topic.max_message_bytes) if topic is not None else None,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 
 from runtime.batch import BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
+from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.contract.spec.naming import is_from_kafka
@@ -20,7 +21,14 @@ from runtime.ledger.records import READ_FAILURES
 from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
-from runtime.slot.partition import PartitionCopy, QueuedBatch, SessionAnswers, SourceLog, now_ms
+from runtime.slot.partition import (
+    PartitionCopy,
+    QueuedBatch,
+    QueuedQuarantine,
+    SessionAnswers,
+    SourceLog,
+    now_ms,
+)
 from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter
 from runtime.slot.read.transforming import transformed
 from runtime.sql.transformer import Transformer
@@ -324,12 +332,20 @@ class BrokerIntake:
             if filtered.outgoing:
                 self._budget.take(size)
         batches = [QueuedBatch(out, epoch, held.view()) for out, epoch in filtered.outgoing]
-        copy.fetched(batches, filtered.cursor, filtered.dropped)
+        copy.fetched(batches, filtered.cursor, filtered.dropped, self._held(filtered.quarantined))
         self._bucket.take(size)
         self.mark_changed(copy)
         if filtered.failure is not None:
             self._emit(RecordRejected(copy, filtered.failure))
         self._emit(Fetched(copy))
+
+    def _held(self, records: Sequence[QuarantinedRecord]) -> list[QueuedQuarantine]:
+        """Counts bad records against the budget: they are copied out of the response."""
+        size = sum(one.size for one in records)
+        if records:
+            self._budget.take(size)
+        held = ResponseMemory(self._budget, size)
+        return [QueuedQuarantine(one, held.view()) for one in records]
 
 
 async def _same(filtered: FilteredBatches) -> FilteredBatches:

@@ -31,6 +31,7 @@ from runtime.ledger.records import InternalRecord, batches_of
 from runtime.ledger.transaction_writer import send
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, now_ms
+from runtime.slot.write.quarantine import write_quarantined
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import CommitEntry, Transaction, TransactionFailure
 
@@ -116,8 +117,9 @@ class FlowLedger:
     async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:
         """Writes the transaction's progress to the ledger, and its sealed segments to the offset map.
 
-        Raises TransactionFailure.
+        The bad records that it passes are written before. Raises TransactionFailure.
         """
+        await write_quarantined(self._cluster, tx, sender, transactional_id)
         records = self._records(tx.entries)
         missing = [at for at in records if at != self.partition or not tx.joined]
         try:

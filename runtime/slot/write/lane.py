@@ -389,8 +389,8 @@ class Lane:
             self.offer(copy)
 
     def _abort(self, tx: Transaction, failure: TransactionFailure, decision: ErrorDecision) -> None:
-        """Rewinds the partitions of a transaction that can only end aborted."""
-        copies = list(tx.parts)
+        """Rewinds the partitions of a transaction that can only end aborted, and those that it blames."""
+        copies = list(dict.fromkeys((*tx.parts, *failure.copies)))
         for copy in copies:
             copy.rewind()
         self._release(tx)

@@ -172,6 +172,7 @@ class TransactionPartition:
             dropped=copy.dropped,
             last_timestamp=self.last_timestamp,
             mark=self.mark,
+            quarantined=len(copy.quarantined_before(cursor.offset)),
         )
 
 
@@ -209,7 +210,8 @@ def blamed(error: WireError, joining: Iterable[TransactionPartition]) -> tuple[P
 
 def idle_step(copy: PartitionCopy) -> Advance:
     """Returns the advance of a position that moved over records that are not copied."""
-    return Advance(copy.cursor.offset, copy.cursor.epoch, dropped=copy.dropped)
+    quarantined = len(copy.quarantined_before(copy.cursor.offset))
+    return Advance(copy.cursor.offset, copy.cursor.epoch, dropped=copy.dropped, quarantined=quarantined)
 
 
 class Transaction:

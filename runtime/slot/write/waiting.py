@@ -14,6 +14,8 @@ from runtime.slot.write.events import EmitLaneEvent, LeaderChanged, NotReady
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import TransactionPartition
 
+_QUARANTINE_BYTES = 16 << 20
+
 Finished = Callable[[list[PartitionCopy], WireError | None], None]
 
 
@@ -95,11 +97,16 @@ class IdlePositions:
         self._due = 0.0
 
     def add(self, copy: PartitionCopy) -> None:
-        """Adds a partition whose idle position moved; the first one starts the interval."""
+        """Adds a partition whose idle position moved; the first one starts the interval.
+
+        Bad records that wait for the quarantine hold memory (R8), so they are due at once.
+        """
         if not self._copies:
             self._due = self._loop.time() + self._interval_s
             self._loop.call_at(self._due, self._wake)
         self._copies[copy] = None
+        if copy.quarantine:
+            self.make_due()
 
     def discard(self, copy: PartitionCopy) -> None:
         """Removes a partition, if it is there."""
@@ -115,8 +122,17 @@ class IdlePositions:
         return bool(self._copies) and self._loop.time() >= self._due
 
     def moved(self) -> list[PartitionCopy]:
-        """Returns the partitions whose position is still to be committed without a batch."""
-        return [copy for copy in self._copies if copy.idle_position_moved]
+        """Returns the partitions whose position is still to be committed without a batch.
+
+        Those with bad records are taken until these have some size: a transaction must be written in time.
+        """
+        found: list[PartitionCopy] = []
+        size = 0
+        for copy in self._copies:
+            if copy.idle_position_moved and (not copy.quarantine or size < _QUARANTINE_BYTES):
+                found.append(copy)
+                size += sum(one.record.size for one in copy.quarantine)
+        return found
 
     def clear(self) -> list[PartitionCopy]:
         """Removes and returns all partitions."""

@@ -51,7 +51,7 @@ WRONG = {
         A + "zebra: 1\n",
         (
             '2:1: unknown key "zebra" in a topology — a topology has apiVersion, name, vars, clusters, defaults, '
-            "topics, acls, quotas, flows, endpoints, jobs, internal and policies"
+            "topics, acls, quotas, flows, endpoints, jobs, internal, policies and drill"
         ),
     ),
     "a flow to itself": (

@@ -1,12 +1,13 @@
 """The transform of a flow, as far as its text goes."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from planner.graph.jobs import transform_of
 from planner.model.topology import RecordFormat
-from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.contract.spec.transform import FormatSpec, RegistrySpec, Setting, TransformSpec
 from tests.planner.config.given import loaded, mistakes
 
 FLOW = """\
@@ -23,7 +24,7 @@ JSON = 'value: {format: json, schema: "id BIGINT, email STRING, card STRING"}'
 def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
     text = FLOW % (
         f"{{{JSON}, key: {{format: text}}, where: \"key <> 'x'\", set: {{value.email: upper(value.email)}},"
-        " drop: value.card}"
+        " drop: value.card, on_bad_record: quarantine}"
     )
     flow = loaded(tmp_path, text).flows["f"]
     assert flow.transform is not None
@@ -34,7 +35,38 @@ def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
         where="key <> 'x'",
         set={"value.email": "upper(value.email)"},
         drop=["value.card"],
+        on_bad_record="quarantine",
     )
+
+
+def test_a_registry_reaches_the_job_with_references_alone(tmp_path: Path) -> None:
+    (tmp_path / "c.avsc").write_text("{}")
+    registry = "{url: 'https://r:8081', client: {sasl.username: u, sasl.password: {env: PASSWORD}}}"
+    text = (
+        FLOW % f"{{value: {{format: avro, schema: {{file: c.avsc}}, registry: {registry}}}, drop: [value.a]}}"
+    )
+    made = transform_of(loaded(tmp_path, text).flows["f"])
+    assert made is not None
+    client: dict[str, Setting] = {"sasl.username": "u", "sasl.password": {"env": "PASSWORD"}}
+    assert made.value.registry == RegistrySpec(url="https://r:8081", client=client)
+
+
+@pytest.mark.parametrize(
+    ("registry", "what"),
+    [
+        ("{url: 'ftp://r'}", "a web address"),
+        ("{url: 'https://r', client: {sasl.password: open}}", "stands in the topology as plain text"),
+        ("{url: 'https://r', client: {sasl.password: {file: p}}}", "sasl.password of the registry is a file"),
+        ("{url: 'https://r', client: {client.id: x}}", "client.id is no setting of a registry"),
+        ("{url: 'https://r', client: {ssl.ca.location: ca.pem}}", "is a relative path"),
+        ("{url: 'http://r', client: {sasl.password: {env: P}}}", "is not https"),
+    ],
+)
+def test_what_no_registry_takes_is_an_error(tmp_path: Path, registry: str, what: str) -> None:
+    found = mistakes(
+        tmp_path, FLOW % f"{{value: {{format: avro, schema: '{{}}', registry: {registry}}}, where: 'true'}}"
+    )
+    assert any(what in one for one in found), found
 
 
 def test_a_flow_without_one_has_none(tmp_path: Path) -> None:
@@ -43,10 +75,31 @@ def test_a_flow_without_one_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("form", "text"), [("avro", '{"type": "record"}'), ("json", "id BIGINT,\n  email STRING")]
+)
+def test_a_schema_may_be_a_file_beside_the_topology(
+    tmp_path: Path, form: Literal["avro", "json"], text: str
+) -> None:
+    """Its text is part of the topology then: the job needs no file."""
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "customer").write_text(text + "\n")
+    transform = f"{{value: {{format: {form}, schema: {{file: schemas/customer}}}}, drop: [value.email]}}"
+    made = transform_of(loaded(tmp_path, FLOW % transform).flows["f"])
+    assert made is not None
+    assert made.value == FormatSpec(format=form, schema=text)
+
+
+@pytest.mark.parametrize(
     ("transform", "what"),
     [
-        ("{value: {format: avro, schema: s}, where: 'true'}", "value: format avro is not supported yet"),
-        ("{where: 'true', on_bad_record: quarantine}", "on_bad_record: quarantine is not supported yet"),
+        (
+            "{value: {format: text, registry: {url: 'https://r'}}, where: 'true'}",
+            "format text has no registry",
+        ),
+        ("{value: {format: protobuf}, where: 'true'}", "value: format protobuf is not supported yet"),
+        ("{value: {format: avro}, where: 'true'}", "value: format avro needs a schema"),
+        ("{value: {format: avro, schema: {file: none.avsc}}, where: 'true'}", "No such file or directory"),
+        ("{value: {format: avro, schema: {file: ../x}}, where: 'true'}", "outside of the topology's folder"),
         ("{value: {format: json}, where: 'true'}", "value: format json needs a schema"),
         ("{value: {format: text, schema: s}, where: 'true'}", "value: format text has no schema"),
         ("{value: {format: text}}", "a transform that changes nothing"),

@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from planner.diff import diff
 from planner.graph import expand
-from planner.model.desired import Declared, DesiredTopic, MirroredBy
+from planner.graph.expansion import read_request_of
+from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigValue
-from planner.model.topology import Configs, ConfigSync, OnRemove, Provenance, Topic
+from planner.model.topology import Configs, ConfigSync, OnRemove, Provenance, Topic, Transform
+from planner.model.topology.transforms import OnBadRecord
 from runtime.contract.spec.rename import Match, Table, Template
 from tests.planner.graph.build import (
     BOUNDS,
@@ -37,6 +40,43 @@ def test_a_mirror_is_made_for_each_live_topic_that_is_taken() -> None:
         "dc2/pay.eu": DesiredTopic("dc2", "pay.eu", MirroredBy("dc1-dc2", "dc1", "pay.eu"), 3, config=MIRROR),
     }
     assert selected(desired) == {"dc1-dc2": (("orders", "orders"), ("pay.eu", "pay.eu"))}
+
+
+def test_a_flow_that_quarantines_has_a_topic_for_it_beside_each_mirror() -> None:
+    """It has the mirror's partitions and room for headers. What exists keeps its settings and partitions."""
+    transform = Transform(where="true", on_bad_record=OnBadRecord.QUARANTINE)
+    of = topology(flow("dc1>dc2", transform=transform, replication=2), topic("dc2/declared.quarantine", 1))
+    source = cluster("dc1", live("orders", 12, max_message_bytes="5000"), live("old", 3), "declared")
+    seen = observed(source, cluster("dc2", live("old.quarantine", 1, retention_ms="1")))
+    found = wanted(expand(of, seen))
+    made = DesiredTopic(
+        "dc2",
+        "orders.quarantine",
+        QuarantineOf("dc1-dc2", "orders"),
+        12,
+        2,
+        {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "max.message.bytes": str(5000 + (64 << 10)),
+            "message.timestamp.type": "CreateTime",
+            "retention.ms": "-1",
+        },
+    )
+    assert found["dc2/orders.quarantine"] == made
+    kept = found["dc2/old.quarantine"]
+    assert (kept.origin, kept.config) == (QuarantineOf("dc1-dc2", "old"), {})
+    assert found["dc2/declared.quarantine"].origin == Declared()
+    changes = {str(one.address): one for one in diff(expand(of, seen), seen, of)}
+    assert changes["topic.dc2.orders.quarantine"].reason == (
+        "takes the bad records of orders: on_bad_record of flow.dc1-dc2"
+    )
+    assert not [
+        one.path for one in changes["topic.dc2.old.quarantine"].fields if one.path[0] != "replication"
+    ]
+    details = read_request_of(of).details({"dc1": {"orders"}, "dc2": set()})
+    assert "orders.quarantine" in details["dc2"].topics
+    assert "orders.quarantine" not in details["dc1"].topics
 
 
 def test_mirrors_have_the_replication_of_their_flow_and_declared_topics_their_own() -> None:

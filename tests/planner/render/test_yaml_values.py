@@ -18,6 +18,7 @@ from planner.model.topology import (
     Cluster,
     Configs,
     ConfigSync,
+    Drill,
     FileEndpoint,
     FileFormat,
     Flow,
@@ -187,9 +188,10 @@ def without_places(value: Any) -> Any:
     st.none() | jobs,
     internals,
     st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))]),
+    st.builds(Drill, st.none() | intervals, st.none() | intervals, st.none() | st.integers(0, 9)),
 )
 def test_a_topology_is_written_so_that_it_loads_as_the_same(
-    flow: Flow, job: Job | None, internal: Internal, limits: Policies
+    flow: Flow, job: Job | None, internal: Internal, limits: Policies, drill: Drill
 ) -> None:
     flow = replace(flow, job="other") if job is not None else replace(flow, job="dc2")
     topology = Topology(
@@ -199,12 +201,23 @@ def test_a_topology_is_written_so_that_it_loads_as_the_same(
         jobs={job.name: job} if job else {},
         internal=internal,
         policies=limits,
+        drill=drill,
     )
     loaded = reloaded(topology)
     assert without_places(loaded.flows) == topology.flows
     assert without_places(loaded.jobs) == (topology.jobs or {"dc2": Job("dc2")})
     assert without_places(loaded.clusters) == topology.clusters
+    assert loaded.drill == drill
     assert (loaded.internal, without_places(loaded.policies.require)) == (internal, limits.require)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(quotas, unique_by=lambda one: one.entity, max_size=4))
+def test_quotas_are_written_so_that_they_load_as_the_same(of_dc1: list[Quota]) -> None:
+    of_dc2 = [replace(one, cluster="dc2") for one in of_dc1[:2]]
+    addresses = [Quota("dc1", ip="10.0.0.7", connection_creation_rate=5)]
+    topology = Topology("t", CLUSTERS, quotas=(*of_dc1, *of_dc2, *addresses))
+    assert set(without_places(reloaded(topology).quotas)) == set(topology.quotas)
 
 
 file_flows = st.builds(
@@ -238,15 +251,6 @@ def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndp
     assert without_places(loaded.file_flows) == {flow.name: flow}
     assert without_places(loaded.endpoints) == {"lake": endpoint}
     assert loaded.flows == {}
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(quotas, unique_by=lambda one: one.entity, max_size=4))
-def test_quotas_are_written_so_that_they_load_as_the_same(of_dc1: list[Quota]) -> None:
-    of_dc2 = [replace(one, cluster="dc2") for one in of_dc1[:2]]
-    addresses = [Quota("dc1", ip="10.0.0.7", connection_creation_rate=5)]
-    topology = Topology("t", CLUSTERS, quotas=(*of_dc1, *of_dc2, *addresses))
-    assert set(without_places(reloaded(topology).quotas)) == set(topology.quotas)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,13 @@ ROWS = [
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorAction.SUSPECT, True),
     (ErrorPhase.PRODUCE, E.REQUEST_TIMED_OUT, ErrorAction.SUSPECT, True),
     (ErrorPhase.PRODUCE, E.TOPIC_AUTHORIZATION_FAILED, ErrorAction.SUSPECT, True),
+    # A quarantine that can't be written stops the partition of its records alone.
+    (ErrorPhase.QUARANTINE, E.NOT_LEADER_OR_FOLLOWER, ErrorAction.SUSPECT, True),
+    (ErrorPhase.QUARANTINE, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.SUSPECT, True),
+    (ErrorPhase.QUARANTINE, E.NOT_ENOUGH_REPLICAS, ErrorAction.SUSPECT, True),
+    (ErrorPhase.QUARANTINE, E.CONCURRENT_TRANSACTIONS, ErrorAction.STUCK, False),
+    (ErrorPhase.QUARANTINE, E.INVALID_PRODUCER_EPOCH, ErrorAction.END_SLOT, False),
+    (ErrorPhase.QUARANTINE, E.PRODUCER_FENCED, ErrorAction.END_SLOT, False),
     (ErrorPhase.LEDGER, E.NOT_LEADER_OR_FOLLOWER, ErrorAction.ABORT, True),
     (ErrorPhase.LEDGER, E.NOT_ENOUGH_REPLICAS, ErrorAction.ABORT, False),
     # Fencing 5: what is not surely undone is asked of the ledger.
@@ -85,6 +92,9 @@ def test_a_code_is_decided(phase: ErrorPhase, code: E, do: ErrorAction, refresh:
 )
 def test_a_record_that_is_refused_stops_its_partition(code: E, state: State) -> None:
     assert by_code(ErrorPhase.PRODUCE, code) == ErrorDecision(ErrorAction.STOP, state=state)
+    not_there = (E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_COMPRESSION_TYPE)
+    if code not in not_there:
+        assert by_code(ErrorPhase.QUARANTINE, code) == ErrorDecision(ErrorAction.STOP, state=state)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +105,7 @@ def test_a_record_that_is_refused_stops_its_partition(code: E, state: State) -> 
         (ErrorPhase.ADD, TimedOut("b", "late", sent=True), ErrorAction.ABORT),
         (ErrorPhase.PRODUCE, Disconnected("b", "gone", sent=False), ErrorAction.ABORT),
         (ErrorPhase.LEDGER, TimedOut("b", "late", sent=True), ErrorAction.ABORT),
+        (ErrorPhase.QUARANTINE, TimedOut("b", "late", sent=True), ErrorAction.SUSPECT),
         (ErrorPhase.END, TimedOut("b", "late", sent=True), ErrorAction.ASK_LEDGER),
         (ErrorPhase.END, Disconnected("b", "gone", sent=False), ErrorAction.ABORT),
         (ErrorPhase.FETCH, AuthenticationFailed("b", "refused"), ErrorAction.RETRY),
@@ -126,4 +137,5 @@ def test_every_row_of_the_table_is_tested_here() -> None:
 @pytest.mark.parametrize("phase", ErrorPhase)
 def test_a_code_that_the_table_does_not_name_is_never_ignored(phase: ErrorPhase) -> None:
     otherwise = {decide(phase, BrokerError(E(code), "b")).action for code in (998, E.UNKNOWN_SERVER_ERROR)}
-    assert otherwise <= {ErrorAction.RETRY, ErrorAction.ABORT, ErrorAction.ASK_LEDGER}
+    expected = {ErrorAction.RETRY, ErrorAction.ABORT, ErrorAction.ASK_LEDGER, ErrorAction.SUSPECT}
+    assert otherwise <= expected

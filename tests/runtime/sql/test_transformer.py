@@ -3,12 +3,25 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from runtime.batch import BadRecord, Codec, OutgoingBatch, Record, RewriteSpec, TooLarge, prepare, records
+from runtime.batch import (
+    BadRecord,
+    Codec,
+    OutgoingBatch,
+    QuarantineLimit,
+    QuarantineTooLarge,
+    Record,
+    RewriteSpec,
+    TooLarge,
+    prepare,
+    records,
+)
+from runtime.batch.selection import quarantine_batches
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.sql.rows import SourceRow
 from runtime.sql.transformer import Transformed, Transformer
@@ -18,6 +31,7 @@ from tests.runtime.batch.test_properties import logs
 MASKED = "masked" * 20
 JSON = FormatSpec(format="json", schema="id BIGINT, email STRING, card STRING")
 FILTER = TransformSpec(where="true")
+QUARANTINING = RewriteSpec(HERE, 1 << 20, quarantine=QuarantineLimit("flow", 1 << 20))
 MASK = TransformSpec(value=JSON, set={"value.email": "'x'"}, drop=["value.card"])
 
 
@@ -40,9 +54,13 @@ class Answers(NamedTuple):
 
 
 def transformed(
-    parts: Sequence[bytes], answers: Answers, transform: TransformSpec = FILTER, limit: int = 1 << 20
+    parts: Sequence[bytes],
+    answers: Answers,
+    transform: TransformSpec = FILTER,
+    limit: int = 1 << 20,
+    spec: RewriteSpec | None = None,
 ) -> Transformed:
-    spec = RewriteSpec(HERE, limit)
+    spec = spec or RewriteSpec(HERE, limit)
     prepared = prepare(sets(*parts), spec, START)
     assert prepared.failure is None
     return asyncio.run(Transformer(transform, answers).apply(prepared.outgoing, spec))
@@ -102,9 +120,44 @@ def test_what_lies_before_a_bad_record_travels_and_nothing_behind_it(
     assert all(out.position <= stop.offset for out, _ in found.outgoing)
 
 
+@settings(max_examples=60, deadline=None)
+@given(logs(), st.data())
+def test_bad_records_are_quarantined_as_they_came_and_the_others_travel(
+    log: tuple[list[Record], list[bytes]], data: st.DataObject
+) -> None:
+    written, parts = log
+    offsets = st.sets(st.sampled_from([one.offset for one in written]))
+    bad, failing, filtered = (frozenset(data.draw(offsets)) for _ in range(3))
+    found = transformed(parts, Answers(filtered, bad, failing), spec=QUARANTINING)
+    rejected = [one for one in written if one.value is not None and one.offset in bad | failing]
+    travel = [one for one in written if one.value is None or one.offset not in bad | failing | filtered]
+    assert [offset for offset, _ in mapped([out for out, _ in found.outgoing])] == [
+        one.offset for one in travel
+    ]
+    assert found.failure is None
+    assert found.filtered == len(written) - len(travel) - len(rejected)
+    assert [one.offset for one in found.quarantined] == [one.offset for one in rejected]
+    batches = list(quarantine_batches(found.quarantined, 1 << 20, HERE))
+    for one, source in zip(
+        [each for batch in batches for each in records(batch, HERE)], rejected, strict=True
+    ):
+        assert (one.key, one.value) == (source.key, source.value)
+        assert one.headers[: len(source.headers)] == source.headers
+        assert dict(one.headers[len(source.headers) :])["repl.offset"] == b"%d" % source.offset
+
+
+def test_a_bad_record_that_the_quarantine_cannot_take_stops_its_partition() -> None:
+    parts = [batch_bytes([record(0), record(1, b"x" * 2_000), record(2)])]
+    spec = replace(QUARANTINING, quarantine=QuarantineLimit("flow", 2_000))
+    found = transformed(parts, Answers(bad=frozenset({0, 1, 2})), spec=spec)
+    assert isinstance(found.failure, QuarantineTooLarge)
+    assert found.failure.offset == 1
+    assert [one.offset for one in found.quarantined] == [0]
+
+
 def test_a_fully_filtered_batch_leaves_nothing_to_send() -> None:
     found = transformed([batch_bytes([record(0), record(1)])], Answers(filtered=frozenset({0, 1})))
-    assert (found.outgoing, found.filtered, found.failure) == ([], 2, None)
+    assert found == Transformed([], 2, None, [])
 
 
 def test_a_tombstone_travels_whatever_the_filter_says() -> None:

@@ -1,7 +1,13 @@
 """What a transform means for failback, for the job's place, and for its slots."""
 
+from dataclasses import replace
+from typing import Any
+
 from planner.graph import lint_offline
+from planner.graph.routes import router_of
 from planner.model.topology import Flow, FlowState, Format, Job, RecordFormat, Topology, Transform
+from planner.model.topology.transforms import OnBadRecord
+from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import flow, topology
 
 JSON = Format(RecordFormat.JSON, "email STRING, card STRING")
@@ -12,6 +18,50 @@ FILTER = Transform(where="true")
 def linted(of: Topology) -> list[str]:
     codes = ("failback-lossy", "raw-values-cross", "transform-slots")
     return [f"{one.code} {one.address}" for one in lint_offline(of) if one.code in codes]
+
+
+def test_a_quarantine_takes_raw_values_across_the_border() -> None:
+    """Only where the transform hides something: else the destination gets every record anyway."""
+    for transform, warned in (
+        (replace(MASK, on_bad_record=OnBadRecord.QUARANTINE), True),
+        (replace(FILTER, on_bad_record=OnBadRecord.QUARANTINE), True),
+        (Transform(value=JSON, on_bad_record=OnBadRecord.QUARANTINE), False),
+        (MASK, False),
+    ):
+        found = lint_offline(topology(flow("f=dc1>dc2", transform=transform, job="at-dc1")))
+        assert [one.address for one in found if one.code == "raw-values-quarantined"] == ["flow.f"] * warned
+
+
+def quarantining(name: str, **more: Any) -> Flow:
+    return flow(name, transform=replace(FILTER, on_bad_record=OnBadRecord.QUARANTINE), **more)
+
+
+def test_a_quarantine_has_a_name_that_no_flow_copies_into() -> None:
+    for topic, copied, what in (
+        ("orders", "orders.quarantine", "is the quarantine topic of dc2/orders, and flow.g copies"),
+        ("o" * 245, "other", "a topic's name has at most 249 characters"),
+        ("orders", "other", None),
+    ):
+        flows = [quarantining("f=dc1>dc2", include=(topic,)), flow("g=dc3>dc2", include=(copied,))]
+        found = [one for one in lint_offline(topology(*flows)) if one.code == "quarantine-name"]
+        assert len(found) == (what is not None)
+        assert all(what is not None and what in one.summary for one in found)
+
+
+def test_no_pattern_takes_a_quarantine_topic_unless_it_is_written_out() -> None:
+    """At dc2, orders.quarantine holds bad records of the flow: it is no data of dc2."""
+    flows = [
+        quarantining("f=dc1>dc2", include=("orders",)),
+        flow("on=dc2>dc3", include=(".*",)),
+        flow("named=dc2>dc3", include=(".*", "orders.quarantine"), rename=Template("named.{topic}")),
+        flow("other=dc3>dc1", include=(".*",)),
+    ]
+    router = router_of(topology(*flows))
+    taken = {
+        one: router.destination_topic(one, "orders.quarantine") is not None
+        for one in ("on", "named", "other")
+    }
+    assert taken == {"on": False, "named": True, "other": True}
 
 
 def back(transform: Transform) -> list[Flow]:

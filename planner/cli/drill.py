@@ -1,0 +1,123 @@
+"""`repl drill`: rehearses the loss of each cluster on lab clusters, and reports RTO and RPO."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planner.cli.options import DurationParam, json_option, topology_path, var_file_option
+from planner.cli.output import emit, say
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.drill import DrillReport
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@topology_path
+@var_file_option
+@click.option(
+    "--max-rto",
+    "max_rto",
+    type=DurationParam(),
+    metavar="DURATION",
+    help="The longest time until consumers read on.  [default: drill.max_rto of the topology]",
+)
+@click.option(
+    "--max-rpo",
+    "max_rpo",
+    type=click.IntRange(0),
+    metavar="RECORDS",
+    help="The most records that may be missing.  [default: drill.max_rpo of the topology]",
+)
+@click.option("--html", "html_file", type=FILE, metavar="FILE", help="Write the report as a page.")
+@click.option("--junit", "junit_file", type=FILE, metavar="FILE", help="Write it as JUnit XML, for CI.")
+@click.option(
+    "--metrics",
+    "metrics_file",
+    type=FILE,
+    metavar="FILE",
+    help="Write it as metrics, for the textfile collector of Prometheus' node exporter.",
+)
+@click.option("--history", is_flag=True, help="Run nothing: show the stored reports.")
+@json_option
+def command(
+    path: Path,
+    var_files: tuple[Path, ...],
+    max_rto: int | None,
+    max_rpo: int | None,
+    html_file: Path | None,
+    junit_file: Path | None,
+    metrics_file: Path | None,
+    history: bool,
+    as_json: bool,
+) -> int:
+    """Rehearse the loss of each cluster that flows leave, on clusters of this machine.
+
+    The topology is rebuilt on lab clusters: its flows, topics, groups and jobs, with other addresses. Its own
+    clusters are not touched. While producers write and consumer groups read, each cluster is killed, failed
+    over, brought back and failed back to. Exit code: 0 every promise was kept, 2 one is broken, 1 an error.
+    """
+    if history:
+        return _history(path, as_json=as_json)
+    from planner.drill.rehearsal import DrillRequest, keep, rehearse
+    from planner.render.reports import drill as rendered
+
+    request = DrillRequest(path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo)
+    report = rehearse(request, _silent if as_json else _said)
+    tree = rendered.as_json(report)
+    stored = keep(report, tree, path)
+    if html_file is not None:
+        _write(html_file, rendered.page(report))
+    if junit_file is not None:
+        _write(junit_file, rendered.junit(report))
+    if metrics_file is not None:
+        _write(metrics_file, _metrics(report, request))
+    if as_json:
+        emit(tree)
+    else:
+        from planner.cli.console import print_lines
+
+        print_lines(lambda _width: rendered.screen(report))
+        say(f"The report is stored in {stored}.", err=True)
+    if any(one.problem for one in report.scenarios):
+        return ExitCode.ERROR
+    return ExitCode.DONE if report.passed else ExitCode.DIFFERENT
+
+
+def _metrics(report: DrillReport, request: Any) -> str:
+    from planner.drill.rehearsal import last_success_s, limits_of
+    from planner.render.reports.drill import metrics
+
+    _, every_ms = limits_of(request)
+    return metrics(report, time.time(), every_ms, last_success_s(request.path))
+
+
+def _history(path: Path, *, as_json: bool) -> int:
+    from planner.cli.console import print_lines
+    from planner.drill.rehearsal import kept
+    from planner.render.reports.drill import history_screen
+
+    found = list(kept(path))
+    if as_json:
+        emit({"format_version": 1, "drills": found})
+    else:
+        print_lines(lambda width: history_screen(found, width))
+    return ExitCode.DONE
+
+
+def _said(text: str) -> None:
+    say(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+
+
+def _silent(_text: str) -> None:
+    """Says nothing: the document on stdout is all."""
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None

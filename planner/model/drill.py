@@ -1,0 +1,75 @@
+"""What a drill found: scenarios with their steps, and promises that were kept or broken. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: at which second of the scenario it began, how long it took, and what a command printed."""
+
+    at_s: float
+    took_s: float
+    text: str
+    command: str = ""
+    output: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a scenario must show, and what was measured. `why` says what a broken promise means."""
+
+    text: str
+    wanted: str
+    measured: str
+    kept: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario. A figure is None where it could not be measured.
+
+    `rto_s`: from the loss until a consumer got its next record. `rpo_records`: acknowledged records that are
+    not at the destination. `read_again` and `skipped` are records of the consumer groups.
+    """
+
+    name: str
+    cluster: str
+    steps: tuple[Step, ...]
+    promises: tuple[Promise, ...]
+    rto_s: float | None = None
+    rpo_records: int | None = None
+    read_again: int | None = None
+    skipped: int | None = None
+    problem: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.problem and all(one.kept for one in self.promises)
+
+    @property
+    def took_s(self) -> float:
+        return max((one.at_s + one.took_s for one in self.steps), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class DrillReport:
+    """The report of a drill. `notes` say what the lab's copy of the topology lacks."""
+
+    topology: str
+    digest: str
+    started_at: str
+    version: str
+    notes: tuple[str, ...] = ()
+    scenarios: tuple[Scenario, ...] = field(default_factory=tuple)
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.scenarios) and all(one.passed for one in self.scenarios)
+
+
+def worst(values: Sequence[float | None]) -> float | None:
+    """Returns the largest value that is known."""
+    return max((one for one in values if one is not None), default=None)

@@ -1,0 +1,183 @@
+"""The report of a drill: on the terminal, as JSON, as JUnit XML, as a page, and as Prometheus metrics."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jinja2
+from rich.text import Text
+
+from planner.model.drill import DrillReport, Scenario, worst
+from planner.render.escape import one_line
+from planner.render.numbers import UNKNOWN, plural
+from planner.render.table import Cell, Column, Row, table
+
+FORMAT_VERSION = 1
+GOOD, BAD = "green", "bold red"
+_TEMPLATES = Path(__file__).parent
+# XML 1.0 has no place for other control characters, escaped or not.
+_ALLOWED = frozenset("\t\n\r")
+
+
+def screen(report: DrillReport) -> Iterator[Text]:
+    """Yields the lines for the terminal."""
+    for note in report.notes:
+        yield Text(f"note: {one_line(note)}", "dim")
+    for scenario in report.scenarios:
+        yield Text()
+        yield _headline(scenario)
+        for promise in scenario.promises:
+            mark, style = ("ok", GOOD) if promise.kept else ("BROKEN", BAD)
+            line = Text(f"  {mark:<7}", style)
+            line.append(f"{one_line(promise.text)}: {one_line(promise.measured)}", "")
+            if not promise.kept:
+                line.append(f" (wanted: {one_line(promise.wanted)}); {one_line(promise.why)}")
+            yield line
+        if scenario.problem:
+            yield Text(f"  FAILED {one_line(scenario.problem)}", BAD)
+    yield Text()
+    yield Text(summary(report), GOOD if report.passed else BAD)
+
+
+def summary(report: DrillReport) -> str:
+    """Returns the last line."""
+    broken = sum(not promise.kept for one in report.scenarios for promise in one.promises)
+    failed = sum(bool(one.problem) for one in report.scenarios)
+    if report.passed:
+        return f"The drill passed: {plural(len(report.scenarios), 'scenario')}, every promise kept."
+    found = [f"{plural(broken, 'promise')} broken"] if broken else []
+    found += [f"{plural(failed, 'scenario')} could not be finished"] if failed else []
+    return f"The drill failed: {', '.join(found) or 'no flow runs, so there is nothing to rehearse'}."
+
+
+def figures(scenario: Scenario) -> list[tuple[str, str]]:
+    """Returns the names and values of the four figures."""
+    rto = UNKNOWN if scenario.rto_s is None else f"{scenario.rto_s:.1f} s"
+    return [
+        ("RTO", rto),
+        ("RPO", UNKNOWN if scenario.rpo_records is None else plural(scenario.rpo_records, "record")),
+        ("read again", UNKNOWN if scenario.read_again is None else f"{scenario.read_again:,}"),
+        ("skipped", UNKNOWN if scenario.skipped is None else f"{scenario.skipped:,}"),
+    ]
+
+
+def as_json(report: DrillReport) -> dict[str, Any]:
+    """Returns the report as a tree."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "passed": report.passed,
+        **asdict(report),
+        "scenarios": [
+            {**asdict(one), "passed": one.passed, "took_s": round(one.took_s, 1)} for one in report.scenarios
+        ],
+    }
+
+
+def junit(report: DrillReport) -> str:
+    """Returns JUnit's XML: a suite for each scenario, a test for each promise."""
+    root = ElementTree.Element("testsuites", name=f"repl drill {_text(report.topology)}")
+    for scenario in report.scenarios:
+        broken = [one for one in scenario.promises if not one.kept]
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=_text(scenario.name),
+            tests=str(len(scenario.promises) + 1),
+            failures=str(len(broken)),
+            errors=str(int(bool(scenario.problem))),
+            time=f"{scenario.took_s:.1f}",
+            timestamp=report.started_at,
+        )
+        for promise in scenario.promises:
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=_text(scenario.name), name=_text(promise.text)
+            )
+            if not promise.kept:
+                said = f"wanted {promise.wanted}, measured {promise.measured}: {promise.why}"
+                ElementTree.SubElement(case, "failure", message=_text(said))
+        steps = ElementTree.SubElement(suite, "testcase", classname=_text(scenario.name), name="steps")
+        if scenario.problem:
+            ElementTree.SubElement(steps, "error", message=_text(scenario.problem))
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def metrics(report: DrillReport, at_s: float, every_ms: int | None, last_success_s: float | None) -> str:
+    """Returns metrics in Prometheus' text format, for the textfile collector of its node exporter."""
+    named = f'{{topology="{_label(report.topology)}"}}'
+    success_s = at_s if report.passed else last_success_s
+    rto = worst([one.rto_s for one in report.scenarios])
+    rpo = worst([one.rpo_records for one in report.scenarios])
+    values: list[tuple[str, str, float | None]] = [
+        ("repl_drill_last_run_timestamp", "When the last drill ended.", at_s),
+        ("repl_drill_last_success_timestamp", "When a drill last passed.", success_s),
+        ("repl_drill_passed", "1 if the last drill passed.", int(report.passed)),
+        ("repl_drill_rto_seconds", "The longest time until consumers read on.", rto),
+        ("repl_drill_rpo_records", "The most records that did not arrive.", rpo),
+        ("repl_drill_every_seconds", "How often a drill must pass.", every_ms and every_ms / 1000),
+    ]
+    lines = []
+    for name, about, value in values:
+        if value is not None:
+            shown = f"{value:.1f}".removesuffix(".0")
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", f"{name}{named} {shown}"]
+    return "\n".join(lines) + "\n"
+
+
+def page(report: DrillReport) -> str:
+    """Returns one page that needs nothing else."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: one_line(value) if isinstance(value, str) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    longest = worst([one.took_s for one in report.scenarios]) or 1.0
+    return environment.get_template("drill.html.j2").render(
+        report=report, summary=summary(report), figures=figures, longest=longest
+    )
+
+
+def history_screen(trees: Sequence[Mapping[str, Any]], width: int | None) -> Iterator[Text]:
+    """Yields a table of stored reports, the newest last."""
+    columns = (
+        Column("DRILL"),
+        Column("RESULT"),
+        Column("SCENARIOS", right=True, spare=1),
+        Column("RTO", right=True),
+        Column("RPO", right=True),
+        Column("TOPOLOGY", spare=2),
+    )
+    yield from table(columns, [_history_row(tree) for tree in trees], width)
+
+
+def _history_row(tree: Mapping[str, Any]) -> Row:
+    scenarios = tree.get("scenarios") or []
+    rto = worst([one.get("rto_s") for one in scenarios])
+    rpo = worst([one.get("rpo_records") for one in scenarios])
+    passed = tree.get("passed") is True
+    return [
+        str(tree.get("started_at")),
+        Cell("passed", GOOD) if passed else Cell("failed", BAD),
+        str(len(scenarios)),
+        UNKNOWN if rto is None else f"{rto:.1f} s",
+        UNKNOWN if rpo is None else f"{rpo:,.0f}",
+        str(tree.get("digest"))[:19],
+    ]
+
+
+def _headline(scenario: Scenario) -> Text:
+    known = ", ".join(f"{name} {value}" for name, value in figures(scenario))
+    mark, style = ("passed", GOOD) if scenario.passed else ("failed", BAD)
+    return Text.assemble((f"{one_line(scenario.name)}: ", "bold"), (mark, style), f" ({known})")
+
+
+def _text(text: str) -> str:
+    return "".join(one if one.isprintable() or one in _ALLOWED else "?" for one in text)
+
+
+def _label(text: str) -> str:
+    return _text(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,81 @@
+"""The report of a drill: what it says of kept and broken promises, in each of its forms."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from planner.model.drill import DrillReport, Promise, Scenario, Step
+from planner.render.reports.drill import as_json, history_screen, junit, metrics, page, screen, summary
+
+KEPT = Promise("both sides hold the same records, each once", "0 different", "0 different", True)
+BROKEN = Promise("RTO", "at most 5 s", "7.0 s", False, "the failover takes too long for this limit")
+STEPS = (
+    Step(0.0, 4.0, "the topology is applied", "repl apply --auto-approve", "Applied.\n"),
+    Step(4.0, 6.5, "dc1 <b> is killed"),
+)
+FOUND = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, BROKEN), 7.0, 12, 0, 0)
+
+
+def report(*scenarios: Scenario) -> DrillReport:
+    return DrillReport("shop", "sha256:0a1b", "2026-11-22T10:00:00Z", "0.1", ("replication is 1",), scenarios)
+
+
+def shown(*scenarios: Scenario) -> str:
+    return "\n".join(line.plain for line in screen(report(*scenarios)))
+
+
+def test_the_screen_says_which_promise_broke_and_why() -> None:
+    text = shown(FOUND)
+    assert "dc1 is lost: failed (RTO 7.0 s, RPO 12 records, read again 0, skipped 0)" in text
+    assert "BROKEN RTO: 7.0 s (wanted: at most 5 s); the failover takes too long for this limit" in text
+    assert text.endswith("The drill failed: 1 promise broken.")
+
+
+def test_a_drill_passes_when_every_promise_was_kept() -> None:
+    passed = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 3.0, 0, 0, 0)
+    assert summary(report(passed)) == "The drill passed: 1 scenario, every promise kept."
+    assert report(passed).passed
+    assert not report().passed
+    assert "nothing to rehearse" in summary(report())
+
+
+def test_a_step_that_failed_is_an_error_of_the_scenario() -> None:
+    ended = Scenario("dc1 is lost", "dc1", STEPS, (), problem="repl failover failed\x00 with exit code 1")
+    assert "FAILED repl failover failed" in shown(ended)
+    assert "1 scenario could not be finished" in summary(report(ended))
+    (suite,) = ElementTree.fromstring(junit(report(ended)))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "1")
+
+
+def test_every_promise_is_a_test_of_the_suite() -> None:
+    (suite,) = ElementTree.fromstring(junit(report(FOUND)))
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+    assert suite.get("time") == "10.5"
+    (failure,) = suite.iter("failure")
+    assert "wanted at most 5 s, measured 7.0 s" in str(failure.get("message"))
+
+
+def test_the_page_shows_outputs_as_text() -> None:
+    text = page(report(FOUND))
+    assert "dc1 &lt;b&gt; is killed" in text
+    assert "<b>" not in text
+    assert "script" not in text
+
+
+@pytest.mark.parametrize(
+    ("scenario", "success"), [(FOUND, None), (Scenario("a", "a", (), (KEPT,)), 1_795_000_000.0)]
+)
+def test_metrics_keep_the_last_success(scenario: Scenario, success: float | None) -> None:
+    text = metrics(report(scenario), 1_795_000_000.0, 604_800_000, None)
+    assert 'repl_drill_last_run_timestamp{topology="shop"} 1795000000\n' in text
+    assert ("repl_drill_last_success_timestamp" in text) is (success is not None)
+    assert 'repl_drill_every_seconds{topology="shop"} 604800\n' in text
+    later = metrics(report(FOUND), 1_795_000_500.0, None, 1_795_000_000.0)
+    assert 'repl_drill_last_success_timestamp{topology="shop"} 1795000000\n' in later
+
+
+def test_the_history_shows_the_worst_figures_of_each_drill() -> None:
+    (_, row) = [
+        line.plain for line in history_screen([as_json(report(FOUND, Scenario("b", "b", (), ())))], None)
+    ]
+    assert row.split()[:6] == ["2026-11-22T10:00:00Z", "failed", "2", "7.0", "s", "12"]

@@ -1,0 +1,219 @@
+"""Avro: what Spark reads of a value, and how fields are changed in its bytes."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.sql.avro import AvroEditor, AvroReader
+from runtime.sql.avro_schema import (
+    BadSchema,
+    UndecodableValue,
+    change_problem,
+    ddl_of,
+    read_long,
+    written_long,
+)
+from runtime.sql.json_fields import UneditableValue
+
+ADDRESS = {
+    "type": "record",
+    "name": "Address",
+    "fields": [
+        {"name": "street", "type": ["null", "string"], "default": None},
+        {"name": "city", "type": "string", "default": "nowhere"},
+    ],
+}
+CUSTOMER: dict[str, Any] = {
+    "type": "record",
+    "name": "Customer",
+    "namespace": "org.example",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "email", "type": ["null", "string"], "default": None},
+        {"name": "country", "type": "string"},
+        {"name": "card", "type": "string", "default": "none"},
+        {"name": "level", "type": {"type": "enum", "name": "Level", "symbols": ["LOW", "HIGH"]}},
+        {"name": "home", "type": ["null", ADDRESS], "default": None},
+        {"name": "work", "type": ["Address", "null"]},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "scores", "type": {"type": "map", "values": "double"}},
+        {"name": "weight", "type": "float"},
+        {"name": "photo", "type": "bytes"},
+        {"name": "mac", "type": {"type": "fixed", "name": "Mac", "size": 6}},
+        {"name": "flag", "type": "boolean"},
+    ],
+}
+TEXT = json.dumps(CUSTOMER)
+PARSED = parse_schema(json.loads(TEXT))
+
+addresses = st.fixed_dictionaries({"street": st.none() | st.text(), "city": st.text()})
+customers = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "email": st.none() | st.text(),
+        "country": st.text(),
+        "card": st.text(),
+        "level": st.sampled_from(["LOW", "HIGH"]),
+        "home": st.none() | addresses,
+        "work": st.none() | addresses,
+        "tags": st.lists(st.text(), max_size=3),
+        "scores": st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False), max_size=3),
+        "weight": st.floats(width=32, allow_nan=False, allow_infinity=False),
+        "photo": st.binary(),
+        "mac": st.binary(min_size=6, max_size=6),
+        "flag": st.booleans(),
+    }
+)
+
+
+def encoded(value: Any, schema: Any = PARSED) -> bytes:
+    stream = io.BytesIO()
+    schemaless_writer(stream, schema, value)
+    return stream.getvalue()
+
+
+def decoded(data: bytes, schema: Any = PARSED) -> Any:
+    return schemaless_reader(io.BytesIO(data), schema, None)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_numbers_are_written_as_they_are_read(number: int) -> None:
+    assert read_long(written_long(number) + b"\xff", 0) == (number, len(written_long(number)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(customers, st.none() | st.text())
+def test_only_the_named_fields_change(value: dict[str, Any], email: str | None) -> None:
+    editor = AvroEditor(
+        TEXT,
+        {"value.email": "", "value.level": "", "value.home.street": ""},
+        ["value.card", "value.work.city"],
+    )
+    given_values = [json.dumps(one).encode() for one in (email, "x" * 9, "LOW")]
+    edited = editor.edited(encoded(value), given_values)
+    expected = {**value, "email": email, "card": "none", "level": "LOW"}
+    if value["home"] is not None:
+        expected["home"] = {**value["home"], "street": "x" * 9}
+    if value["work"] is not None:
+        expected["work"] = {**value["work"], "city": "nowhere"}
+    assert edited == encoded(expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(customers)
+def test_spark_reads_every_field_as_json(value: dict[str, Any]) -> None:
+    found = json.loads(AvroReader(TEXT, TEXT).json(encoded(value)))
+    assert {name: found[name] for name in ("id", "email", "country", "home", "tags")} == {
+        name: value[name] for name in ("id", "email", "country", "home", "tags")
+    }
+
+
+def test_blocks_with_their_size_are_skipped() -> None:
+    """Other writers say how long a block of an array is."""
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "a", "type": {"type": "array", "items": "string"}},
+            {"name": "b", "type": "string", "default": "gone"},
+        ],
+    }
+    items = b"\x02a\x02b"
+    array = written_long(-2) + written_long(len(items)) + items + b"\x00"
+    edited = AvroEditor(json.dumps(schema), {}, ["value.b"]).edited(array + b"\x06abc", [])
+    assert edited == array + b"\x08gone"
+
+
+@pytest.mark.parametrize("cut", range(1, 30))
+def test_what_is_no_value_of_the_schema_is_told_apart(cut: int) -> None:
+    value = {
+        "id": 5,
+        "email": "a@b",
+        "country": "FR",
+        "card": "1",
+        "level": "LOW",
+        "home": None,
+        "work": None,
+        "tags": ["t"],
+        "scores": {"s": 1.0},
+        "weight": 1.0,
+        "photo": b"p",
+        "mac": b"123456",
+        "flag": True,
+    }
+    whole = encoded(value)
+    for data in (whole[:-cut], whole + b"x" * cut):
+        with pytest.raises(UndecodableValue):
+            AvroReader(TEXT, TEXT).json(data)
+
+
+def test_null_for_a_field_that_is_not_nullable_is_refused() -> None:
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]})
+    with pytest.raises(UneditableValue, match=r"the new value of value\.a is null"):
+        AvroEditor(schema, {"value.a": ""}, []).edited(b"\x02x", [b"null"])
+
+
+def test_the_schema_is_shown_to_spark_in_its_own_types() -> None:
+    logical = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+            {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+            {
+                "name": "price",
+                "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            },
+        ],
+    }
+    assert ddl_of(json.dumps(logical)) == "`day` DATE, `at` TIMESTAMP, `price` DECIMAL(9, 2)"
+    assert ddl_of(TEXT) == (
+        "`id` BIGINT, `email` STRING, `country` STRING, `card` STRING, `level` STRING,"
+        " `home` STRUCT<`street`: STRING, `city`: STRING>, `work` STRUCT<`street`: STRING, `city`: STRING>,"
+        " `tags` ARRAY<STRING>, `scores` MAP<STRING, DOUBLE>, `weight` FLOAT, `photo` BINARY, `mac` BINARY,"
+        " `flag` BOOLEAN"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("{", "no JSON"),
+        ('"string"', "the schema is no record"),
+        ({"a": ["string", "long"]}, "value.a is a union of several types"),
+        ({"a": "Unknown"}, "Unknown is no type of the schema"),
+        ({"a": ["null", "R"]}, "value.a contains itself"),
+    ],
+)
+def test_a_schema_that_expressions_cannot_read_is_refused(schema: Any, why: str) -> None:
+    fields = schema.items() if isinstance(schema, dict) else ()
+    record = {"type": "record", "name": "R", "fields": [{"name": name, "type": of} for name, of in fields]}
+    with pytest.raises(BadSchema, match=why):
+        ddl_of(json.dumps(record) if isinstance(schema, dict) else schema)
+
+
+@pytest.mark.parametrize(
+    ("path", "drop", "why"),
+    [
+        (["card"], True, None),
+        (["email"], True, None),
+        (["country"], True, "value.country is neither nullable nor has it a default"),
+        (["home", "city"], True, None),
+        (["country", "x"], True, "value.country is no record"),
+        (["email"], False, None),
+        (["level"], False, None),
+        (["tags"], False, "value.tags is of a type that can't be set in Avro"),
+        (["home"], False, "value.home is of a type that can't be set in Avro"),
+        (["none"], False, "value has no field none"),
+    ],
+)
+def test_a_change_that_would_break_the_schema_is_known_before(
+    path: list[str], drop: bool, why: str | None
+) -> None:
+    found = change_problem(TEXT, path, drop=drop)
+    assert found is None if why is None else found is not None and found.startswith(why)

@@ -1,0 +1,244 @@
+"""Bad records of a flow go to its quarantine topic exactly once, whatever happens to slot and topic."""
+
+import json
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset
+from runtime.contract.spec.jobspec import CopySettings
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.lab.lab import Lab
+from tests.records import Record, create_topic, read, wait_for, write
+from tests.spark.job import Running, flow_of, offset_maps, spec_of, start_job
+
+pytestmark = pytest.mark.spark
+_STARTS_S = 180
+PARTITIONS = 3
+MISMATCH = "it does not match the transform's format: value is not json of this schema"
+FAILS = "an expression of the transform fails on it"
+TRANSFORM = TransformSpec(
+    value=FormatSpec(format="json", schema="id BIGINT, email STRING"),
+    where="1000 DIV value.id > 0",
+    set={"value.email": "'x'"},
+    on_bad_record="quarantine",
+)
+
+
+class Expected(NamedTuple):
+    """What must become of a record: its fields at the mirror, or the reason of its quarantine."""
+
+    fields: Any = None
+    reason: str = ""
+    travels: bool = True
+
+
+def expected(value: bytes) -> Expected:
+    """The same transform in Python."""
+    try:
+        fields = json.loads(value)
+    except ValueError:
+        return Expected(reason=MISMATCH, travels=False)
+    if not isinstance(fields, dict) or not isinstance(fields["id"], int):
+        return Expected(reason=MISMATCH, travels=False)
+    if fields["id"] == 0:
+        return Expected(reason=FAILS, travels=False)
+    fields["email"] = "x"
+    return Expected(fields, travels=1000 // fields["id"] > 0)
+
+
+def values(numbers: range, chance: random.Random) -> list[bytes]:
+    """Good, filtered and bad records of every kind, in any order; runs of bad ones too."""
+    found: list[bytes] = []
+    while len(found) < len(numbers):
+        number = numbers[len(found)]
+        good = json.dumps({"id": number % 2_000 + 1, "email": f"{number}@example.com"}).encode()
+        match chance.randrange(9):
+            case 0:
+                found.append(good[:-3])
+            case 1:
+                found.append(b'{"id": "%d"}' % number + b" " * chance.randrange(2_000))
+            case 2:
+                found.append(b'{"id": 0, "email": "a"}')
+            case 3:
+                found += [b"[%d]" % number] * chance.randrange(40)
+            case _:
+                found.append(good)
+    return found[: len(numbers)]
+
+
+class Quarantined(NamedTuple):
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, str]
+
+
+def quarantined(client: dict[str, Any], topic: str) -> list[Quarantined]:
+    """The committed records of a quarantine topic, in the order of their partitions."""
+    plain = read(client, topic)
+    consumer = Consumer(
+        {**client, "group.id": "q", "isolation.level": "read_committed", "enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, one, 0) for one in {record.partition for record in plain}])
+        found: dict[tuple[Any, Any], Quarantined] = {}
+        while len(found) < len(plain):
+            message = consumer.poll(10)
+            assert message is not None
+            if message.error() is None:
+                listed: Any = message.headers() or []
+                headers = {name: content.decode() for name, content in listed}
+                found[message.partition(), message.offset()] = Quarantined(
+                    message.partition() or 0, message.key(), message.value(), headers
+                )
+        return [found[one.partition, one.offset] for one in plain]
+    finally:
+        consumer.close()
+
+
+def configure(client: dict[str, Any], topic: str, key: str, value: str) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient(client)
+    admin.incremental_alter_configs([resource])[resource].result(60)
+
+
+def check(job: Running, source: dict[str, Any], there: dict[str, Any], flow: str, topic: str) -> int:
+    """Compares the source with mirror, quarantine and offset map; returns how many are in quarantine."""
+    written, arrived, bad = read(source, topic), read(there, topic), quarantined(there, f"{topic}.quarantine")
+    maps = offset_maps(job.spec, flow)
+    for partition in range(PARTITIONS):
+        mine = [one for one in written if one.partition == partition]
+        kept: list[Record] = [one for one in mine if expected(one.value or b"").travels]
+        at_mirror = [one for one in arrived if one.partition == partition]
+        assert [json.loads(one.value or b"") for one in at_mirror] == [
+            expected(one.value or b"").fields for one in kept
+        ]
+        wanted = [(one, reason) for one in mine if (reason := expected(one.value or b"").reason)]
+        assert [one for one in bad if one.partition == partition] == [
+            Quarantined(
+                partition,
+                one.key,
+                one.value,
+                {
+                    "repl.reason": reason,
+                    "repl.flow": flow,
+                    "repl.topic": topic,
+                    "repl.partition": str(partition),
+                    "repl.offset": str(one.offset),
+                    "repl.timestamp": found.headers["repl.timestamp"],
+                },
+            )
+            for (one, reason), found in zip(
+                wanted, [one for one in bad if one.partition == partition], strict=True
+            )
+        ]
+        behind = 0
+        for one in mine:
+            while behind < len(kept) and kept[behind].offset < one.offset:
+                behind += 1
+            answer = maps[PartitionKey(flow, topic, partition)].translate(one.offset)
+            if behind == len(kept):
+                assert isinstance(answer, EndOfOffsetMap)
+            else:
+                exact = kept[behind].offset == one.offset
+                assert answer == MappedOffset(at_mirror[behind].offset, exact)
+        reported = job.partitions()[PartitionKey(flow, topic, partition)]
+        assert reported.quarantined == len(wanted)
+        assert reported.records + reported.dropped + reported.quarantined == len(mine)
+    return len(bad)
+
+
+def test_bad_records_are_quarantined_exactly_once(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+) -> None:
+    source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
+    topic, flow, chance = fresh("bad"), fresh("flow"), random.Random(11)
+    quarantine = f"{topic}.quarantine"
+    create_topic(source, topic, PARTITIONS)
+
+    ends = [0] * PARTITIONS
+
+    def put(partition: int, *records: bytes) -> None:
+        write(source, topic, records, b"k%d" % partition, partition)
+        ends[partition] += len(records)
+
+    def produce(numbers: range) -> None:
+        for partition in range(PARTITIONS):
+            put(partition, *values(numbers, chance))
+
+    copy = CopySettings(
+        retry_ms=50, retry_max_ms=500, transaction_timeout_ms=10_000, stop_retry_ms=500, transaction_ms=100
+    )
+    flows = [flow_of(flow, [topic], transform=TRANSFORM)]
+    job = start_job(spec_of(lab, fresh("job"), flows, copy=copy), tmp_path)
+
+    def found(partition: int) -> Any:
+        return job.partitions().get(PartitionKey(flow, topic, partition))
+
+    def caught_up(*partitions: int) -> bool:
+        return all(
+            (one := found(number)) is not None
+            and one.state is PartitionState.CAUGHT_UP
+            and one.position == ends[number]
+            for number in partitions or range(PARTITIONS)
+        )
+
+    def again(attempt: int) -> bool:
+        return job.reports()[0].attempt > attempt
+
+    def waits(partition: int, state: PartitionState, why: str) -> bool:
+        one = found(partition)
+        return one.state is state and why in one.why
+
+    try:
+        put(2, *[b"x" * 4_000] * 4_000)  # more than a partition may queue
+        produce(range(1, 2_000))
+        job.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"])
+        wait_for(caught_up, _STARTS_S, about=job.tail)
+        for at in range(2):
+            attempt = job.reports()[0].attempt
+            produce(range(2_000 + at * 1_000, 3_000 + at * 1_000))
+            psutil.Process(job.reports()[0].status.process).kill()
+            produce(range(4_000 + at * 1_000, 5_000 + at * 1_000))
+            wait_for(partial(again, attempt), _STARTS_S, about=job.tail)
+            wait_for(caught_up, _STARTS_S, about=job.tail)
+        assert check(job, source, there, flow, topic) > 1_000
+
+        # One that can't be written stops its own partition alone, and goes on once it can.
+        configure(there, quarantine, "max.message.bytes", "1000")
+        put(0, random.Random(1).randbytes(4_000))
+        large = f"raise max.message.bytes of {quarantine} at the destination"
+        wait_for(partial(waits, 0, PartitionState.RECORD_TOO_LARGE, large), _STARTS_S, about=job.tail)
+        put(1, b'{"id": 7}')
+        wait_for(partial(caught_up, 1, 2), _STARTS_S, about=job.tail)
+        configure(there, quarantine, "max.message.bytes", "2000000")
+        wait_for(caught_up, _STARTS_S, about=job.tail)
+        before = check(job, source, there, flow, topic)
+
+        # A topic that was deleted is made again; what it held is gone with it.
+        admin = AdminClient(there)
+        admin.delete_topics([quarantine])[quarantine].result(60)
+        put(1, b"gone", b'{"id": 9}')
+        wait_for(caught_up, _STARTS_S, about=job.tail)
+        (left,) = quarantined(there, quarantine)
+        assert (left.partition, left.key, left.value, left.headers["repl.reason"]) == (
+            1,
+            b"k1",
+            b"gone",
+            MISMATCH,
+        )
+        assert sum(found(number).quarantined for number in range(PARTITIONS)) == before + 1
+        assert job.stop() == 0
+    finally:
+        job.kill()
