@@ -8,6 +8,7 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from psutil import Process
 
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import JobStatus, PartitionState
@@ -104,6 +105,7 @@ def test_a_driver_that_was_replaced_commits_nothing_more(
     create_topic(client, topic, 2, config=checker.TOPIC_CONFIG)
     spec = job_of(lab, fresh("job"), [into_files(flow, [topic], folder, "raw")])
     jobs: list[Running] = []
+    asleep: list[Process] = []
     with checker.writing(client, topic, checker.Spec(records=10**9, rate=300, large_every=0)) as writing:
         try:
             old = start_job(spec, tmp_path)
@@ -124,6 +126,7 @@ def test_a_driver_that_was_replaced_commits_nothing_more(
             job_status = new.wait_for(lambda status: bool(status.flows))
             assert state.last.generation == job_status.flows[0].generation
         finally:
+            thaw(asleep)
             for job in jobs:
                 job.kill()
 
