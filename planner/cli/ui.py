@@ -78,7 +78,9 @@ def command(
 
     asked = ListenRequest(address, port, token_file, hosts)
     policy = access_policy(asked)
-    site = site_of(TopologyRequest(path, var_files, timeout), policy, every)
+    site = site_of(
+        TopologyRequest(path, var_files, timeout), policy, every, lambda text: click.echo(text, err=True)
+    )
     listening = listen(asked)
     url = url_of(listening)
     if as_json:

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -128,13 +127,14 @@ def serve(site: Site, listening: socket.socket) -> None:
     asyncio.run(server.serve(sockets=[listening]))
 
 
-def site_of(request: TopologyRequest, policy: AccessPolicy, every_ms: int) -> Site:
-    """Returns what the pages show of a topology. Failure where it has errors, or a secret is missing."""
+def site_of(
+    request: TopologyRequest, policy: AccessPolicy, every_ms: int, show: Callable[[str], None]
+) -> Site:
+    """Returns what the pages show of a topology. Failure where it has errors, or a secret is missing.
+
+    `show` receives the traceback of an unexpected error where it can't be kept in a file.
+    """
     watched_topology(request)
-    report = traceback_reporter(launcher_home(request.path) / "errors", f"ui-{os.getpid()}", _to_stderr)
+    report = traceback_reporter(launcher_home(request.path) / "errors", f"ui-{os.getpid()}", show)
     feed = StatusFeed(partial(watch_status, request, every_ms), partial(topology_stamp, request), report)
     return Site(request, feed, policy, report)
-
-
-def _to_stderr(text: str) -> None:
-    sys.stderr.write(text)

@@ -19,7 +19,7 @@ from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import PartitionWaits, StatusView
-from tests.checker.test_brokers import nothing
+from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (
     TOPIC,
     asked,

@@ -11,7 +11,7 @@ from planner.model.plan import Plan
 from planner.render.plan.json import json_text
 from planner.render.plan.markdown import markdown
 from planner.render.plan.text import text
-from tests.planner.render.test_status import SCENES
+from tests.planner.render.scenes import SCENES
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -7,13 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from planner.render.plan.html import html
-from tests.checker.test_brokers import nothing
 from tests.fakes.states import cluster, desired, wanted
-from tests.planner.diff.test_drift import drifted
-from tests.planner.kafka.test_connections import silent
-from tests.planner.plan.test_convergence import planned
-from tests.planner.render.scenes import everything, many
-from tests.planner.render.test_status import SCENES
+from tests.planner.render.scenes import SCENES, drifted, everything, many, nothing, planned, silent
 
 VOID = {"meta", "input", "link", "img", "br", "hr"}
 
@@ -54,7 +49,7 @@ def test_what_a_reader_looks_for() -> None:
     page = html(everything())
 
     for words in (
-        "Plan: 3 to add, 6 to change, 1 to destroy",
+        "Plan: 5 to add, 7 to change, 2 to destroy",
         "topic.dc1.vault could not be read",
         "flow.dc1-to-dc2: dc1 → dc2, active, job dc2",
         'data-action="destroy" data-cluster="dc1"',

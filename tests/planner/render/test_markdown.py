@@ -8,8 +8,7 @@ from planner.model.diagnostic import error, warning
 from planner.plan import with_diagnostics
 from planner.render.plan.markdown import LIMIT, code, failed, markdown
 from tests.fakes.states import cluster, desired, live, owned, wanted
-from tests.planner.plan.test_convergence import planned
-from tests.planner.render.scenes import everything, many
+from tests.planner.render.scenes import everything, many, planned
 
 
 def test_identical_changes_are_one_entry() -> None:

@@ -7,8 +7,7 @@ from planner.model.address import Kind
 from planner.model.plan import Action, FieldChange, Plan
 from planner.render.plan.text import steps_text, text
 from planner.render.plan.words import created_text, field_name, value_text
-from tests.planner.render.scenes import everything, many
-from tests.planner.render.test_yaml_values import jobs
+from tests.planner.render.scenes import everything, jobs, many
 
 
 def test_colour_only_where_asked() -> None:

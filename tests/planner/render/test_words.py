@@ -10,11 +10,8 @@ from planner.model.plan import Action, Change, Mode
 from planner.render.plan.json import failure_tree, json_tree
 from planner.render.plan.text import text
 from planner.render.plan.words import ChangeSummary, grouped, has, summary_line, will
-from tests.checker.test_brokers import nothing
 from tests.fakes.states import cluster, desired
-from tests.planner.diff.test_drift import drifted
-from tests.planner.kafka.test_connections import silent
-from tests.planner.plan.test_convergence import planned
+from tests.planner.render.scenes import drifted, nothing, planned, silent
 
 ADDRESS = topic_address("dc1", "orders")
 
@@ -50,7 +47,7 @@ def test_a_replacement_is_added_and_destroyed_and_what_stays_is_not_counted() ->
         (nothing(), "No changes. The clusters match the topology."),
         (replace(nothing(), unknown={"dc1": "no"}), "No changes in what could be read."),
         (silent(), "Plan: 1 to add, 0 to change, 0 to destroy."),
-        (drifted(), "Drift: 1 changed, 1 made again, 2 deleted outside the topology."),
+        (drifted(), "Drift: 2 changed, 1 made again, 2 deleted outside the topology."),
         (replace(drifted(), changes=()), "No drift. The clusters are as they were applied."),
         (
             replace(drifted(), changes=(), unknown={"dc1": "no"}),

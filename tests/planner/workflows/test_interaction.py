@@ -20,9 +20,8 @@ from planner.workflows.interaction import (
     approve_all,
 )
 from runtime.contract.views.status_view import PartitionWaits
-from tests.checker.test_brokers import nothing
 from tests.commands import HERE
-from tests.planner.render.scenes import everything
+from tests.planner.render.scenes import everything, nothing
 
 COMPLETE = replace(nothing(), unknown={})
 WAITS = (PartitionWaits(flow="one", topic="orders", partition=0, state="recreated", why="", next=""),)
