@@ -6,7 +6,6 @@ import click
 
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.output import emit
-from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode
 
 FORMAT_VERSION = 1
@@ -53,6 +52,7 @@ def command(
     seen, and keep the output there.
     """
     from planner.cli.console import print_lines
+    from planner.cli.view import TerminalView
     from planner.render.reports import trial as rendered
     from planner.workflows.audit.trial import TryFlowRequest, try_transform
 

@@ -61,7 +61,7 @@ def _moved(
 
 
 def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) else None
+    return float(value) if isinstance(value, int | float) else None  # as a saved plan is read
 
 
 def quota_fingerprint(

@@ -132,7 +132,7 @@ def test_a_failure_is_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_reports_again_from_a_saved_plan(saved: Path, tmp_path: Path) -> None:
     assert run(["show", str(saved), "--markdown", str(tmp_path / "m"), "--html", str(tmp_path / "h")]) == 0
 
-    assert (tmp_path / "m").read_text().startswith("### shop: Plan: 3 to add")
+    assert (tmp_path / "m").read_text().startswith("### shop: Plan: 5 to add")
     assert "<svg" in (tmp_path / "h").read_text()
 
 
@@ -146,7 +146,7 @@ def test_why_there_is_no_plan_takes_the_place_of_an_older_report(
 ) -> None:
     topology, comment = tmp_path / "t.yaml", tmp_path / "plan.md"
     topology.write_text("apiVersion: repl/v1\nname: shop\nclusters: {dc1: {bootstrap: 'a:1'}}\ntopcs: []\n")
-    comment.write_text("### shop: Plan: 3 to add")
+    comment.write_text("### shop: Plan: 5 to add")
 
     assert run(["plan", str(topology), "--markdown", str(comment), "--json"]) == ExitCode.ERROR
 
