@@ -2,14 +2,16 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.options import DurationParam, json_option, topology_path, var_file_option
 from planner.cli.output import emit, say
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.drill import DrillReport
+
+if TYPE_CHECKING:
+    from planner.model.drill import DrillReport
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -86,7 +88,7 @@ def command(
     return ExitCode.DONE if report.passed else ExitCode.DIFFERENT
 
 
-def _metrics(report: DrillReport, request: Any) -> str:
+def _metrics(report: "DrillReport", request: Any) -> str:
     from planner.drill.rehearsal import last_success_s, limits_of
     from planner.render.reports.drill import metrics
 
