@@ -29,7 +29,7 @@ from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
 
-scenarios("applying")
+scenarios(*(f"applying/{name}.feature" for name in ("ci", "finish", "guards")))
 
 ENV = {"LOGNAME": "bdd", "USER": "bdd"}
 
