@@ -58,7 +58,7 @@ LONGEST = (
     "spark/test_following.py",
     "bdd/test_applying.py",
     "spark/test_standalone.py",
-    "spark/test_standby.py",
+    "bdd/test_standby.py",
     "planner/apply/test_faults_brokers.py",
     "runtime/kafka/test_real_failures.py",
     "spark/test_groups.py",
