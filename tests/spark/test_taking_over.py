@@ -118,6 +118,9 @@ def test_it_goes_on_behind_a_mirror_maker_that_was_stopped(
     refused = repl(*taking)
     assert refused.returncode == 3, refused.stderr
     assert f"MirrorMaker 2 still runs: group {a}-mm2 at {b} has members" in refused.stderr
+    forced = repl(*taking[:-1], str(tmp_path / "forced.yaml"), "--force")
+    assert forced.returncode == 0, forced.stderr
+    assert "what it copies from now on arrives twice" in forced.stderr
     running.send_signal(signal.SIGTERM)
     running.wait(60)
     translated = committed(lab, "dc2", group)
