@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, TypeVar
@@ -350,13 +350,10 @@ class Session:
     def _connect(self) -> BlockingConnection:
         """Returns a connection to the broker that accepts the login first."""
         for attempt in range(_ROUNDS):
-            left = self._deadline - time.monotonic()
-            timeout_s = self._attempt_timeout(left)
-            attempts = [self._connection(address, timeout_s) for address in self._known]
             try:
-                opened, failures = self._loop.run(_first_to_open(attempts))
+                opened, failures = self._loop.run(_first_to_open(self._attempts()))
             except Ended:
-                raise attempts[0].closed_by_us() from None
+                raise self._connection(self._known[0], self._timeout_s).closed_by_us() from None
             if opened is not None:
                 return opened
             last = _decisive(failures)
@@ -367,31 +364,38 @@ class Session:
             time.sleep(_PAUSE_S)
         raise last
 
-    def _attempt_timeout(self, left: float) -> float:
+    def _attempts(self) -> Iterator[BlockingConnection]:
+        """Yields a connection for each broker. Each has only what is left of the time when it is opened."""
         share = 1.0 if len(self._known) == 1 else _TIMEOUT_SHARE
-        return max(0.1, min(left, self._timeout_s * share))
+        for number, address in enumerate(tuple(self._known)):
+            left = self._deadline - time.monotonic()
+            if number and left <= 0:
+                return
+            yield self._connection(address, max(0.1, min(left, self._timeout_s * share)))
 
 
 Failures = Sequence[tuple[BlockingConnection, WireError]]
 
 
 async def _first_to_open(
-    attempts: Sequence[BlockingConnection],
+    attempts: Iterator[BlockingConnection],
 ) -> tuple[BlockingConnection | None, Failures]:
     """Returns the first connection that opens, or None and the failure of each attempt.
 
     An attempt starts when the one before has failed, or has been silent for a moment. A refused login ends
     them all: further attempts with the same credentials could lock the account.
     """
-    waiting = list(attempts)
     dials: dict[asyncio.Task[None], BlockingConnection] = {}
     failures: list[tuple[BlockingConnection, WireError]] = []
+    patience_s: float | None = _NEXT_AFTER_S
     try:
-        while waiting or dials:
-            if waiting:
-                following = waiting.pop(0)
+        while True:
+            if (following := next(attempts, None)) is not None:
                 dials[asyncio.ensure_future(following.dial())] = following
-            patience_s = _NEXT_AFTER_S if waiting else None
+            else:
+                patience_s = None
+            if not dials:
+                return None, failures
             ended, _ = await asyncio.wait(dials, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             for dial in ended:
                 attempt = dials.pop(dial)
@@ -403,7 +407,6 @@ async def _first_to_open(
                         return None, failures
                 else:
                     return attempt, failures
-        return None, failures
     finally:
         for dial, attempt in dials.items():
             dial.cancel()

@@ -180,6 +180,16 @@ def test_a_refused_login_is_not_repeated_at_other_brokers() -> None:
         assert not second.asked
 
 
+def test_no_login_starts_after_the_timeout() -> None:
+    """A cluster of many brokers that are all silent is given up as soon as one with few."""
+    with contextlib.ExitStack() as running:
+        brokers = [running.enter_context(HostileBroker(Fault(mute))) for _ in range(12)]
+        session = running.enter_context(session_with(*brokers, timeout_s=1.0))
+        with pytest.raises(WireFailure, match="has not answered"):
+            session.connection()
+    assert 1 <= sum(bool(one.asked) for one in brokers) <= 3
+
+
 def test_one_silent_broker_of_several_is_given_up_before_the_timeout() -> None:
     with (
         HostileBroker(Fault()) as first,
