@@ -53,6 +53,7 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
         version("repl"),
         replica.notes,
         scenarios,
+        topology.drill.every_ms,
     )
 
 
@@ -85,12 +86,6 @@ def last_success_s(path: Path) -> float | None:
         if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
             found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
     return found
-
-
-def limits_of(request: DrillRequest) -> tuple[DrillLimits, int | None]:
-    """Returns the limits that count, and how often a drill must pass, in ms."""
-    topology = load(request.path, request.var_files)
-    return _limits(request, topology), topology.drill.every_ms
 
 
 def _limits(request: DrillRequest, topology: Topology) -> DrillLimits:
