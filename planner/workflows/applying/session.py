@@ -18,9 +18,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
-from planner.apply.context import ApplyContext, Launchers, no_launchers
+from planner.apply.context import ApplyContext, Launchers, RequestGuard, no_launchers
 from planner.apply.executor import Interruption
-from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.observed import (

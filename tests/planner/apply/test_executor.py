@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.apply.context import ApplyContext
+from planner.apply.context import ApplyContext, RequestGuard
 from planner.apply.executor import Interruption, execute
-from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Address, topic_address
 from planner.model.observed import RegistryEntry
