@@ -1,22 +1,79 @@
-"""The transform of a flow: which records travel, and what of their values."""
+"""What a flow does with records: where it starts to copy, which of them travel, and what of their values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
+from typing import ClassVar
+from typing import Literal
+from planner.model.shapes import AlternativesShape
+from planner.model.shapes import ChoiceShape
+from planner.model.shapes import IntegerShape
+from planner.model.shapes import Key
+from planner.model.shapes import MapShape
+from planner.model.shapes import RecordName
+from planner.model.shapes import TimestampShape
+from planner.model.shapes import TopicNameShape
+from planner.model.shapes import record_of
+from dataclasses import field
 from enum import StrEnum
-from typing import Annotated, ClassVar
-
-from planner.model.shapes import (
-    AlternativesShape,
-    Key,
-    ListShape,
-    MapShape,
-    RecordKeyShape,
-    RecordName,
-    RecordShape,
-    SettingsShape,
-    TextShape,
-)
+from planner.model.shapes import ListShape
+from planner.model.shapes import RecordKeyShape
+from planner.model.shapes import RecordShape
+from planner.model.shapes import SettingsShape
+from planner.model.shapes import TextShape
 from planner.model.topology.resources import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """A start at the first or behind the last record: `earliest` or `latest`."""
+
+    at: Literal["earliest", "latest"]
+
+
+@dataclass(frozen=True, slots=True)
+class StartAtTimestamp:
+    """A start at the first record that is as late as a time."""
+
+    record: ClassVar = RecordName("start-timestamp", "a start by time")
+
+    timestamp_ms: Annotated[
+        int,
+        Key("The first record at or after this time.", TimestampShape(), example="2026-01-01T00:00:00Z"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StartAtOffsets:
+    """A start at an offset of each partition.
+
+    What is not named starts at earliest; with restart_from it stays where it is.
+    """
+
+    record: ClassVar = RecordName("start-offsets", "a start by offsets")
+
+    offsets: Annotated[
+        Mapping[str, Mapping[int, int]],
+        Key(
+            "By source topic and partition, which may stand in quotes; what is not named starts at earliest,"
+            " and with `restart_from` stays where it is.",
+            MapShape(
+                TopicNameShape(),
+                MapShape(IntegerShape(quoted=True), IntegerShape(0, 2**63 - 1), "partition", least=1),
+                "topic",
+                least=1,
+            ),
+            example="{orders: {0: 42}}",
+        ),
+    ]
+
+
+EARLIEST = StartAt("earliest")
+Start = StartAt | StartAtTimestamp | StartAtOffsets
+START = AlternativesShape(
+    (ChoiceShape(("earliest", "latest")), record_of(StartAtTimestamp), record_of(StartAtOffsets)),
+    "earliest, latest, {timestamp: …} or {offsets: …}",
+)
 
 
 class RecordFormat(StrEnum):
