@@ -7,32 +7,17 @@ what the flows may take, not only on the topics that exist: a topic that appears
 filter off."""
 
 import re
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from graphlib import CycleError
-from graphlib import TopologicalSorter
-from typing import NamedTuple
-from planner.graph.routes import CopiedTopics
-from planner.graph.routes import router_of
-from planner.model.topology import Flow
-from planner.model.topology import Topic
-from planner.model.topology import Topology
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple, assert_never
+
+from planner.graph.routes import CopiedTopics, router_of
+from planner.model.topology import Flow, Provenance, Topic, Topology
 from runtime.contract.spec.naming import illegal_because
 from runtime.contract.spec.regex import matches
-from runtime.contract.spec.route import RouteDecision
-from runtime.contract.spec.route import Router
-from runtime.contract.spec.route import is_reserved
-from collections.abc import Sequence
-from typing import assert_never
-from planner.model.topology import Provenance
-from runtime.contract.spec.rename import Match
-from runtime.contract.spec.rename import Table
-from runtime.contract.spec.rename import Template
+from runtime.contract.spec.rename import Match, Table, Template
+from runtime.contract.spec.route import RouteDecision, Router, is_reserved
 
 
 class TopicNode(NamedTuple):

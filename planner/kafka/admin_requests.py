@@ -3,42 +3,32 @@
 They go through the Kafka client (`runtime.kafka`). Failures of `alter_quotas` and `quotas_at_each_broker` are
 those of librdkafka, KafkaException, so that they are sent again and shown alike."""
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
-from confluent_kafka import KafkaError
-from confluent_kafka import KafkaException
+
+from confluent_kafka import KafkaError, KafkaException
+
 from planner.kafka.clients import ClusterEndpoint
-from planner.kafka.connections import BlockingConnection
-from planner.kafka.connections import Session
-from planner.kafka.errors import Closed
-from planner.kafka.errors import NoAnswer
-from planner.kafka.errors import NoConnection
-from planner.kafka.errors import Unreadable
-from planner.kafka.errors import WireFailure
-from planner.kafka.errors import meaning
+from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.errors import Closed, NoAnswer, NoConnection, Unreadable, WireFailure, meaning
 from planner.model.observed import ScramUser
 from planner.model.topology import QuotaEntity
-from planner.model.topology.quotas import DEFAULT_ENTITY
-from planner.model.topology.quotas import entity_of
-from planner.model.topology.quotas import number
-from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.client.settings import wire_settings
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.administration import AlterClientQuotasRequest
-from runtime.kafka.protocol.administration import DescribeClientQuotasRequest
-from runtime.kafka.protocol.administration import DescribeScramRequest
-from runtime.kafka.protocol.administration import QuotaAlteration
-from runtime.kafka.protocol.administration import QuotaEntry
-from runtime.kafka.protocol.metadata import AnyMetadataRequest
+from planner.model.topology.quotas import DEFAULT_ENTITY, entity_of, number
 from runtime.contract.client.secrets import redacted
-from runtime.kafka.protocol.administration import AlterReassignmentsRequest
-from runtime.kafka.protocol.administration import Refusal
+from runtime.contract.client.settings import ClientSettingsError, wire_settings
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.administration import (
+    AlterClientQuotasRequest,
+    AlterReassignmentsRequest,
+    DescribeClientQuotasRequest,
+    DescribeScramRequest,
+    QuotaAlteration,
+    QuotaEntry,
+    Refusal,
+)
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-
 
 TIMEOUT_S = 10.0
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}

@@ -6,40 +6,33 @@ field that holds its default is left out, addresses are written as people write 
 written out in a cluster's client settings are masked. The bytes hold every field of the plan: the same plan
 has the same bytes on every machine."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from enum import StrEnum
-from planner.model.address import Address
-from planner.model.diagnostic import Diagnostic
-from planner.model.diagnostic import Severity
-from planner.model.step import Step
-from planner.model.topology import Cluster
-from planner.model.topology import Internal
-from planner.model.topology import Policies
 import hashlib
 import json
-from dataclasses import MISSING
-from dataclasses import fields
-from dataclasses import is_dataclass
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from enum import Enum, StrEnum
 from functools import cache
 from typing import Any
-from planner.model.step import AlterConfigs
-from planner.model.step import AlterQuota
-from planner.model.step import CreateAcl
-from planner.model.step import CreateTopic
-from planner.model.step import DeleteAcl
-from planner.model.step import DeleteTopic
-from planner.model.step import Disown
-from planner.model.step import GrowPartitions
-from planner.model.step import LaunchJob
-from planner.model.step import Own
-from planner.model.step import Reassign
-from planner.model.step import ReconfigureJob
-from planner.model.step import StopJob
-from planner.model.topology import looks_secret
 
+from planner.model.address import Address
+from planner.model.diagnostic import Diagnostic, Severity
+from planner.model.step import (
+    AlterConfigs,
+    AlterQuota,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    LaunchJob,
+    Own,
+    Reassign,
+    ReconfigureJob,
+    Step,
+    StopJob,
+)
+from planner.model.topology import Cluster, Internal, Policies, looks_secret
 
 Path = tuple[str, ...]
 # A field's value as plain data: durations are milliseconds, rates are bytes per second.

@@ -19,7 +19,7 @@ from planner.apply.context import (
     send_with_retries,
 )
 from planner.kafka import acl_parts, explain
-from planner.kafka.principals import LimitsChange, alter_quotas, quotas_at_each_broker
+from planner.kafka.admin_requests import LimitsChange, alter_quotas, quotas_at_each_broker
 from planner.model.step import DONE, AlterQuota, CreateAcl, DeleteAcl, RequestResult, failed
 
 

@@ -3,39 +3,20 @@
 A job has one destination, and its Spark ports have a shared secret. A reverse flow fits its original. Guards
 judge the transitions of states later. Flows into files: what a job can run, and what is written twice."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from planner.graph.messages import counted
-from planner.graph.messages import flow_diagnostic
-from planner.graph.messages import listed
-from planner.graph.messages import nearest
-from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.replication_graph import TopicNode
+from collections.abc import Iterator, Mapping, Sequence
+
+from planner.graph.messages import counted, flow_diagnostic, listed, nearest
+from planner.graph.replication_graph import ReplicationGraph, TopicNode
 from planner.graph.routes import group_selector
 from planner.graph.topics import DesiredTopics
-from planner.model.address import flow_address
-from planner.model.address import job_address
+from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared
-from planner.model.diagnostic import Diagnostic
-from planner.model.diagnostic import ExitCode
-from planner.model.diagnostic import error
-from planner.model.diagnostic import note
-from planner.model.diagnostic import warning
-from planner.model.observed import LackingFeature
-from planner.model.observed import Observed
-from planner.model.topology import RUNNING
-from planner.model.topology import Flow
-from planner.model.topology import Job
-from planner.model.topology import Topology
-from runtime.contract.spec.mirror import NEVER
-from runtime.contract.spec.mirror import lacks
-from runtime.contract.spec.route import RouteDecision
-from runtime.contract.spec.route import is_reserved
-from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.spec.selection import SelectionResult
-from runtime.contract.spec.selection import written_out
-
+from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
+from planner.model.observed import LackingFeature, Observed
+from planner.model.topology import RUNNING, Flow, Job, Topology
+from runtime.contract.spec.mirror import NEVER, lacks
+from runtime.contract.spec.route import RouteDecision, is_reserved
+from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
 
 _SECURED = ("spark.authenticate", "spark.network.crypto.enabled")
 

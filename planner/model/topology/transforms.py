@@ -1,26 +1,26 @@
 """What a flow does with records: where it starts to copy, which of them travel, and what of their values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
-from typing import ClassVar
-from typing import Literal
-from planner.model.shapes import AlternativesShape
-from planner.model.shapes import ChoiceShape
-from planner.model.shapes import IntegerShape
-from planner.model.shapes import Key
-from planner.model.shapes import MapShape
-from planner.model.shapes import RecordName
-from planner.model.shapes import TimestampShape
-from planner.model.shapes import TopicNameShape
-from planner.model.shapes import record_of
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from planner.model.shapes import ListShape
-from planner.model.shapes import RecordKeyShape
-from planner.model.shapes import RecordShape
-from planner.model.shapes import SettingsShape
-from planner.model.shapes import TextShape
+from typing import Annotated, ClassVar, Literal
+
+from planner.model.shapes import (
+    AlternativesShape,
+    ChoiceShape,
+    IntegerShape,
+    Key,
+    ListShape,
+    MapShape,
+    RecordKeyShape,
+    RecordName,
+    RecordShape,
+    SettingsShape,
+    TextShape,
+    TimestampShape,
+    TopicNameShape,
+    record_of,
+)
 from planner.model.topology.resources import Setting
 
 

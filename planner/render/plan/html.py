@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from planner.model.diagnostic import Severity
 from planner.model.forecast import Simulation
-from planner.model.plan import Action, Mode, Plan, PlannedFlow
-from planner.plan.serialize import digest
+from planner.model.plan import Action, Mode, Plan, PlannedFlow, digest
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
 from planner.render.escape import one_line
 from planner.render.plan import simulation as forecasts

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.forecast import Simulation
-from planner.model.plan import Action, Mode, Plan
-from planner.plan.serialize import digest
+from planner.model.plan import Action, Mode, Plan, digest
 from planner.render.escape import one_line
 from planner.render.numbers import plural
 from planner.render.plan.simulation import cells, columns, heading, remarks

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.model.diagnostic import ExitCode, Failure, error, note
-from planner.model.plan import Plan
-from planner.plan.serialize import PREFIX
+from planner.model.plan import PREFIX, Plan
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
 from planner.workflows.interaction import Noticed, ProgressHandler, SavedPlanReady, silent

@@ -29,7 +29,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.plan import Plan
+from planner.model.plan import Plan, plain
 from planner.model.step import (
     DONE,
     NOTHING_DONE,
@@ -48,7 +48,6 @@ from planner.model.step import (
 from planner.observe import Observer
 from planner.plan.fingerprint import keys_of, no_longer_done, other_clusters, stale
 from planner.plan.recheck import recheck, required_keys, shown_as_running
-from planner.plan.serialize import plain
 from planner.state import log
 from planner.state.history import Journal, merge, read_history
 from planner.state.lease import TTL_MS, Lease, LeaseHolder

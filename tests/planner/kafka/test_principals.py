@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError, KafkaException
 from planner.apply.context import ApplyContext, RequestGuard
 from planner.apply.handlers.principals import alter_quota
 from planner.kafka import ClusterEndpoint, explain, is_transient
+from planner.kafka.admin_requests import LimitsChange, alter_quotas, quotas_at_each_broker, quotas_of
 from planner.kafka.errors import Unreadable
-from planner.kafka.principals import LimitsChange, alter_quotas, quotas_at_each_broker, quotas_of
 from planner.model.address import Address, Kind
 from planner.model.step import AlterQuota, RequestResult, Result
 from planner.model.topology import QuotaEntity
