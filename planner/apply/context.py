@@ -1,7 +1,8 @@
 """What a handler uses at one cluster: clients, registry, timeouts, launchers, and requests with retries.
 
 A batch of requests is sent, and what failed for a moment is sent again until a deadline. A request that a
-policy refuses is never repeated. The guard is asked before every request."""
+policy refuses is never repeated. The guard is asked before every request.
+"""
 
 import random
 import time

@@ -78,11 +78,11 @@ def write_reports(
 ) -> None:
     """Writes the comment of a pull request and the page, where they are asked for."""
     if markdown_file is not None:
-        from planner.render.plan.markdown import markdown
+        from planner.render.plan.documents import markdown
 
         _write(markdown_file, markdown(plan, simulation=simulation))
     if html_file is not None:
-        from planner.render.plan.html import html
+        from planner.render.plan.documents import html
 
         _write(html_file, html(plan, simulation))
 
@@ -95,7 +95,7 @@ def reporting_failure(markdown_file: Path | None) -> Iterator[None]:
     except Failure as failure:
         if markdown_file is None:
             raise
-        from planner.render.plan.markdown import failed
+        from planner.render.plan.documents import failed
 
         try:
             _write(markdown_file, failed(failure.diagnostics))

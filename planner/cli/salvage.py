@@ -81,8 +81,8 @@ def command(
 
 def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.render.reports.salvage import done
-    from planner.render.reports.salvage import replay_json as document
+    from planner.render.reports.comparison import done
+    from planner.render.reports.comparison import replay_json as document
     from planner.workflows.audit.salvage import replay_salvage
 
     result = replay_salvage(request, interaction)
@@ -95,8 +95,8 @@ def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json:
 
 def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.render.reports.salvage import as_json as document
-    from planner.render.reports.salvage import screen
+    from planner.render.reports.comparison import salvage_json as document
+    from planner.render.reports.comparison import salvage_screen
     from planner.workflows.audit.salvage import salvage
 
     with _exported(export) as take:
@@ -109,7 +109,7 @@ def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, 
     if as_json:
         emit({"format_version": FORMAT_VERSION, **document(seen)})
     else:
-        print_lines(lambda width: screen(seen, width))
+        print_lines(lambda width: salvage_screen(seen, width))
     if export is not None:
         click.echo(f"{seen.records:,} records written to {export}", err=True)
     return ExitCode.ERROR if seen.unread else ExitCode.DONE
@@ -123,7 +123,7 @@ def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
     if file is None:
         yield ignore_record
         return
-    from planner.render.reports.salvage import line
+    from planner.render.reports.comparison import line
 
     if file.exists():
         raise Failure(error(f"{file} is there already", "name a new file"))

@@ -20,8 +20,8 @@ from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Result, StepsEnded, StepsSent, StopJob
-from planner.render.escape import one_line
-from planner.render.reports import progress
+from planner.render.readable import one_line
+from planner.render.reports import applies
 from planner.workflows.interaction import (
     ApplyEnded,
     ApplyStarted,
@@ -191,11 +191,11 @@ class TerminalView:
         with self._lock:
             match event:
                 case ApplyStarted(plan=plan):
-                    self._shown = progress.shown(plan)
+                    self._shown = applies.shown(plan)
                 case StepsSent(steps=steps) if not self._as_json:
                     for step in steps:  # of those that take long
                         if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign):
-                            say(progress.begun(step), err=True)
+                            say(applies.begun(step), err=True)
                 case StepWaits(step=step, what=what) if not self._as_json:
                     say(f"{step.address}: {what} ...", err=True)
                 case StepsEnded():
@@ -208,17 +208,17 @@ class TerminalView:
     def _ended(self, event: StepsEnded) -> None:
         for outcome in event.outcomes:
             if self._as_json:
-                emit_event(progress.event(outcome))
+                emit_event(applies.event(outcome))
             elif outcome.step.id in self._shown or outcome.result is Result.FAILED:
-                say(progress.line(outcome), err=True, colour=_COLOURS[outcome.result])
+                say(applies.line(outcome), err=True, colour=_COLOURS[outcome.result])
 
     def _closing(self, event: ApplyEnded) -> None:
         plan, summary, waits = event.plan, event.summary, event.waits
         if self._as_json:
-            emit_event(progress.finished_event(plan, summary, event.apply_id, waits))
+            emit_event(applies.finished_event(plan, summary, event.apply_id, waits))
             return
-        text = progress.closing(plan, summary, shlex.join(["repl", *sys.argv[1:]]), waits)
-        complete = progress.complete(plan, summary, waits)
+        text = applies.closing(plan, summary, shlex.join(["repl", *sys.argv[1:]]), waits)
+        complete = applies.complete(plan, summary, waits)
         click.echo()
         say(text, colour="green" if complete else "red", bold=complete)
 
@@ -261,7 +261,7 @@ class TerminalView:
     def _replay(self, event: ReplayReady) -> None:
         if not self._as_json:
             from planner.cli.console import print_lines
-            from planner.render.reports.salvage import planned
+            from planner.render.reports.comparison import planned
 
             print_lines(lambda width: planned(event.salvaged, event.to, width))
 

@@ -4,7 +4,8 @@ It tells which topics reach which, where records can loop, and which provenance 
 `auto` is resolved once for each connected component of flows that keep names: `off` where no loop is
 possible, `batch` where every loop is between two clusters, `headers` where a loop is longer. It depends on
 what the flows may take, not only on the topics that exist: a topic that appears tomorrow must not find the
-filter off."""
+filter off.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,8 @@
 """Sends the admin requests that librdkafka lacks: client quotas, SCRAM users, and moves of replicas.
 
 They go through the Kafka client (`runtime.kafka`). Failures of `alter_quotas` and `quotas_at_each_broker` are
-those of librdkafka, KafkaException, so that they are sent again and shown alike."""
+those of librdkafka, KafkaException, so that they are sent again and shown alike.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,7 +4,8 @@ A change has one address, what happens to it, why, and which of its fields chang
 `plain` gives a plan as trees of dicts, lists, text and numbers, of which its bytes and its digest are made: a
 field that holds its default is left out, addresses are written as people write them, and secrets that are
 written out in a cluster's client settings are masked. The bytes hold every field of the plan: the same plan
-has the same bytes on every machine."""
+has the same bytes on every machine.
+"""
 
 import hashlib
 import json

@@ -2,7 +2,8 @@
 
 What a flow can do with a cluster, and what it cannot, follows from the API versions of its brokers. Which
 rights a flow needs on a topic is pure; docs/operations.md lists the same rights. Brokers answer with the
-operations that they would allow, whatever authorizer decides. Nothing is tried, and nothing is changed."""
+operations that they would allow, whatever authorizer decides. Nothing is tried, and nothing is changed.
+"""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

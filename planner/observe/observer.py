@@ -4,7 +4,8 @@ with Observer(topology.clusters, endpoints, read_registry=read_registry) as obse
     observed = observer.names(named_topics(topology))
     observed = observer.details(observed, request)
 
-Each cluster has a daemon thread: an interrupted program does not wait for a silent broker."""
+Each cluster has a daemon thread: an interrupted program does not wait for a silent broker.
+"""
 
 import queue
 import threading

@@ -21,9 +21,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from planner.model.plan import Plan
-from planner.render.plan.html import LABEL, html
+from planner.render.plan.documents import LABEL, html
 from planner.render.plan.words import SYMBOL, shown_changes, summary_line
-from planner.render.reports import history as history_words
+from planner.render.reports import applies as history_words
 from planner.ui import pages
 from planner.ui.access import AccessPolicy, Gate, log_in, log_out
 from planner.ui.feed import StatusFeed, now_ms

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 
-from planner.render import numbers
-from planner.render.escape import one_line
+from planner.render import readable
+from planner.render.readable import one_line
 from planner.render.reports.loss import verdict_text
 from planner.render.status import BAD, BUSY, GOOD, QUIET, WAITS, state_style
 from planner.ui.hour import HEIGHT, WIDTH, Chart
@@ -65,7 +65,7 @@ def clock(ms: int | None) -> Markup:
     if ms is None:
         return _UNKNOWN
     machine = datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Markup('<time datetime="{}" data-at="{}">{}</time>').format(machine, ms, numbers.moment(ms))
+    return Markup('<time datetime="{}" data-at="{}">{}</time>').format(machine, ms, readable.moment(ms))
 
 
 def since(ms: int | None, now: int) -> Markup:
@@ -73,17 +73,17 @@ def since(ms: int | None, now: int) -> Markup:
     if ms is None:
         return _UNKNOWN
     machine = datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    text = numbers.span(max(now - ms, 0))
+    text = readable.span(max(now - ms, 0))
     return Markup('<time class="since" datetime="{}" data-since="{}">{}</time>').format(machine, ms, text)
 
 
 def rate(value: float | None) -> str:
     """Returns bytes per second."""
-    return f"{numbers.octets(value)}/s" if value is not None else numbers.UNKNOWN
+    return f"{readable.octets(value)}/s" if value is not None else readable.UNKNOWN
 
 
 def whole(value: float | None) -> str:
-    return numbers.count(round(value)) if value is not None else numbers.UNKNOWN
+    return readable.count(round(value)) if value is not None else readable.UNKNOWN
 
 
 def link(path: str, **query: object) -> str:
@@ -121,11 +121,11 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "count": numbers.count,
-        "octets": numbers.octets,
-        "per_second": numbers.per_second,
-        "span": numbers.span,
-        "latency": numbers.latency,
+        "count": readable.count,
+        "octets": readable.octets,
+        "per_second": readable.per_second,
+        "span": readable.span,
+        "latency": readable.latency,
         "byte_rate": rate,
         "whole": whole,
         "clock": clock,
@@ -140,10 +140,10 @@ def _environment() -> jinja2.Environment:
     made.globals |= {
         "since": since,
         "link": link,
-        "plural": numbers.plural,
+        "plural": readable.plural,
         "verdict_text": verdict_text,
         "chart_of": Chart,
-        "chart_span": numbers.span,
+        "chart_span": readable.span,
         "chart_count": whole,
         "chart_width": WIDTH,
         "chart_height": HEIGHT,

@@ -1,6 +1,7 @@
 """Creates and deletes ACL rules, and alters client quotas. All requests are idempotent at the broker.
 
-A quota is done when every live broker shows it."""
+A quota is done when every live broker shows it.
+"""
 
 import time
 from collections.abc import Mapping, Sequence

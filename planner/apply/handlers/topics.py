@@ -1,6 +1,7 @@
 """Creates, grows and deletes topics, alters their configs, and moves their replicas.
 
-Each handler waits until every broker shows the result, or until the replicas are in sync."""
+Each handler waits until every broker shows the result, or until the replicas are in sync.
+"""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,8 @@
 """Lints of flows and jobs: their states, what a flow includes, and what both sides' Kafka versions lack.
 
 A job has one destination, and its Spark ports have a shared secret. A reverse flow fits its original. Guards
-judge the transitions of states later. Flows into files: what a job can run, and what is written twice."""
+judge the transitions of states later. Flows into files: what a job can run, and what is written twice.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -10,8 +10,7 @@ import jinja2
 from rich.text import Text
 
 from planner.model.drill import DrillReport, Scenario, largest
-from planner.render.escape import one_line
-from planner.render.numbers import UNKNOWN, plural
+from planner.render.readable import UNKNOWN, one_line, plural
 from planner.render.table import Cell, Column, Row, table
 
 FORMAT_VERSION = 1
