@@ -24,7 +24,7 @@ from planner.model.diagnostic import ExitCode, Failure, error
 
 if TYPE_CHECKING:
     from planner.cli.view import TerminalView
-    from planner.workflows.audit.salvage import ReplaySalvageRequest, SalvageFlowRequest
+    from planner.workflows.audit.comparison import ReplaySalvageRequest, SalvageFlowRequest
     from planner.workflows.interaction import Interaction
     from runtime.contract.views.comparison_view import SalvagedRecord
 
@@ -66,7 +66,7 @@ def command(
     __repl names its origin.
     """
     from planner.cli.view import TerminalView, interaction
-    from planner.workflows.audit.salvage import ReplaySalvageRequest, SalvageFlowRequest
+    from planner.workflows.audit.comparison import ReplaySalvageRequest, SalvageFlowRequest
 
     if to is not None and not replay:
         raise click.UsageError("--to goes with --replay")
@@ -83,7 +83,7 @@ def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json:
     from planner.cli.console import print_lines
     from planner.render.reports.comparison import done
     from planner.render.reports.comparison import replay_json as document
-    from planner.workflows.audit.salvage import replay_salvage
+    from planner.workflows.audit.comparison import replay_salvage
 
     result = replay_salvage(request, interaction)
     if as_json:
@@ -97,7 +97,7 @@ def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, 
     from planner.cli.console import print_lines
     from planner.render.reports.comparison import salvage_json as document
     from planner.render.reports.comparison import salvage_screen
-    from planner.workflows.audit.salvage import salvage
+    from planner.workflows.audit.comparison import salvage
 
     with _exported(export) as take:
         seen = salvage(request, take, view)
@@ -118,7 +118,7 @@ def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, 
 @contextmanager
 def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
     """Writes each record as a line. In the end the whole file exists, or none."""
-    from planner.workflows.audit.salvage import ignore_record
+    from planner.workflows.audit.comparison import ignore_record
 
     if file is None:
         yield ignore_record

@@ -116,7 +116,7 @@ def command(
     from planner.cli.view import TerminalView
     from planner.render.reports.comparison import verify_json as document
     from planner.render.reports.comparison import verify_screen
-    from planner.workflows.audit.verification import VerifyFlowRequest, verify
+    from planner.workflows.audit.comparison import VerifyFlowRequest, verify
 
     request = VerifyFlowRequest(
         path,

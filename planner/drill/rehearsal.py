@@ -16,8 +16,7 @@ from planner.drill.standard import DrillLimits, Progress, StandardDrill
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import DrillReport
 from planner.model.topology import Topology
-from planner.workflows.spark import launcher_home
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.topology import TopologyRequest, launcher_home
 
 _KEPT = "drills"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"

@@ -5,7 +5,7 @@ import pytest
 from planner.diff.record import acl_entry as planned_acl
 from planner.diff.record import announced, topic_entry
 from planner.model.desired import DesiredAcl, DesiredTopic, MirroredBy
-from planner.state.log import decode_owned, registry_key
+from planner.state.internal_topics import decode_owned, registry_key
 from runtime.contract.spec.acls import AclRule
 from runtime.driver.topics.registry import OwnedAcl, acl_entry, acl_key, mirror_entry, mirror_key, owned_acl
 
