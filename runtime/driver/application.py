@@ -141,7 +141,7 @@ class SparkSlotRunner:
 
     def _run_sql(self, group: str, text: bytes, transform: TransformSpec) -> SlotResult:
         """Runs a slot as one task of a standing query: feeding worker, the transform, collecting worker."""
-        from runtime.sql.pipeline import standing_query  # most jobs do not need Spark SQL
+        from runtime.sql.query import standing_query  # most jobs do not need Spark SQL
 
         self._context.setJobGroup(group, group, interruptOnCancel=True)
         token = secrets.token_hex(16)

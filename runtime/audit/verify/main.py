@@ -141,7 +141,7 @@ def _one(
         work = functools.partial(verify_pieces, request, tasks)
         (found,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
         return decode_verified(found)
-    from runtime.sql.pipeline import standing_query  # most flows do not need Spark SQL
+    from runtime.sql.query import standing_query  # most flows do not need Spark SQL
 
     token = secrets.token_hex(16)
     collect = functools.partial(verify_pieces_with_sql, request, tasks, pieces, token)
