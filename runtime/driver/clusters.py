@@ -18,9 +18,8 @@ from runtime.contract.spec.internal_topics import InternalTopic
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.driver.topics.admin import AclAdmin, TopicAdmin, TopicToCreate
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.confluent import admin_client
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.timing import Shared
 from runtime.ledger.ledger import Ledger

@@ -32,9 +32,9 @@ from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.supervisor import DriverContext
 from runtime.driver.spark_process import JvmSilent
 from runtime.kafka.errors import WireError
+from runtime.kafka.timing import BackgroundTasks, callback_failures
 from runtime.ledger.records import InternalRecord
 from runtime.metrics.snapshot import JobSnapshot
-from runtime.slot.event_loop import BackgroundTasks, callback_failures
 from runtime.slot.log import log_driver_message, log_event
 
 _PAUSE_S = 1.0

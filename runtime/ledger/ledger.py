@@ -25,8 +25,7 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 _POLL_S = 0.02

@@ -15,7 +15,7 @@ from runtime.contract.records.provenance import (
 )
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced, build, plain
 from runtime.ledger.transaction_writer import send

@@ -30,8 +30,7 @@ from runtime.contract.spec.jobspec import FlowSpec, TableRule
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.comparison_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition

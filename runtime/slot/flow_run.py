@@ -20,11 +20,11 @@ from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.timing import wait_at_most
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.context import SlotContext
-from runtime.slot.event_loop import wait_at_most
 from runtime.slot.flow import FlowCopy
 from runtime.slot.partition import now_ms
 from runtime.slot.write.flow_ledger import Superseded

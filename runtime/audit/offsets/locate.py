@@ -34,8 +34,7 @@ from runtime.contract.records.offset_map import (
 from runtime.contract.records.provenance import ClusterPartition, FlowProducer
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.groups_view import LocatedRecord, LocateResult
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 

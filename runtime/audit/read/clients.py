@@ -25,9 +25,8 @@ from runtime.contract.views.records_view import (
     TopicClients,
 )
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.confluent import admin_client
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest

@@ -27,8 +27,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.topics.admin import make_rules, remove_rules
 from runtime.driver.topics.registry import OwnedAcl, has_registry, owned_acl
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.timing import Shared
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.slot.log import log_event

@@ -30,10 +30,10 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offset_commit
+from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.offset_maps import trim_map
 from runtime.ledger.records import READ_FAILURES, InternalRecord
 from runtime.metrics.snapshot import GroupSnapshot
-from runtime.slot.event_loop import BackgroundTasks
 
 _SOURCE_ENDS_EVERY_S = 5.0
 _SOURCE_ENDS_PURPOSE = "look"

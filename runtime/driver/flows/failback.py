@@ -40,8 +40,7 @@ from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.start import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of

@@ -33,8 +33,7 @@ from runtime.driver.flows.start import (
 from runtime.driver.slots.channel import pause
 from runtime.driver.topics.mirrors import MirrorTopic, MirrorTopicManager, discover, selected_topics
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition

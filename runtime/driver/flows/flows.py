@@ -17,10 +17,10 @@ from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.promotion import ENDED, EndingFlow, PromotingFlow
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.membership import Membership
+from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
-from runtime.slot.event_loop import BackgroundTasks
 from runtime.slot.log import log_driver_message
 
 _RELEASE_TIMEOUT_S = 60.0

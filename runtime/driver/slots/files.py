@@ -19,8 +19,8 @@ from runtime.driver.slots.channel import UnreadableRecordCounter, post
 from runtime.driver.slots.manager import partitions_in_loss
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.records import InternalRecord
-from runtime.slot.event_loop import BackgroundTasks
 
 _EVERY_S = 1.0
 _REPEAT_MS = 5_000  # an unchanged report is repeated: its age shows whether the flow is alive

@@ -26,7 +26,7 @@ from runtime.driver.slots.membership import PartitionRates
 from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.driver.spark_process import JvmSilent
 from runtime.kafka.errors import WireError
-from runtime.slot.event_loop import BackgroundTasks
+from runtime.kafka.timing import BackgroundTasks
 from runtime.slot.log import log_driver_message
 
 _LEVEL_S = 30.0

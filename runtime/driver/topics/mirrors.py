@@ -40,8 +40,7 @@ from runtime.driver.slots.channel import post
 from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicAdmin, TopicToCreate, make_rules
 from runtime.driver.topics.quarantine import QuarantineTopics
 from runtime.driver.topics.registry import has_registry, mirror_entry, mirror_key
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.ledger.records import InternalRecord
 
 

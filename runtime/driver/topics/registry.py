@@ -16,7 +16,7 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.acls import AclRule, flow_origin
 from runtime.contract.spec.naming import REGISTRY, is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 
 _VERSION = 1
 _ACL = "acl."

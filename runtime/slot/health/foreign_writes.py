@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from runtime.batch import Batch, PartitionLocation, RecordSet, walk
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset

@@ -10,8 +10,7 @@ from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata

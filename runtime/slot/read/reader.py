@@ -12,8 +12,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.contract.spec.naming import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.ledger.producer_directory import ProducerDirectory

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from runtime.batch import Batch, PartitionLocation, QuarantineTooLarge, stamp
 from runtime.batch.selection import quarantine_batches
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, PartitionsRefused, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import add_partitions

@@ -17,7 +17,7 @@ from runtime.driver.slots.channel import at
 from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.task import SlotResult, SlotStartRequest
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from tests.runtime.slot.world import assigned, flow_spec

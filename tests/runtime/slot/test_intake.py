@@ -14,8 +14,7 @@ from runtime.contract.records.advance import first_progress
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import Disconnected, WireError
+from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.slot.budget import ByteBudget, TokenBucket
 from runtime.slot.partition import PartitionCopy

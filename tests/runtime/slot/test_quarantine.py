@@ -17,7 +17,7 @@ from runtime.batch.selection import (
 )
 from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import AddPartitionsRequest, AddPartitionsResponse, ProducerIdentity
