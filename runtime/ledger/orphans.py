@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
@@ -24,7 +25,6 @@ from runtime.contract.records.ledger import (
     Progress,
     orphan,
 )
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster

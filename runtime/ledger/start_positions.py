@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from runtime.contract.records.advance import first_progress
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.fetch import Isolation

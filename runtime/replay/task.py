@@ -28,7 +28,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
 from runtime.contract.spec.jobspec import FlowSpec, TableRule
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.views.comparison_view import ReplayedPartition
+from runtime.contract.views.records_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once

@@ -7,11 +7,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.batch import BadRecord, BatchFailure, QuarantineTooLarge, TooLarge
+from runtime.contract.records.control import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, FlowStats
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.provenance import FlowProducer
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import UndecidedProgress
 from runtime.ledger.producer_directory import ProducerDirectory

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import WireError

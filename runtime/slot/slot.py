@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import runtime.batch.arrays  # noqa: F401 - numpy is loaded before the first batch comes
+from runtime.contract.records.control import Assignment, SlotSpec, client_id
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import WireError

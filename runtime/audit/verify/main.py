@@ -47,7 +47,7 @@ from runtime.audit.verify.task import (  # noqa: E402
     verify_pieces,
     verify_pieces_with_sql,
 )
-from runtime.contract.views.comparison_view import VerificationReport  # noqa: E402
+from runtime.contract.views.records_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
 _PREFIX = "verify: "  # lines with this prefix are shown to the user of the command

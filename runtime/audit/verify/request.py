@@ -6,7 +6,7 @@ import msgspec
 
 from runtime.audit.verify.compare import RecordDifference
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
-from runtime.contract.views.comparison_view import VerificationReport
+from runtime.contract.views.records_view import VerificationReport
 
 
 class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):

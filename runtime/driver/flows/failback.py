@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import (
     FailbackStart,
     PartitionBounds,
@@ -34,7 +35,6 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns

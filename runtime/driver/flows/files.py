@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from runtime.contract.records.control import AssignedPartition, client_id
 from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
-from runtime.contract.spec.assignment import AssignedPartition, client_id
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import opposite_of
 from runtime.contract.records.job_status import FlowView, PartitionState
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns

@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import start_over
+from runtime.contract.records.control import AssignedPartition, transactional_ids
 from runtime.contract.records.failback import with_life_of
 from runtime.contract.records.ledger import (
     Generation,
@@ -31,7 +32,6 @@ from runtime.contract.records.ledger import (
     ProgressKey,
 )
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedPartition, transactional_ids
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, Latest, Start, State
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from runtime.contract.records import job_status
+from runtime.contract.records.control import AssignedFlow
 from runtime.contract.records.job_status import (
     PartitionState,
     SlotKey,
@@ -18,7 +19,6 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter

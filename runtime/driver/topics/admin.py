@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 from runtime.contract.client.secrets import redacted
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import AclRule
-from runtime.contract.spec.mirror import ConfigUpdate, TopicSettings
+from runtime.contract.spec.topic_settings import ConfigUpdate, TopicSettings
 from runtime.driver.slots.channel import post
 from runtime.driver.topics import registry
 from runtime.kafka.cluster import KafkaCluster

@@ -11,11 +11,11 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from runtime.contract.records.quarantine import quarantine_settings, quarantine_topic
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.mirror import TopicSettings, supported
+from runtime.contract.spec.topic_settings import TopicSettings, supported
+from runtime.contract.spec.transform import quarantine_settings, quarantine_topic
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from runtime.contract.records import record_values
-from runtime.contract.records.quarantine import quarantine_origin
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.acls import AclRule, flow_origin
 from runtime.contract.spec.naming import REGISTRY, is_from_kafka
+from runtime.contract.spec.transform import quarantine_origin
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 

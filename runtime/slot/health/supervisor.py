@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError

@@ -23,8 +23,8 @@ from runtime.batch import (
     prepare,
 )
 from runtime.batch.selection import QuarantinedRecord
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot.partition import Cursor, PartitionCopy

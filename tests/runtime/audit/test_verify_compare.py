@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runtime.audit.verify.compare import ComparedRecord, RecordComparer, RecordContent, condensed
 from runtime.audit.verify.results import differences_of
-from runtime.contract.views.comparison_view import Difference
+from runtime.contract.views.records_view import Difference
 
 
 def print_(letter: str) -> RecordContent:

@@ -15,7 +15,7 @@ from runtime.batch.selection import (
     quarantined,
     unpacked,
 )
-from runtime.contract.spec.assignment import AssignedQuarantine
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition
