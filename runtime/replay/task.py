@@ -36,9 +36,8 @@ from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.kafka.timing import RetryDeadline
-from runtime.ledger.ledger import Ledger
+from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.producer_directory import register
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.request import (
     ReplayPartition,

@@ -13,8 +13,7 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.provenance import FlowProducer
 from runtime.kafka.cluster import KafkaCluster
-from runtime.ledger.ledger import UndecidedProgress
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.budget import TokenBucket

@@ -21,7 +21,7 @@ from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import wait_at_most
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.context import SlotContext

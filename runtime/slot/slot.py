@@ -18,8 +18,7 @@ from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import callback_failures, wait_at_most
-from runtime.ledger.ledger import Ledger
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot import failpoints, log
 from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext

@@ -46,7 +46,7 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.orphans import FlowNotEnded, OrphanMarks, leave_orphans
+from runtime.ledger.positions import FlowNotEnded, OrphanMarks, leave_orphans
 from runtime.slot import log
 
 FAILBACK = "failback"

@@ -59,8 +59,8 @@ from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
+from runtime.ledger.positions import resolve_start
 from runtime.ledger.records import READ_FAILURES
-from runtime.ledger.start_positions import resolve_start
 from runtime.slot.log import log_event
 
 _ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often

@@ -38,8 +38,8 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
+from runtime.ledger.positions import first_positions
 from runtime.ledger.records import READ_FAILURES
-from runtime.ledger.start_positions import first_positions
 from runtime.slot.log import log_event
 
 

@@ -40,7 +40,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from runtime.ledger.start_positions import commit_first_positions, first_positions, names
+from runtime.ledger.positions import commit_first_positions, first_positions, names
 from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
 

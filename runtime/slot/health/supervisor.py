@@ -12,15 +12,17 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.slot import log
-from runtime.slot.health.findings import (
+from runtime.slot.health.inspection import (
     DestinationFacts,
     Finding,
+    MissingPartition,
+    PartitionInspection,
     SourceFacts,
     accept_loss,
+    inspect,
     judge_destination,
     judge_source,
 )
-from runtime.slot.health.inspection import MissingPartition, PartitionInspection, inspect
 from runtime.slot.partition import PartitionCopy, now_ms
 
 

@@ -13,8 +13,7 @@ from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
-from runtime.ledger.ledger import Ledger
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot import failpoints
 from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext

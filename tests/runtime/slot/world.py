@@ -45,7 +45,7 @@ from runtime.contract.spec.jobspec import (
 )
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.start_positions import commit_first_positions, first_positions
+from runtime.ledger.positions import commit_first_positions, first_positions
 from runtime.ledger.transaction_writer import TransactionWriter, fence
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S, known_everywhere, passing, settled
