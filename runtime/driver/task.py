@@ -20,8 +20,8 @@ from runtime.contract.records.control import Assignment, SlotSpec, client_id
 from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
+from runtime.driver.process import die_with_parent
 from runtime.driver.slots.channel import TopicTail, pause, post
-from runtime.driver.spark_process import die_with_parent
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
-from runtime.audit.status.numbers import summed
+from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts, summed
 from runtime.contract.records.job_status import (
     FlowStats,
     FlowView,

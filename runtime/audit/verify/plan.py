@@ -29,7 +29,7 @@ from runtime.audit.ledger import (
     ledger_of,
 )
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
-from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.pieces import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
     Orphans,

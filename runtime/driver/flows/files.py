@@ -36,8 +36,8 @@ from runtime.driver.flows.file_rounds import (
 )
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext, selection
+from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import pause
-from runtime.driver.spark_process import JvmSilent
 from runtime.files.export import (
     ExportedPartition,
     ExportPartition,

@@ -18,9 +18,9 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.leadership import Leadership
+from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import end_of, pause, post
 from runtime.driver.slots.membership import Membership, SlotLayout
-from runtime.driver.spark_process import JvmSilent
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError

@@ -37,9 +37,16 @@ from runtime.contract.spec.topic_settings import MirrorRule, TopicSettings, supp
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
-from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicAdmin, TopicToCreate, make_rules
+from runtime.driver.topics.admin import (
+    BROKERS_DEFAULT,
+    TopicAdmin,
+    TopicToCreate,
+    has_registry,
+    make_rules,
+    mirror_entry,
+    mirror_key,
+)
 from runtime.driver.topics.quarantine import QuarantineTopics
-from runtime.driver.topics.registry import has_registry, mirror_entry, mirror_key
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.ledger.records import InternalRecord
 

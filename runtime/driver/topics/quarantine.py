@@ -19,8 +19,13 @@ from runtime.contract.spec.transform import quarantine_settings, quarantine_topi
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
-from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicToCreate
-from runtime.driver.topics.registry import has_registry, mirror_key, quarantine_entry
+from runtime.driver.topics.admin import (
+    BROKERS_DEFAULT,
+    TopicToCreate,
+    has_registry,
+    mirror_key,
+    quarantine_entry,
+)
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.ledger.records import InternalRecord
 from runtime.slot.log import log_event

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.status.numbers import lag_ms, quantile, rate, sum_known, summed
+from runtime.audit.status.facts import lag_ms, quantile, rate, sum_known, summed
 from runtime.contract.records.job_status import LATENCY_BOUNDS_MS
 
 LAGS: list[tuple[str, int | None, dict[str, Any], int | None]] = [

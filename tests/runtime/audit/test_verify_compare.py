@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.audit.verify.compare import ComparedRecord, RecordComparer, RecordContent, condensed
+from runtime.audit.verify.pieces import ComparedRecord, RecordComparer, RecordContent, condensed
 from runtime.audit.verify.results import differences_of
 from runtime.contract.views.records_view import Difference
 
