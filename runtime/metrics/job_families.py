@@ -11,7 +11,8 @@ from typing import get_args
 
 from prometheus_client import Metric
 
-from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, JobState, SlotState
+from runtime.contract.records.job_status import JobState, SlotState
+from runtime.contract.records.latency import LATENCY_BOUNDS_MS
 from runtime.metrics.family import Labels, MetricFamily, Sample
 from runtime.metrics.snapshot import (
     HEARTBEAT_OLD_S,

@@ -1,10 +1,8 @@
-"""Computes lag in seconds, rates and quantiles for the status. It is pure."""
+"""Computes lag in seconds, rates and sums for the status. It is pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from runtime.contract.records.job_status import LATENCY_BOUNDS_MS
+from collections.abc import Iterable
 
 
 def lag_ms(
@@ -36,33 +34,6 @@ def rate(now: int, before: int | None, elapsed_ms: int) -> float | None:
     if before is None or elapsed_ms <= 0:
         return None
     return max(now - before, 0) * 1000 / elapsed_ms
-
-
-def quantile(counts: Sequence[int], q: float) -> float | None:
-    """Returns a quantile of a histogram with the bounds of LATENCY_BOUNDS_MS, interpolated linearly.
-
-    Values above the last bound count as that bound: the histogram does not distinguish them.
-    """
-    total = sum(counts)
-    if not total:
-        return None
-    wanted = q * total
-    passed = 0
-    low = 0.0
-    for bound, count in zip(LATENCY_BOUNDS_MS, counts, strict=False):
-        if count and passed + count >= wanted:
-            return low + (bound - low) * (wanted - passed) / count
-        passed += count
-        low = float(bound)
-    return float(LATENCY_BOUNDS_MS[-1])
-
-
-def summed(counts: Iterable[Sequence[int]]) -> list[int]:
-    total = [0] * (len(LATENCY_BOUNDS_MS) + 1)
-    for one in counts:
-        for at, count in enumerate(one[: len(total)]):
-            total[at] += count
-    return total
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
