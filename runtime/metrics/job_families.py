@@ -13,7 +13,8 @@ from typing import Literal, get_args
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, JobState, SlotState
+from runtime.contract.records.job_status import JobState, SlotState
+from runtime.contract.records.latency import LATENCY_BOUNDS_MS
 from runtime.metrics.snapshot import (
     HEARTBEAT_OLD_S,
     FlowCounts,

@@ -1,6 +1,6 @@
 """Defines the request of `repl status` and the facts that it reads, and computes figures from them.
 
-It is pure. The figures are lag in seconds, rates and quantiles. `join` derives the status from the facts.
+It is pure. The figures are lag in seconds, rates and sums. `join` derives the status from the facts.
 """
 
 from __future__ import annotations
@@ -9,13 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runtime.audit.ledger import ClusterAccess
-from runtime.contract.records.job_status import (
-    LATENCY_BOUNDS_MS,
-    JobStatus,
-    SlotReport,
-    SourceEnds,
-    StandbyStatus,
-)
+from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.route import Router
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -153,33 +147,6 @@ def rate(now: int, before: int | None, elapsed_ms: int) -> float | None:
     if before is None or elapsed_ms <= 0:
         return None
     return max(now - before, 0) * 1000 / elapsed_ms
-
-
-def quantile(counts: Sequence[int], q: float) -> float | None:
-    """Returns a quantile of a histogram with the bounds of LATENCY_BOUNDS_MS, interpolated linearly.
-
-    Values above the last bound count as that bound: the histogram does not distinguish them.
-    """
-    total = sum(counts)
-    if not total:
-        return None
-    wanted = q * total
-    passed = 0
-    low = 0.0
-    for bound, count in zip(LATENCY_BOUNDS_MS, counts, strict=False):
-        if count and passed + count >= wanted:
-            return low + (bound - low) * (wanted - passed) / count
-        passed += count
-        low = float(bound)
-    return float(LATENCY_BOUNDS_MS[-1])
-
-
-def summed(counts: Iterable[Sequence[int]]) -> list[int]:
-    total = [0] * (len(LATENCY_BOUNDS_MS) + 1)
-    for one in counts:
-        for at, count in enumerate(one[: len(total)]):
-            total[at] += count
-    return total
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:

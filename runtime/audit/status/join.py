@@ -14,15 +14,14 @@ from runtime.audit.status.facts import (
     StatusSnapshot,
     lag_ms,
     longest,
-    quantile,
     rate,
     sum_known,
     sum_rates,
-    summed,
 )
 from runtime.audit.status.states import JobFacts, PartitionFacts, SlotPartitionReport, judge, state_of
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec import naming
 from runtime.contract.spec.selection import NamePatterns
@@ -34,6 +33,7 @@ from runtime.contract.views.status_view import (
     FlowStatusView,
     PartitionStatusView,
     StatusView,
+    TopicLatencyView,
     TopicStatusView,
     next_step,
 )
@@ -89,9 +89,12 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
     begun: dict[str, set[int]] = {}
     for key in flow.progress:
         begun.setdefault(key.topic, set()).add(key.partition)
-    topics = [_topic(flow, topic, begun.get(topic, set())) for topic in sorted(flow.names)]
-    partitions = [one for topic in topics for one in topic.partitions]
     stats = flow.job.stats.get(flow.asked.name, ()) if flow.job.seen.up else ()
+    by_name = by_topic(latency for one in stats for latency in one.latencies)
+    topics = [
+        _topic(flow, topic, begun.get(topic, set()), by_name.get(topic)) for topic in sorted(flow.names)
+    ]
+    partitions = [one for topic in topics for one in topic.partitions]
     recent = flow.job.recent.get(flow.asked.name, ()) if flow.job.seen.up else ()
     latencies = recent if any(recent) else summed(one.latency_counts for one in stats)
     lag = longest(one.lag_ms for one in partitions)
@@ -191,7 +194,7 @@ def _link_age(flow: FlowFacts) -> int | None:
     return max(flow.now_ms - beats.last_timestamp, 0)
 
 
-def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
+def _topic(flow: FlowFacts, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicStatusView:
     known = flow.source.topics.get(topic) if flow.source.topics is not None else None
     numbers = begun | set(range(known.partitions)) if known is not None else begun
     partitions = [_partition(flow, PartitionKey(flow.asked.name, topic, one)) for one in sorted(numbers)]
@@ -205,6 +208,18 @@ def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
         bytes_per_s=sum_rates(one.bytes_per_s for one in partitions),
         partitions=partitions,
         time_to_loss_ms=_time_to_loss(flow, topic, partitions),
+        latency=None if latency is None else _latency(latency),
+    )
+
+
+def _latency(found: TopicLatency) -> TopicLatencyView:
+    return TopicLatencyView(
+        records=found.records,
+        min_ms=found.min_ms,
+        avg_ms=found.average_ms,
+        max_ms=found.max_ms,
+        p50_ms=found.quantile(0.5),
+        p99_ms=found.quantile(0.99),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts, summed
+from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.contract.records.job_status import (
     FlowStats,
     FlowView,
@@ -19,6 +19,7 @@ from runtime.contract.records.job_status import (
     SourceEnds,
 )
 from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.latency import summed
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.status_view import (

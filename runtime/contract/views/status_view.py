@@ -141,11 +141,27 @@ class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
     next: str
 
 
+class TopicLatencyView(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes how long the records of a topic took from their timestamps to their commits.
+
+    They are the records that were committed in the last 30 to 60 seconds. Those of one batch count with the
+    timestamp of its newest record.
+    """
+
+    records: int
+    min_ms: float
+    avg_ms: float
+    max_ms: float
+    p50_ms: float
+    p99_ms: float
+
+
 class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a topic of a flow by its partitions together.
 
     `time_to_loss_ms`: how long until the source may delete records that are not copied, if nothing more were
-    copied, by its retention.ms. None where it deletes nothing by time, or that is not known.
+    copied, by its retention.ms. None where it deletes nothing by time, or that is not known. `latency` is
+    None where no record was copied lately.
     """
 
     topic: str
@@ -157,6 +173,7 @@ class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None
     partitions: list[PartitionStatusView]
     time_to_loss_ms: int | None = None
+    latency: TopicLatencyView | None = None
 
 
 class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):

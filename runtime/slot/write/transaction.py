@@ -219,9 +219,9 @@ class Transaction:
 
     Times are those of the event loop's clock, in seconds. `joined` means that the coordinator has added the
     ledger's partition to it. `entries` are the ledger entries that its end would commit. `idle` are the
-    partitions that have no batch in it, but an idle position to commit. `latencies` are pairs of a batch's
-    newest timestamp in ms and its record count. `closed` means that responses are not awaited any more.
-    `sent_at` is when the first batch was sent, None before.
+    partitions that have no batch in it, but an idle position to commit. `latencies` are a batch's topic at
+    the source, its newest timestamp in ms and its record count. `closed` means that responses are not
+    awaited any more. `sent_at` is when the first batch was sent, None before.
     """
 
     def __init__(self, started: float) -> None:
@@ -238,7 +238,7 @@ class Transaction:
         self.joined = False
         self.entries: list[CommitEntry] = []
         self.idle: list[PartitionCopy] = []
-        self.latencies: list[tuple[int, int]] = []
+        self.latencies: list[tuple[str, int, int]] = []
 
     def __iter__(self) -> Iterator[TransactionPartition]:
         return iter(self.parts.values())
@@ -298,7 +298,7 @@ class Transaction:
             self.fail(TransactionFailure(ErrorPhase.PRODUCE, None, blamed_copies, why))
             return
         self.runs += len(out.segments)
-        self.latencies.append((out.batch.max_timestamp, out.batch.records))
+        self.latencies.append((part.copy.key.topic, out.batch.max_timestamp, out.batch.records))
 
     def is_full(self, most_bytes: int) -> bool:
         """Returns whether the transaction should end because of its size."""
