@@ -36,10 +36,10 @@ from runtime.contract.client.secrets import redacted
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
-from runtime.contract.spec.acls import AclRule, flow_origin
+from runtime.contract.spec.acls import AclRule
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import REGISTRY, is_from_kafka
 from runtime.contract.spec.topic_settings import ConfigUpdate, TopicSettings
-from runtime.contract.spec.transform import quarantine_origin
 from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import acl_parts
@@ -55,53 +55,32 @@ async def has_registry(cluster: KafkaCluster) -> bool:
     return (await cluster.topics([REGISTRY]))[REGISTRY].error is ErrorCode.NONE
 
 
-def mirror_key(cluster: str, topic: str) -> bytes:
-    """Returns the registry's key of a mirror topic."""
+def topic_key(cluster: str, topic: str) -> bytes:
+    """Returns the registry's key of a topic."""
     return f"topic.{cluster}.{topic}".encode()
 
 
-def mirror_entry(
+def topic_entry(
     *,
     topology: str,
-    flow: str,
-    source: tuple[str, str],
+    origin: str,
+    source: tuple[str, str] | None = None,
     topic_id: bytes,
     partitions: int,
     replication: int | None = None,
     config: Mapping[str, str],
     at_ms: int,
 ) -> bytes:
-    """Encodes the entry of a mirror topic. `source` is the cluster's name and the topic's."""
-    spec = _topic_spec(topic_id, partitions, replication, config)
-    spec["source.cluster"], spec["source.topic"] = source
-    return _registry_entry(topology, spec, flow_origin(flow), at_ms)
-
-
-def quarantine_entry(
-    *,
-    topology: str,
-    flow: str,
-    topic_id: bytes,
-    partitions: int,
-    replication: int | None = None,
-    config: Mapping[str, str],
-    at_ms: int,
-) -> bytes:
-    """Encodes the entry of a quarantine topic."""
-    spec = _topic_spec(topic_id, partitions, replication, config)
-    return _registry_entry(topology, spec, quarantine_origin(flow), at_ms)
-
-
-def _topic_spec(
-    topic_id: bytes, partitions: int, replication: int | None, config: Mapping[str, str]
-) -> dict[str, str]:
+    """Encodes the entry of a topic. `source`: the cluster and the topic from which a mirror is copied."""
     spec = {f"config.{key}": value for key, value in sorted(config.items())}
     spec["partitions"] = str(partitions)
     if replication is not None:
         spec["replication"] = str(replication)
     if is_from_kafka(topic_id):
         spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
-    return spec
+    if source is not None:
+        spec["source.cluster"], spec["source.topic"] = source
+    return _registry_entry(topology, spec, origin, at_ms)
 
 
 def acl_key(rule: AclRule) -> bytes:
@@ -402,3 +381,37 @@ async def _register(cluster: KafkaCluster, entries: Mapping[AclRule, bytes | Non
     records = [InternalRecord(acl_key(rule), entries[rule]) for rule in sorted(entries)]
     if records:
         await post(cluster, naming.REGISTRY, records)
+
+
+async def register_topics(
+    cluster: KafkaCluster,
+    flow: FlowSpec,
+    topology: str,
+    origin: str,
+    made: Collection[TopicToCreate],
+    sources: Mapping[str, str] | None = None,
+) -> None:
+    """Enters topics into the destination's registry, where the planner has created it: the planner owns them.
+
+    `sources` maps the mirror topics among them to their source topics. Raises WireError.
+    """
+    if not made or not await has_registry(cluster):
+        return
+    topics = await cluster.topics([one.name for one in made])
+    records = [
+        InternalRecord(
+            topic_key(flow.destination, one.name),
+            topic_entry(
+                topology=topology,
+                origin=origin,
+                source=(flow.source, sources[one.name]) if sources is not None else None,
+                topic_id=topics[one.name].id,
+                partitions=one.partitions,
+                replication=flow.replication,
+                config=one.config,
+                at_ms=int(time.time() * 1000),
+            ),
+        )
+        for one in made
+    ]
+    await post(cluster, naming.REGISTRY, records)
