@@ -203,7 +203,7 @@ def _topic_to_create(one: InternalTopic, replicas: int) -> TopicToCreate:
 
 
 async def await_leaders(cluster: KafkaCluster, partitions: Mapping[str, int]) -> None:
-    """Waits until so many partitions of each topic have leaders. Raises WireError: BrokerError after 20 s."""
+    """Waits until each topic has so many partitions with a leader. Raises WireError, also after 20 s."""
     deadline = asyncio.get_running_loop().time() + _LEADERS_TIMEOUT_S
     waiting = dict(partitions)
     while waiting:

@@ -1,8 +1,8 @@
 """Writes under the driver's transactional id, and confirms before each action that this driver still holds it
 (R10).
 
-`DriverWriter` commits heartbeats, generations and first positions. `Leadership` sends the heartbeat: while it
-is seconds old, no other driver ran the job at that moment.
+`DriverWriter` commits heartbeats, generations and first positions. `Leadership` sends the heartbeat. A
+heartbeat that was committed seconds ago proves that no other driver ran the job at that moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A flow in a slot owns its lanes, its reading and its counters, and handles the events of all of them."""
+"""A flow in a slot owns its lanes, reader, supervisor and counters, and handles their events."""
 
 from __future__ import annotations
 

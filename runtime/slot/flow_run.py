@@ -90,9 +90,9 @@ class FlowRun:
     """A flow run owns one flow of a slot and reconciles it with the newest assignment.
 
     A flow that can't begin, for example because its source does not answer, retries and disturbs no other
-    flow (R7). `version` is the assignment that is in force: every partition that it takes away is released.
-    Without a running flow it is in force at once, however long a source takes. Otherwise `_reconcile` sets
-    it.
+    flow (R7). `version` is the version of the assignment that is in force: every partition that it removes is
+    released. While the flow does not run, a new assignment is in force at once, even if the source does not
+    answer. Otherwise `_reconcile` sets it.
     """
 
     def __init__(self, name: str, context: SlotContext, sources: SourceClusters) -> None:

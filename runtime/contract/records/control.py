@@ -1,8 +1,8 @@
 """Defines the assignment of a slot, and the control topic that carries it.
 
-The control topic carries commands to jobs, and messages from a driver to its slots.
-Messages to slots carry the driver's name: a slot accepts only those of the driver that started it. Values
-begin with a version byte; large ones are compressed.
+The control topic carries commands to jobs, and messages from a driver to its slots. Messages to slots carry
+the driver's name: a slot accepts only those of the driver that started it. Values begin with a version byte;
+large ones are compressed.
 """
 
 from typing import Annotated

@@ -145,7 +145,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Records which slots may copy a flow: those of generation `number`, and only while it is `active` (R3).
+    """Records a flow's generation: only slots of generation `number` may copy it, while it is `active` (R3).
 
     `transactional_ids` are all that its slots may ever use; the next generation fences every one of them.
     `restarted` is the spec's last `restart_from` that was carried out. `promoted` are the spec's patterns of

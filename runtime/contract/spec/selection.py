@@ -256,7 +256,7 @@ _SIGN = re.compile(r"\\([^A-Za-z0-9])|([\\^$*+?{}\[\]|()])")
 
 
 def written_out(entry: str) -> str | None:
-    """Returns the name that a regex writes out, if it is nothing but a name: `a\\.b`, and also `a.b`."""
+    """Returns the name that a regex consists of, if it is only a name: `a\\.b`, and also `a.b`."""
     if any(sign[2] for sign in _SIGN.finditer(entry)):
         return None
     return _SIGN.sub(r"\1", entry)

@@ -1,7 +1,7 @@
 """Defines the settings of the topics that the product makes: mirror topics and its own internal topics.
 
 A mirror topic takes settings from its source topic; plan and job follow the same rules. The partitions and
-settings of the internal topics keep the reads at a start small.
+settings of the internal topics keep the reads at the start of a job small.
 """
 
 from collections.abc import Collection, Mapping
@@ -217,7 +217,7 @@ def at_destination() -> tuple[InternalTopic, ...]:
 def timestamps(internal: InternalSpec) -> InternalTopic:
     """Returns the topic of consumer timestamps, for flows whose groups are translated by record time.
 
-    A group that does not commit for the topic's retention has no timestamps any longer.
+    The timestamps of a group expire if it does not commit within the topic's retention.
     """
     kept = internal.timestamps
     retention = kept.retention_ms or internal.retention_ms or DEFAULT_RETENTION_MS

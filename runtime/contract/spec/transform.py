@@ -1,11 +1,12 @@
 """Defines the transform of a flow as a job runs it, and the quarantine of its bad records.
 
-A transform says which records travel, and what of their values. Spark evaluates the expressions. A path such
-as `value.address.city` names a field of a JSON value.
+A transform defines which records are copied, and how their values change. Spark evaluates the expressions. A
+path such as `value.address.city` names a field of a JSON value.
 
-A quarantined record has the key, the value and the headers of the source's record, byte by byte. Headers of
-this module follow them. Its timestamp is the time of the quarantine, so that the topic's retention counts
-from then. It is written in the transaction that moves the flow's position past the record: exactly once.
+A quarantined record has the key, the value and the headers of the source's record, byte by byte. The headers
+of `quarantine_headers` follow them. Its timestamp is the time of the quarantine, so that the topic's
+retention counts from then. It is written in the transaction that moves the flow's position past the record:
+exactly once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +46,7 @@ class TransformSpec(
 ):
     """Describes the transform of a flow.
 
-    A record travels where `where` is true, and a tombstone always does. `set` maps paths of the value to
+    A record is copied if `where` is true. A tombstone is always copied. `set` maps paths of the value to
     expressions, `drop` lists paths that are removed. `on_bad_record` is for a record that does not match its
     format, or on which an expression fails.
     """
@@ -64,7 +65,7 @@ class TransformSpec(
 
     @property
     def quarantines(self) -> bool:
-        """Whether a bad record goes to the quarantine topic, and the partition goes on behind it."""
+        """Whether a bad record is written to the quarantine topic, and the partition continues after it."""
         return self.on_bad_record == "quarantine"
 
     @property
@@ -134,7 +135,7 @@ def quarantine_headers(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yields the headers of a quarantined record.
 
-    No value of the record is among them, whatever the reason is.
+    They hold no value of the record, whatever the reason is.
     """
     for name, value in (
         (_REASON, reason),

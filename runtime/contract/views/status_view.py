@@ -131,7 +131,7 @@ class PartitionStatusView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a partition that is stopped until the topology or an operator says how it continues."""
+    """Describes a partition that is stopped until the topology or an operator decides how it continues."""
 
     flow: str
     topic: str

@@ -6,8 +6,8 @@ source is gone. A rule that existed without the flow is never removed.
 
 Flows with the same interval sync at the same moments and share one read of each cluster.
 
-A rule that came from the destination's own direction, in a loop of flows, is not mirrored again: it would
-outlive the rule that it was made from.
+In a loop of flows, a rule that a flow mirrored from the destination is not mirrored back: it would outlive
+its original rule.
 """
 
 from __future__ import annotations

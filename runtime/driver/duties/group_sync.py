@@ -337,7 +337,7 @@ class FinalGroupSync:
         return await self._commit(offsets, sides, placed)
 
     async def _source(self, read: Read, known: Set[str]) -> KafkaCluster | None:
-        """Opens the source and reads its groups; returns None where no broker of it answering.
+        """Opens the source and reads its groups; returns None if none of its brokers answers.
 
         A broker may be dead or hang: answers of the other brokers before the timeout are kept in `read`.
         """

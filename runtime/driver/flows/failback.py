@@ -1,8 +1,9 @@
-"""Starts a failback: before it copies, the flow starts where its opposite ended, by the opposite's ledger.
+"""Starts a failback: the flow starts at the end of its opposite flow, by the ledger of the opposite flow.
 
-First the opposite flow records as orphaned what its own source still holds. Then positions and maps are
-committed, and with the last of them the note that this is done. After a crash in between it is done again
-from the same facts, because the opposite copies no more.
+First, the records that the opposite flow has not copied from its own source are recorded as orphaned. Then
+positions and maps are committed; the last of these transactions also records that the failback has started.
+After a crash in between, all steps are repeated from the same facts, because the opposite flow no longer
+copies.
 """
 
 from __future__ import annotations
@@ -182,8 +183,8 @@ async def _partitions_at_both(
 ) -> list[AssignedPartition]:
     """Returns those partitions of separately promoted topics that exist at both sides.
 
-    They are not copied, but the records of them that returned keep their place in the ledger. A partition
-    that one side no longer has keeps its state.
+    These partitions are not copied, but the ledger keeps the positions of their records that were copied
+    back. A partition that is missing at one side keeps its state.
     """
     at_source = await source.topics({key.topic for key in keys}, fresh=True)
     at_destination = await destination.topics({theirs.topics[key] for key in keys}, fresh=True)

@@ -60,7 +60,7 @@ def topics_to_drain(
 ) -> frozenset[str]:
     """Returns the topics that match these patterns and that the flow has copied before.
 
-    A topic that was never copied is not started, because its name is promoted. Topics that match `closed`
+    A topic that was never copied is not started: it matches a promoted pattern. Topics that match `closed`
     patterns are promoted already.
     """
     wanted, done = NamePatterns(patterns), NamePatterns(closed)

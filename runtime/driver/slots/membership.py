@@ -47,7 +47,7 @@ NO_SLOTS = SlotLayout((), {})  # of a job into files: its flows submit their tas
 
 
 def slot_layout(flows: Sequence[FlowSpec], slots: int) -> SlotLayout:
-    """Divides at least `slots` slots among the flows: each group has one, and the rest goes round.
+    """Divides at least `slots` slots among the groups of flows: one for each group, and the others in turn.
 
     Where there are fewer slots than groups, there are as many as groups: those that get no core are shown as
     unscheduled.

@@ -38,7 +38,7 @@ _PAUSE_S = 0.5
 class DriverContext:
     """This context holds the objects that every slot uses in the driver.
 
-    `reached` maps each cluster to its spec of the job's start, by which slots reach it.
+    `reached` maps each cluster to its spec at the start of the job, with which slots connect to it.
     """
 
     job: str

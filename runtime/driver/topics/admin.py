@@ -391,7 +391,7 @@ async def register_topics(
     made: Collection[TopicToCreate],
     sources: Mapping[str, str] | None = None,
 ) -> None:
-    """Enters topics into the destination's registry, where the planner has created it: the planner owns them.
+    """Enters topics into the destination's registry, if the planner has created it: it owns them then.
 
     `sources` maps the mirror topics among them to their source topics. Raises WireError.
     """

@@ -122,8 +122,8 @@ class PartitionSupervisor:
     ) -> None:
         """Stops a partition with a state until an operator acts.
 
-        It is inspected again now and then, in case the cause is gone. `quarantine` is set where the record
-        can't be written to it.
+        It is inspected again at long intervals, in case the cause is gone. `quarantine` is set if the record
+        can't be written to that quarantine topic.
         """
         if state is State.RECORD_TOO_LARGE:
             topic = quarantine.topic if quarantine is not None else copy.at.topic

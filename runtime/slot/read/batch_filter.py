@@ -182,14 +182,13 @@ def _producer_ids(walked: WalkedBatches) -> set[int]:
 async def transformed(
     transformer: Transformer, filtered: FilteredBatches, spec: RewriteSpec
 ) -> FilteredBatches:
-    """Returns what of the filtered batches travels. Raises EvaluationEnded where Spark ends the query.
+    """Returns the filtered batches after the transform. Raises EvaluationEnded if Spark ends the query.
 
     A schema registry that does not answer is a WireError: the partitions are retried.
 
-    At a record that can't be handled, the cursor stays before it (R4). Records that do not travel count as
-    dropped, without those that are quarantined. A batch that stands for several has the leader epoch of the
-    last one: a newer epoch than that of the record before its position never reports a log as truncated that
-    is not.
+    At a record that can't be handled, the cursor stays before it (R4). Records that the transform drops count
+    as dropped; quarantined records do not. A batch that replaces several has the leader epoch of the last
+    one: an epoch newer than that of the record before its position never makes an intact log look truncated.
     """
     try:
         found = await transformer.apply([out for out, _ in filtered.outgoing], spec)

@@ -179,7 +179,7 @@ class FlowLedger:
         self._check_generation()
 
     def progress(self, key: PartitionKey) -> Progress | UndecidedProgress | None:
-        """Returns the progress that was read last, or that an open transaction has written some."""
+        """Returns the progress that was read last, undecided if an open transaction has written it."""
         return self._ledger.progress(key)
 
     async def decided_progress(self, key: PartitionKey) -> Progress | None:
