@@ -15,7 +15,7 @@ from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.records.quarantine import quarantine_topic
+from runtime.contract.spec.transform import quarantine_topic
 from runtime.contract.views.status_view import (
     DOWN,
     STALLED,

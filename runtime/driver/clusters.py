@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableStatus
-from runtime.contract.spec import internal_topics, naming
-from runtime.contract.spec.internal_topics import InternalTopic
+from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.topic_settings import InternalTopic
 from runtime.driver.topics.admin import AclAdmin, TopicAdmin, TopicToCreate
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.confluent import admin_client
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.timing import Shared
 from runtime.ledger.ledger import Ledger
@@ -170,7 +169,7 @@ async def open_destination(spec: JobSpec, clusters: DriverClusters) -> OpenDesti
     Raises WireError, ClientSettingsError; the caller then retries.
     """
     cluster = await clusters.cluster(spec.destination)
-    await ensure(clusters, spec.destination, internal_topics.at_destination(), spec)
+    await ensure(clusters, spec.destination, topic_settings.at_destination(), spec)
     scan = InternalTopicScan(cluster, naming.STATUS, 0)
     await scan.refresh()
     last = _decode_status(scan, spec.job)

@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from runtime.contract.records import job_status
+from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.driver.slots.channel import at
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import InternalRecord, batches_of
 from runtime.ledger.transaction_writer import TransactionWriter

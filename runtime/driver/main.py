@@ -29,8 +29,11 @@ from runtime.contract.spec.jobspec import (  # noqa: E402
 )
 from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
 from runtime.driver.job import JobRunner  # noqa: E402
-from runtime.driver.restart import SpecFile  # noqa: E402
-from runtime.driver.spark_process import JvmSilent, die_with_parent  # noqa: E402
+from runtime.driver.process import (  # noqa: E402
+    JvmSilent,
+    SpecFile,
+    die_with_parent,
+)
 from runtime.slot import log  # noqa: E402
 from runtime.slot.log import log_driver_message  # noqa: E402
 

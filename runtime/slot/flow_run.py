@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import WireError
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.kafka.timing import wait_at_most
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.context import SlotContext
-from runtime.slot.event_loop import wait_at_most
 from runtime.slot.flow import FlowCopy
 from runtime.slot.partition import now_ms
 from runtime.slot.write.flow_ledger import Superseded

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from runtime.batch import OutgoingBatch
 from runtime.batch.selection import QuarantinedRecord
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.naming import newest_id
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition

@@ -12,8 +12,12 @@ from runtime.audit.status.facts import (
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
+    lag_ms,
+    longest,
+    rate,
+    sum_known,
+    sum_rates,
 )
-from runtime.audit.status.numbers import lag_ms, longest, rate, sum_known, sum_rates
 from runtime.audit.status.states import JobFacts, PartitionFacts, SlotPartitionReport, judge, state_of
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.job_status import PartitionState as S

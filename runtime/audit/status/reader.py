@@ -53,8 +53,7 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.views.status_view import StatusView
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata

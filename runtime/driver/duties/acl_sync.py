@@ -25,10 +25,8 @@ from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.topics.admin import make_rules, remove_rules
-from runtime.driver.topics.registry import OwnedAcl, has_registry, owned_acl
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.driver.topics.admin import OwnedAcl, has_registry, make_rules, owned_acl, remove_rules
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.timing import Shared
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.slot.log import log_event

@@ -31,8 +31,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.groups.translation import GroupOffsetSides, PlacedOffset
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Committed, Outcome, commit_many, committed_by, list_groups

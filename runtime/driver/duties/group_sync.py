@@ -27,7 +27,7 @@ from runtime.contract.groups import (
     own_groups,
 )
 from runtime.contract.records.group_records import CheckpointState as State
-from runtime.contract.spec import internal_topics, naming
+from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import ensure
@@ -225,7 +225,7 @@ class GroupSync:
         if self._flow.groups.mode != "timestamp":
             return None
         shared, kept = self._shared, self._job.internal.timestamps
-        topic = internal_topics.timestamps(self._job.internal)
+        topic = topic_settings.timestamps(self._job.internal)
         await ensure(shared.clusters, self._flow.destination, [topic], self._job)
         return ConsumerTimeTable(
             self._flow.name,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import (
     FailbackStart,
     PartitionBounds,
@@ -34,20 +35,18 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.start import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.orphans import FlowNotEnded, OrphanMarks, leave_orphans
+from runtime.ledger.positions import FlowNotEnded, OrphanMarks, leave_orphans
 from runtime.slot import log
 
 FAILBACK = "failback"

@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from runtime.batch import Batch, BatchFailure, PartitionLocation, walk
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from runtime.contract.records.control import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.transform import TransformSpec
 

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import (
     EVERYONE,
@@ -29,19 +30,24 @@ from runtime.contract.spec.acls import (
     protection_origin,
     rules_of_open_topic,
 )
-from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec
-from runtime.contract.spec.mirror import MirrorRule, TopicSettings, supported
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
+from runtime.contract.spec.topic_settings import MirrorRule, TopicSettings, supported
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
-from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicAdmin, TopicToCreate, make_rules
+from runtime.driver.topics.admin import (
+    BROKERS_DEFAULT,
+    TopicAdmin,
+    TopicToCreate,
+    has_registry,
+    make_rules,
+    mirror_entry,
+    mirror_key,
+)
 from runtime.driver.topics.quarantine import QuarantineTopics
-from runtime.driver.topics.registry import has_registry, mirror_entry, mirror_key
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.ledger.records import InternalRecord
 
 

@@ -11,18 +11,22 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from runtime.contract.records.quarantine import quarantine_settings, quarantine_topic
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.mirror import TopicSettings, supported
+from runtime.contract.spec.topic_settings import TopicSettings, supported
+from runtime.contract.spec.transform import quarantine_settings, quarantine_topic
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
-from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicToCreate
-from runtime.driver.topics.registry import has_registry, mirror_key, quarantine_entry
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.driver.topics.admin import (
+    BROKERS_DEFAULT,
+    TopicToCreate,
+    has_registry,
+    mirror_key,
+    quarantine_entry,
+)
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.ledger.records import InternalRecord
 from runtime.slot.log import log_event
 

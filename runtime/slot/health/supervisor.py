@@ -6,21 +6,23 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.slot import log
-from runtime.slot.health.findings import (
+from runtime.slot.health.inspection import (
     DestinationFacts,
     Finding,
+    MissingPartition,
+    PartitionInspection,
     SourceFacts,
     accept_loss,
+    inspect,
     judge_destination,
     judge_source,
 )
-from runtime.slot.health.inspection import MissingPartition, PartitionInspection, inspect
 from runtime.slot.partition import PartitionCopy, now_ms
 
 

@@ -14,8 +14,7 @@ from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,

@@ -7,7 +7,7 @@ from planner.diff.record import announced, topic_entry
 from planner.model.desired import DesiredAcl, DesiredTopic, MirroredBy
 from planner.state.log import decode_owned, registry_key
 from runtime.contract.spec.acls import AclRule
-from runtime.driver.topics.registry import OwnedAcl, acl_entry, acl_key, mirror_entry, mirror_key, owned_acl
+from runtime.driver.topics.admin import OwnedAcl, acl_entry, acl_key, mirror_entry, mirror_key, owned_acl
 
 RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
