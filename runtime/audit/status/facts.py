@@ -76,6 +76,18 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterTraffic:
+    """Holds what was written to all topics of a cluster that are not internal, over a time.
+
+    Transaction markers count as records. `bytes_per_s` is None where log sizes may not be read.
+    """
+
+    over_ms: int
+    records_per_s: float
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """Holds the facts about one cluster.
 
@@ -95,6 +107,7 @@ class ClusterFacts:
     highs: Mapping[TopicPartition, int] = field(default_factory=dict)
     first_missing: Mapping[PartitionKey, int] = field(default_factory=dict)
     retention: Mapping[str, int | None] = field(default_factory=dict)
+    traffic: ClusterTraffic | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from runtime.contract.views.status_view import (
     STALLED,
     UNKNOWN,
     ClusterStatusView,
+    ClusterTrafficView,
     FlowStatusView,
     PartitionStatusView,
     StatusView,
@@ -364,16 +365,35 @@ def join(asked: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | Non
     """
     before = before if before is not None else now
     jobs = _jobs(asked, now, before)
+    flows = [_flow(asked, flow, jobs, now, before) for flow in asked.flows]
     return StatusView(
         topology=asked.topology,
         at_ms=now.at_ms,
         over_ms=now.at_ms - before.at_ms,
-        clusters=[
-            ClusterStatusView(name=one.name, answers=one.answers, id=one.id, why=one.why)
-            for _, one in sorted(now.clusters.items())
-        ],
+        clusters=[_cluster(one, flows) for _, one in sorted(now.clusters.items())],
         jobs=[jobs[key].seen for key in sorted(jobs)],
-        flows=[_flow(asked, flow, jobs, now, before) for flow in asked.flows],
+        flows=flows,
+    )
+
+
+def _cluster(found: ClusterFacts, flows: list[FlowStatusView]) -> ClusterStatusView:
+    into = [one for one in flows if one.destination == found.name]
+    out = [one for one in flows if one.source == found.name]
+    traffic = found.traffic
+    return ClusterStatusView(
+        name=found.name,
+        answers=found.answers,
+        id=found.id,
+        why=found.why,
+        records_in_per_s=sum_rates(one.records_per_s for one in into),
+        bytes_in_per_s=sum_rates(one.bytes_per_s for one in into),
+        records_out_per_s=sum_rates(one.records_per_s for one in out),
+        bytes_out_per_s=sum_rates(one.bytes_per_s for one in out),
+        traffic=None
+        if traffic is None
+        else ClusterTrafficView(
+            over_ms=traffic.over_ms, records_per_s=traffic.records_per_s, bytes_per_s=traffic.bytes_per_s
+        ),
     )
 
 
