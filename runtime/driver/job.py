@@ -401,7 +401,7 @@ def _refusal_of_transforms(flows: Sequence[str]) -> str:
     named = ", ".join(flows[:_NAMES_SHOWN])
     return (
         f"an edit was refused: this job was not started with the transforms or the folders of {named}."
-        " repl plan and repl apply start the job anew for that"
+        " Run repl plan and repl apply: they restart the job"
     )
 
 
@@ -410,6 +410,6 @@ def _refusal(unexpected: Sequence[str]) -> str:
     more = f" and {len(unexpected) - _NAMES_SHOWN} more" if len(unexpected) > _NAMES_SHOWN else ""
     return (
         f"an edit was refused: {', '.join(named)}{more} differ from the spec that this job was started with. "
-        "No control record changes which clusters are reached, or how: "
-        "repl plan and repl apply start the job anew for that"
+        "No control record changes which clusters are reached, or how. "
+        "Run repl plan and repl apply: they restart the job"
     )

@@ -46,12 +46,12 @@ def main() -> int:
     parser.add_argument(
         "--final-is-success",
         action="store_true",
-        help="end with 0 also when it must not be started again, for who starts anew after every failure",
+        help="exit with 0 also when it must not be restarted, for launchers that restart after every failure",
     )
     parser.add_argument(
         "--restarted",
         action="store_true",
-        help="its supervisor starts it again: end where a driver on another machine runs the job by now",
+        help="set by a supervisor that restarts it: end if a driver on another machine runs the job now",
     )
     arguments = parser.parse_args()
     code = _run_job(arguments.spec, arguments.restarted)

@@ -48,7 +48,7 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
     if last is None:
         return None
     if last.stop_requested:
-        log_driver_message(f"the job {job} was stopped by repl: this start of it ends")
+        log_driver_message(f"the job {job} was stopped by repl: this driver ends")
         return JobExit.STOPPED
     if _ended_here(last):
         return None
@@ -61,7 +61,7 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
         if scan.fold.offset(key) != seen:
             now = _status(scan, job) or last
             where = f"pid {now.process} on {now.host}"
-            log_driver_message(f"the job {job} runs as {where} by now: this start of it ends")
+            log_driver_message(f"the job {job} runs as {where} now: this driver ends")
             return JobExit.FENCED
     return None
 

@@ -409,7 +409,7 @@ class FinalGroupSync:
         refused = sorted({item.group for item in placed if _state_of(state, item, offsets) is State.REFUSED})
         if refused:
             some = ", ".join(refused[:3]) + (" and more" if len(refused) > 3 else "")
-            notes[some] = "left alone, a member is connected at the destination"
+            notes[some] = "not committed, a member is connected at the destination"
         return tuple(f"{what}: {why}" for what, why in notes.items())
 
 

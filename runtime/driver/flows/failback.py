@@ -51,7 +51,7 @@ from runtime.ledger.positions import FlowNotEnded, OrphanMarks, leave_orphans
 from runtime.slot import log
 
 FAILBACK = "failback"
-STRANGER = "written there while the flow had ended"
+STRANGER = "written by another producer while the flow had ended"
 _TRANSACTION_SIZE = 4 << 20
 
 
@@ -110,7 +110,7 @@ async def start_failback(
         return
     assert opposite is not None
     if not can_complete_failback(mine, theirs.generation):
-        raise WireError(f"{opposite}, the way it comes back by, is {_opposite_state(theirs.generation)}")
+        raise WireError(f"its opposite flow {opposite} is {_opposite_state(theirs.generation)}")
     try:
         await orphan_before(opposite, spec.destination, spec.source, shared)
     except FlowNotEnded as waits:

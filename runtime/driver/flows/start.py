@@ -223,7 +223,7 @@ async def commit_begun(
     await shared.ledger.decided(spec.name)
     mine = shared.ledger.generation(spec.name)
     if mine is None or mine.number != number:
-        raise WireError(f"generation {number} of {spec.name} is not the newest any more")
+        raise WireError(f"generation {number} of {spec.name} is no longer the newest")
     note: dict[LedgerKey, LedgerValue | None] = {}
     if mine.begun != selection(spec):
         note[GenerationKey(spec.name)] = replace(mine, begun=selection(spec), awaited=sorted(awaited))

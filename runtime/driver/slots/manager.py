@@ -186,7 +186,7 @@ class SlotManager:
         for supervisor in self.supervisors:
             if supervisor.state == "running" and self._context.membership.releasing(supervisor.slot):
                 if now - self._releasing_since.setdefault(supervisor.slot, now) > _RELEASE_TIMEOUT_S:
-                    await supervisor.restart("did not let go of partitions in time")
+                    await supervisor.restart("did not release partitions in time")
                     self._releasing_since.pop(supervisor.slot)
             else:
                 self._releasing_since.pop(supervisor.slot, None)

@@ -178,7 +178,7 @@ def discover(
         mirror = MirrorTopic(topic, there, source[topic])
         have = destination.get(there)
         if have is None and topic in copied and not replace_lost:
-            notes.append(f"{there} is gone from the destination and is not made anew by itself")
+            notes.append(f"{there} was deleted at the destination and is not created again by itself")
         elif have is None:
             create.append(mirror)
         elif have < mirror.partitions:

@@ -83,7 +83,7 @@ def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
     if is_other_topic(progress.source_topic_id, facts.topic_id):
         return Finding(
             State.RECREATED,
-            f"the source's topic was recreated: its id is {facts.topic_id.hex()}, copied was"
+            f"the source's topic was recreated: its id is {facts.topic_id.hex()}, the flow copied"
             f" {progress.source_topic_id.hex()}",
         )
     if facts.log_start > position:
@@ -96,12 +96,12 @@ def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
     if facts.diverged_at is not None:
         return Finding(
             State.DIVERGED,
-            f"a leader change truncated the source to {facts.diverged_at}, copied was up to {position}",
+            f"a leader change truncated the source to {facts.diverged_at}, the flow copied up to {position}",
         )
     if facts.log_end < position:
         return Finding(
             State.DIVERGED,
-            f"the source ends at {facts.log_end}, copied was up to {position}: it was truncated",
+            f"the source ends at {facts.log_end}, the flow copied up to {position}: it was truncated",
         )
     return None
 
@@ -118,7 +118,7 @@ def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | 
     if is_other_topic(progress.destination_topic_id, facts.topic_id):
         return Finding(
             State.RECREATED,
-            f"the destination's topic was recreated: its id is {facts.topic_id.hex()}, written was"
+            f"the destination's topic was recreated: its id is {facts.topic_id.hex()}, the flow wrote to"
             f" {progress.destination_topic_id.hex()}",
         )
     if facts.log_end < end:
@@ -130,7 +130,7 @@ def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | 
         return Finding(
             State.DIVERGED,
             f"a leader change truncated the destination below {end}, where the ledger says it ended, and"
-            " something else was written there since",
+            " other records were written there since",
         )
     return None
 

@@ -236,7 +236,7 @@ class PartitionSupervisor:
         self, copy: PartitionCopy, finding: Finding, source: SourceFacts, destination: DestinationFacts
     ) -> None:
         """Commits progress that skips the lost records, because the loss is accepted."""
-        copy.enter(State.RETRYING, f"going on over: {finding.why}")
+        copy.enter(State.RETRYING, f"continues, because the loss is accepted: {finding.why}")
         log.warning(
             "loss_accepted",
             key=copy.label,
