@@ -30,7 +30,7 @@ from planner.model.topology import Topology
 from planner.observe.brokers import BrokerVersions, Versions, reach_each
 from planner.observe.metadata import identify, list_topics
 from runtime.contract.client.settings import ClientSettingsError, wire_settings
-from runtime.contract.spec import internal_topics, naming
+from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.route import CompiledRoute
 from runtime.kafka.protocol.administration import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from runtime.kafka.protocol.fetch import FetchRequest
@@ -96,8 +96,8 @@ def uses_of(topology: Topology, cluster: str, topics: Iterable[str]) -> dict[str
     sources = [flow.name for flow in running if flow.source_cluster == cluster]
     mirrors = [flow.name for flow in running if flow.destination_cluster == cluster]
     declared = {one.name for one in topology.topics if one.cluster == cluster}
-    internal = {one.name for one in internal_topics.at_destination()} if mirrors else set()
-    internal |= {one.name for one in internal_topics.at_source()} if sources else set()
+    internal = {one.name for one in topic_settings.at_destination()} if mirrors else set()
+    internal |= {one.name for one in topic_settings.at_source()} if sources else set()
 
     def uses(topic: str) -> Iterator[str]:
         if topic in internal:

@@ -93,9 +93,7 @@ def span(ms: float | None) -> str:
 
 def latency(ms: float | None) -> str:
     """Returns a latency. Above the highest bucket only `>` and its bound are known."""
-    from runtime.contract.records.job_status import (
-        LATENCY_BOUNDS_MS,
-    )  # not for `repl --help`, which loads this
+    from runtime.contract.records.latency import LATENCY_BOUNDS_MS
 
     if ms is None:
         return UNKNOWN

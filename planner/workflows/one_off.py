@@ -24,8 +24,15 @@ from planner.workflows.interaction import ProgressHandler, SparkOutput, silent
 from planner.workflows.topology import TopologyRequest, flow_of
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.transform import TransformSpec
-from runtime.contract.views.trial_view import SampleRecord, TrialReport
-from runtime.sql.request import CheckRequest, TransformProblem, TryRequest, decode_outcome, encode
+from runtime.contract.views.transform_view import (
+    CheckRequest,
+    SampleRecord,
+    TransformProblem,
+    TrialReport,
+    TryRequest,
+    decode_outcome,
+    encode,
+)
 
 
 def on_spark(
@@ -40,8 +47,8 @@ def on_spark(
 
     Lines that begin with `prefix` are reported. Failure when the application can't be started or dies.
     """
+    from runtime.launch.command import run_once
     from runtime.launch.launcher import LaunchError
-    from runtime.launch.once import run_once
 
     with tempfile.TemporaryDirectory(prefix="repl-once-") as folder:
         asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"

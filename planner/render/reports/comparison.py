@@ -17,7 +17,7 @@ from rich.text import Text
 from planner.render.readable import plural
 from planner.render.reports.applies import when
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.views.comparison_view import (
+from runtime.contract.views.records_view import (
     Difference,
     ReplayedPartition,
     SalvagedPartition,

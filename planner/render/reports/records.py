@@ -22,7 +22,7 @@ from runtime.contract.views.records_view import (
     RecordsView,
     RecordView,
 )
-from runtime.contract.views.trial_view import Decision, TrialReport, TrialResult
+from runtime.contract.views.transform_view import Decision, TrialReport, TrialResult
 
 SHORT = 500  # characters of a value; all of them with --full
 _HEX = 64  # bytes that are not text

@@ -37,10 +37,10 @@ from planner.workflows.plans import see
 from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of, launcher_home
 from runtime.audit.salvage import SalvageRequest
 from runtime.audit.salvage import salvage as read_salvage
-from runtime.audit.verify.request import VerifyRequest, decode_outcome, encode_request
+from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.views.comparison_view import (
+from runtime.contract.views.records_view import (
     ReplayedPartition,
     SalvagedRecord,
     SalvageView,
