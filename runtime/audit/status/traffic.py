@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from runtime.audit.status.facts import ClusterTraffic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
