@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.cli.view import TerminalView
     from planner.workflows.audit.salvage import ReplaySalvageRequest, SalvageFlowRequest
     from planner.workflows.interaction import Interaction
-    from runtime.contract.views.comparison_view import SalvagedRecord
+    from runtime.contract.views.records_view import SalvagedRecord
 
 FORMAT_VERSION = 1
 

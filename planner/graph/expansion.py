@@ -28,8 +28,8 @@ from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import DECLARED, Observed, ObservedCluster
 from planner.model.topology import ConfigSync, OnRemove, Protect, Provenance, Topology
-from runtime.contract.spec.mirror import ALWAYS
 from runtime.contract.spec.route import is_reserved
+from runtime.contract.spec.topic_settings import ALWAYS
 
 # Effective values that are mirrored or that lints compare, wherever they are set.
 EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})

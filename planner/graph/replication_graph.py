@@ -12,8 +12,8 @@ from typing import NamedTuple
 from planner.graph.routes import CopiedTopics, router_of
 from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.naming import illegal_because
-from runtime.contract.spec.regex import matches
 from runtime.contract.spec.route import RouteDecision, Router, is_reserved
+from runtime.contract.spec.selection import matches
 
 
 class TopicNode(NamedTuple):

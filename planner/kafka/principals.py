@@ -17,7 +17,7 @@ from planner.model.observed import ScramUser
 from planner.model.topology import QuotaEntity
 from planner.model.topology.quotas import DEFAULT_ENTITY, entity_of, number
 from runtime.contract.client.settings import ClientSettingsError, wire_settings
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,

@@ -46,7 +46,7 @@ from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import DescribeAclsRequest
 
 _TYPES = {

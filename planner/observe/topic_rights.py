@@ -14,7 +14,7 @@ from planner.kafka import ClusterEndpoint, admin, explain
 from planner.kafka.errors import error_of
 from planner.model.observed import TopicRightsReport
 from planner.model.topology import Topology
-from runtime.contract.spec import internal_topics, naming
+from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.route import CompiledRoute
 
 SOURCE = "source of a flow"
@@ -63,8 +63,8 @@ def uses_of(topology: Topology, cluster: str, topics: Iterable[str]) -> dict[str
     sources = [flow.name for flow in running if flow.source_cluster == cluster]
     mirrors = [flow.name for flow in running if flow.destination_cluster == cluster]
     declared = {one.name for one in topology.topics if one.cluster == cluster}
-    internal = {one.name for one in internal_topics.at_destination()} if mirrors else set()
-    internal |= {one.name for one in internal_topics.at_source()} if sources else set()
+    internal = {one.name for one in topic_settings.at_destination()} if mirrors else set()
+    internal |= {one.name for one in topic_settings.at_source()} if sources else set()
 
     def uses(topic: str) -> Iterator[str]:
         if topic in internal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from runtime.contract.records.job_status import LATENCY_BOUNDS_MS
+from runtime.contract.records.latency import LATENCY_BOUNDS_MS
 
 UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"

@@ -131,6 +131,7 @@ def overview(reading: Reading, number: int, source: str, destination: str) -> di
         "cluster_of": {one.name: one for one in status.clusters},
         "flows": rows(flows_worst_first(chosen), number),
         "jobs": rows(jobs, 1),
+        "clusters": status.clusters,
         "source": source,
         "destination": destination,
     }

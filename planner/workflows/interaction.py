@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption
     from planner.state.lease import LeaseState
     from runtime.contract.records.job_status import PartitionStatus
-    from runtime.contract.views.comparison_view import SalvageView
     from runtime.contract.views.groups_view import FlowLoss, GroupTopics
+    from runtime.contract.views.records_view import SalvageView
     from runtime.contract.views.status_view import PartitionWaits
 
 

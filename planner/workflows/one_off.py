@@ -21,8 +21,8 @@ def on_spark(
 
     Lines that begin with `prefix` are reported. Failure when the application can't be started or dies.
     """
+    from runtime.launch.command import run_once
     from runtime.launch.launcher import LaunchError
-    from runtime.launch.once import run_once
 
     with tempfile.TemporaryDirectory(prefix="repl-once-") as folder:
         asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"

@@ -15,7 +15,7 @@ from planner.model.topology import Topology
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.one_off import on_spark
 from runtime.contract.spec.transform import TransformSpec
-from runtime.sql.request import CheckRequest, TransformProblem, decode_outcome, encode
+from runtime.contract.views.transform_view import CheckRequest, TransformProblem, decode_outcome, encode
 
 _CODE = "transform"
 _checked: set[str] = set()  # what this process has checked

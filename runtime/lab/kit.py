@@ -25,8 +25,7 @@ from typing import TypeAlias
 from xml.sax.saxutils import quoteattr
 
 from runtime.lab.cluster import DEFAULT, KAFKA_VERSION, KafkaVersion
-from runtime.lab.errors import LabBusy, LabError
-from runtime.lab.files import exclusive, explained, write
+from runtime.lab.files import LabBusy, LabError, exclusive, explained, write
 
 # It names an Ivy settings file, for a company's own mirror, as for Spark's packages.
 SETTINGS = "REPL_IVY_SETTINGS"

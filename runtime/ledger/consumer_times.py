@@ -24,8 +24,7 @@ from runtime.contract.records.group_records import (
 )
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offsets_of

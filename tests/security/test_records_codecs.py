@@ -24,7 +24,7 @@ from runtime.contract.records import (
     record_values,
 )
 from runtime.contract.records import offset_map as offsetmap
-from runtime.contract.records.control import UnreadableControl
+from runtime.contract.records.control import Assignment, UnreadableControl
 from runtime.contract.records.group_records import (
     Checkpoint,
     CheckpointState,
@@ -51,8 +51,7 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec import assignment, jobspec
-from runtime.contract.spec.assignment import Assignment
+from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, TemplateRule
 
 _SECONDS, _BYTES = 5.0, 400 << 20
@@ -82,7 +81,7 @@ CODECS = [
     Codec("stop", control.decode_command, UnreadableControl, control.encode(control.StopJobCommand("1"))),
     Codec("edit", control.decode_command, UnreadableControl, control.encode(control.Reconfigure("1", SPEC))),
     Codec("word", control.decode_slot_message, UnreadableControl, control.encode(control.StopSlot("d"))),
-    Codec("assignment", assignment.decode, UnreadableValue, assignment.encode(Assignment(1))),
+    Codec("assignment", control.decode_assignment, UnreadableValue, control.encode_assignment(Assignment(1))),
     Codec(
         "job",
         job_status.decode_job,

@@ -11,8 +11,7 @@ import textwrap
 from functools import cache
 from pathlib import Path
 
-from runtime.lab.errors import LabBusy
-from runtime.lab.files import exclusive
+from runtime.lab.files import LabBusy, exclusive
 from runtime.lab.kit import cache_folder
 from runtime.launch.command import JVM, find_java, spark_home
 from tests.labs import WITH_PARENT

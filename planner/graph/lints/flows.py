@@ -15,9 +15,9 @@ from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
 from planner.model.observed import LackingFeature, Observed
 from planner.model.topology import RUNNING, Flow, Job, Topology
-from runtime.contract.spec.mirror import NEVER, lacks
 from runtime.contract.spec.route import RouteDecision, is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
+from runtime.contract.spec.topic_settings import NEVER, lacks
 
 _SECURED = ("spark.authenticate", "spark.network.crypto.enabled")
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from planner.render.numbers import plural
 from planner.render.reports.history import when
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.views.comparison_view import (
+from runtime.contract.views.records_view import (
     ReplayedPartition,
     SalvagedPartition,
     SalvagedRecord,

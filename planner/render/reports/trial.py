@@ -10,7 +10,7 @@ from rich.text import Text
 from planner.render.numbers import plural
 from planner.render.reports.read import SHORT, bytes_json, moment, shown
 from runtime.contract.records.provenance import HEADER
-from runtime.contract.views.trial_view import Decision, TrialReport, TrialResult
+from runtime.contract.views.transform_view import Decision, TrialReport, TrialResult
 
 _DIM, _NAME = "dim", "bold"
 _STYLES: dict[Decision, str] = {

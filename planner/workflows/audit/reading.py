@@ -221,7 +221,7 @@ async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerato
     """Yields the status again and again, each with the rates since the one before."""
     asked = status_request(load(request.path, request.var_files))
     within_s = request.timeout_ms / 1000
-    async with StatusReader(asked, within_s, retention=True) as reader:
+    async with StatusReader(asked, within_s, retention=True, traffic=True) as reader:
         before = await reader.read()
         reader.within_s = min(within_s, _LATER_WITHIN_S)
         while True:

@@ -26,7 +26,7 @@ from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of
 from runtime.audit.salvage import SalvageRequest
 from runtime.audit.salvage import salvage as read_salvage
 from runtime.contract.spec import naming
-from runtime.contract.views.comparison_view import ReplayedPartition, SalvagedRecord, SalvageView
+from runtime.contract.views.records_view import ReplayedPartition, SalvagedRecord, SalvageView
 from runtime.replay.request import ReplayOutcome, ReplayRequest
 
 Take = Callable[[SalvagedRecord], None]

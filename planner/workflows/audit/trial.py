@@ -19,8 +19,13 @@ from planner.workflows.one_off import on_spark
 from planner.workflows.topology import TopologyRequest, flow_of
 from planner.workflows.transforms import diagnostics_of
 from runtime.audit.read.records import read_newest
-from runtime.contract.views.trial_view import SampleRecord, TrialReport
-from runtime.sql.request import TryRequest, decode_outcome, encode
+from runtime.contract.views.transform_view import (
+    SampleRecord,
+    TrialReport,
+    TryRequest,
+    decode_outcome,
+    encode,
+)
 
 DEFAULT_LIMIT = 20
 

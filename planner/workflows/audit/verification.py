@@ -18,9 +18,9 @@ from planner.workflows.interaction import Noticed, ProgressHandler, silent
 from planner.workflows.one_off import on_spark
 from planner.workflows.spark import job_spec, launcher_home
 from planner.workflows.topology import TopologyRequest, flow_of
-from runtime.audit.verify.request import VerifyRequest, decode_outcome, encode_request
+from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.views.comparison_view import VerificationReport
+from runtime.contract.views.records_view import VerificationReport
 
 _TASKS = 2  # on a cluster, for a job that has a slot for each core
 

@@ -24,8 +24,7 @@ from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import RouteDecision, Router
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, committed_by, list_groups, list_offsets, offsets_of
 from runtime.ledger.records import InternalTopicScan

@@ -32,8 +32,7 @@ from runtime.contract.records.offset_map import MappedOffset, OffsetMap
 from runtime.contract.records.provenance import FlowProducer, origins
 from runtime.contract.views.records_view import ProvenanceHopView, RecordView
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 
 

@@ -12,11 +12,16 @@ from runtime.audit.status.facts import (
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
+    lag_ms,
+    longest,
+    rate,
+    sum_known,
+    sum_rates,
 )
-from runtime.audit.status.numbers import lag_ms, longest, quantile, rate, sum_known, sum_rates, summed
 from runtime.audit.status.states import JobFacts, PartitionFacts, SlotPartitionReport, judge, state_of
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec import naming
 from runtime.contract.spec.selection import NamePatterns
@@ -25,9 +30,11 @@ from runtime.contract.views.status_view import (
     STALLED,
     UNKNOWN,
     ClusterStatusView,
+    ClusterTrafficView,
     FlowStatusView,
     PartitionStatusView,
     StatusView,
+    TopicLatencyView,
     TopicStatusView,
     next_step,
 )
@@ -83,9 +90,12 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
     begun: dict[str, set[int]] = {}
     for key in flow.progress:
         begun.setdefault(key.topic, set()).add(key.partition)
-    topics = [_topic(flow, topic, begun.get(topic, set())) for topic in sorted(flow.names)]
-    partitions = [one for topic in topics for one in topic.partitions]
     stats = flow.job.stats.get(flow.asked.name, ()) if flow.job.seen.up else ()
+    by_name = by_topic(latency for one in stats for latency in one.latencies)
+    topics = [
+        _topic(flow, topic, begun.get(topic, set()), by_name.get(topic)) for topic in sorted(flow.names)
+    ]
+    partitions = [one for topic in topics for one in topic.partitions]
     recent = flow.job.recent.get(flow.asked.name, ()) if flow.job.seen.up else ()
     latencies = recent if any(recent) else summed(one.latency_counts for one in stats)
     lag = longest(one.lag_ms for one in partitions)
@@ -185,7 +195,7 @@ def _link_age(flow: FlowFacts) -> int | None:
     return max(flow.now_ms - beats.last_timestamp, 0)
 
 
-def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
+def _topic(flow: FlowFacts, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicStatusView:
     known = flow.source.topics.get(topic) if flow.source.topics is not None else None
     numbers = begun | set(range(known.partitions)) if known is not None else begun
     partitions = [_partition(flow, PartitionKey(flow.asked.name, topic, one)) for one in sorted(numbers)]
@@ -199,6 +209,18 @@ def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
         bytes_per_s=sum_rates(one.bytes_per_s for one in partitions),
         partitions=partitions,
         time_to_loss_ms=_time_to_loss(flow, topic, partitions),
+        latency=None if latency is None else _latency(latency),
+    )
+
+
+def _latency(found: TopicLatency) -> TopicLatencyView:
+    return TopicLatencyView(
+        records=found.records,
+        min_ms=found.min_ms,
+        avg_ms=found.average_ms,
+        max_ms=found.max_ms,
+        p50_ms=found.quantile(0.5),
+        p99_ms=found.quantile(0.99),
     )
 
 
@@ -343,16 +365,35 @@ def join(asked: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | Non
     """
     before = before if before is not None else now
     jobs = _jobs(asked, now, before)
+    flows = [_flow(asked, flow, jobs, now, before) for flow in asked.flows]
     return StatusView(
         topology=asked.topology,
         at_ms=now.at_ms,
         over_ms=now.at_ms - before.at_ms,
-        clusters=[
-            ClusterStatusView(name=one.name, answers=one.answers, id=one.id, why=one.why)
-            for _, one in sorted(now.clusters.items())
-        ],
+        clusters=[_cluster(one, flows) for _, one in sorted(now.clusters.items())],
         jobs=[jobs[key].seen for key in sorted(jobs)],
-        flows=[_flow(asked, flow, jobs, now, before) for flow in asked.flows],
+        flows=flows,
+    )
+
+
+def _cluster(found: ClusterFacts, flows: list[FlowStatusView]) -> ClusterStatusView:
+    into = [one for one in flows if one.destination == found.name]
+    out = [one for one in flows if one.source == found.name]
+    traffic = found.traffic
+    return ClusterStatusView(
+        name=found.name,
+        answers=found.answers,
+        id=found.id,
+        why=found.why,
+        records_in_per_s=sum_rates(one.records_per_s for one in into),
+        bytes_in_per_s=sum_rates(one.bytes_per_s for one in into),
+        records_out_per_s=sum_rates(one.records_per_s for one in out),
+        bytes_out_per_s=sum_rates(one.bytes_per_s for one in out),
+        traffic=None
+        if traffic is None
+        else ClusterTrafficView(
+            over_ms=traffic.over_ms, records_per_s=traffic.records_per_s, bytes_per_s=traffic.bytes_per_s
+        ),
     )
 
 

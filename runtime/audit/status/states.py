@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
-from runtime.audit.status.numbers import summed
 from runtime.contract.records.job_status import (
     FlowStats,
     FlowView,
@@ -20,6 +19,7 @@ from runtime.contract.records.job_status import (
     SourceEnds,
 )
 from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.latency import summed
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.status_view import (

@@ -29,7 +29,7 @@ from runtime.audit.ledger import (
     ledger_of,
 )
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
-from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.pieces import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
     Orphans,
@@ -40,10 +40,9 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.spec.regex import regex
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.views.comparison_view import UncomparableRange
+from runtime.contract.spec.selection import NamePatterns, regex
+from runtime.contract.views.records_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 

@@ -19,9 +19,15 @@ from runtime.audit.partition_logs import (
     fetch_places,
     open_spec,
 )
-from runtime.audit.verify.compare import ComparedRecord, RecordComparer
+from runtime.audit.verify.pieces import (
+    ComparedRecord,
+    RecordComparer,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+    decode_request,
+)
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, content_of
-from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
 from runtime.contract.records.provenance import ClusterTopic, FlowProducer

@@ -57,9 +57,9 @@ def can_complete_failback(mine: Generation, opposite: Generation) -> bool:
 
 
 def can_start_failback(ended: Generation, opposite: Generation) -> bool:
-    """Returns the same as `may_turn` for a flow that has not come back yet.
+    """Returns the same as `can_complete_failback`, for a flow whose failback has not begun.
 
-    A life that ended before it had begun does not count.
+    A life that ended before its positions were committed does not count.
     """
     begun = ended.life - 1 if ended.turning else ended.life
     return opposite.ended and opposite.after == begun
@@ -203,7 +203,7 @@ def foreign_offset_ranges(
 
 
 def single_before(before: Progress | None, after: FailbackStart, here: PartitionBounds) -> int | None:
-    """Returns the one source offset between the old position and the opposite's first record, if it is one.
+    """Returns the source offset between the old position and the opposite's first record, if it is only one.
 
     It is a marker, or a record of another writer. Only the log shows which.
     """

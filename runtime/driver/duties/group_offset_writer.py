@@ -31,8 +31,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.groups.translation import GroupOffsetSides, PlacedOffset
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Committed, Outcome, commit_many, committed_by, list_groups
@@ -46,7 +45,7 @@ DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
 class GroupOffsetEntry:
     """An entry holds the state of one committed offset.
 
-    `seen_at` is when this offset was first seen at the source, in seconds of the event loop's clock.
+    `seen_at` is when this offset was first read at the source, in seconds of the event loop's clock.
     """
 
     source: int
@@ -77,8 +76,8 @@ class _Group:
 class GroupSyncCounts:
     """These are the totals over a flow's groups: offsets by state, and offsets written since the job started.
 
-    `checkpoint_latency_s` is the time from the first sight of an offset at the source to its commit at the
-    destination: the longest of the last pass that wrote any. `look_s` is the duration of the last pass.
+    `checkpoint_latency_s` is the time from the first read of an offset at the source to its commit at the
+    destination: the longest of the last pass that committed any. `look_s` is the duration of the last pass.
     """
 
     flow: str

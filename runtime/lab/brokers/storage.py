@@ -34,8 +34,7 @@ from runtime.lab.cluster import (
     jaas,
     java_tls,
 )
-from runtime.lab.errors import LabError
-from runtime.lab.files import write
+from runtime.lab.files import LabError, write
 from runtime.lab.kit import Kit
 
 # A lab uses few threads, little memory, and short housekeeping intervals, so that tests need not wait.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planner.render.reports.salvage import as_json, line, screen
-from runtime.contract.views.comparison_view import SalvagedPartition, SalvagedRecord, SalvageView
+from runtime.contract.views.records_view import SalvagedPartition, SalvagedRecord, SalvageView
 
 
 def record(**changes: Any) -> SalvagedRecord:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.render.reports.verify import as_json, screen, sentence
-from runtime.contract.views.comparison_view import (
+from runtime.contract.views.records_view import (
     Difference,
     UncomparableRange,
     VerificationReport,

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from runtime.contract.spec.assignment import Assignment, SlotSpec
+from runtime.contract.records.control import Assignment, SlotSpec
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
-from runtime.slot.event_loop import callback_failures
+from runtime.kafka.timing import callback_failures
 from runtime.slot.slot import Slot
 
 NOWHERE = ClusterSpec(bootstrap="127.0.0.1:9")

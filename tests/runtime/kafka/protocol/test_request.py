@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kafka.protocol.fields import Reader, Truncated, Writer
+from runtime.kafka.protocol.request import Reader, Truncated, Writer
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.start_positions import names
+from runtime.ledger.positions import names
 
 OFFSETS = AtOffsets(offsets={"orders": {"1": 42}})
 

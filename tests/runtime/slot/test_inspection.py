@@ -7,7 +7,7 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
 from runtime.contract.spec.naming import name_id
-from runtime.slot.health.findings import (
+from runtime.slot.health.inspection import (
     DestinationFacts,
     SourceFacts,
     accept_loss,
