@@ -10,7 +10,7 @@ from enum import IntEnum
 from rich.text import Text
 
 from planner.graph.messages import few
-from planner.render.numbers import count, latency, moment, octets, per_second, plural, span, sparkline
+from planner.render.readable import count, latency, moment, octets, per_second, plural, span, sparkline
 from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.job_status import PartitionState

@@ -5,7 +5,7 @@ import pytest
 from planner.diff.record import acl_entry as planned_acl
 from planner.diff.record import announced, topic_entry
 from planner.model.desired import DesiredAcl, DesiredTopic, MirroredBy, QuarantineOf
-from planner.state.log import decode_owned, registry_key
+from planner.state.internal_topics import decode_owned, registry_key
 from runtime.contract.spec.acls import AclRule, flow_origin
 from runtime.contract.spec.transform import quarantine_origin
 from runtime.driver.topics.admin import OwnedAcl, acl_entry, acl_key, owned_acl, topic_key

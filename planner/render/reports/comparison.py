@@ -1,4 +1,7 @@
-"""The output of `repl salvage`, as text, as JSON, and as the lines of an export; and that of `--replay`."""
+"""The output of `repl verify` and `repl salvage`, which compare both sides of a flow. Pure.
+
+As text, as JSON, and as the lines of an export; and the output of `repl salvage --replay`.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,127 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from planner.render.numbers import plural
-from planner.render.reports.history import when
+from planner.render.readable import plural
+from planner.render.reports.applies import when
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.views.records_view import (
+    Difference,
     ReplayedPartition,
     SalvagedPartition,
     SalvagedRecord,
     SalvageView,
+    VerificationReport,
+    VerifiedPartition,
 )
+
+SHOWN = 10  # differences of a partition
+_COLUMNS = (
+    Column("TOPIC"),
+    Column("PARTITION", right=True),
+    Column("COMPARED", right=True),
+    Column("OFFSETS", right=True, spare=2),
+    Column("EQUAL UP TO", right=True),
+    Column("DIFFERENCES", right=True),
+    Column("AT THE DESTINATION", spare=3),
+    Column("LEFT OUT", spare=1),
+)
+
+
+def verify_screen(seen: VerificationReport, width: int | None) -> Iterator[Text]:
+    """Yields the lines of the screen. Without a `width` it is as wide as needed."""
+    yield Text(f"{seen.flow}: {seen.source} → {seen.destination}", style="bold")
+    yield from table(_COLUMNS, [_verify_row(one) for one in seen.partitions], width)
+    for one in seen.partitions:
+        yield from _details(one, seen)
+    yield Text("")
+    yield _verify_summary(seen)
+
+
+def verify_json(seen: VerificationReport) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(seen)
+    return {"equal": not seen.different and not seen.unread, **document}
+
+
+def _verify_row(one: VerifiedPartition) -> Row:
+    differences = len(one.differences)
+    found = f"{differences}{'+' if one.more else ''}"
+    left_out = [
+        plural(one.replayed, "record") + " replayed by salvage" if one.replayed else "",
+        plural(one.kept_back, "record") + " filtered by provenance" if one.kept_back else "",
+        plural(one.filtered, "record") + " filtered by the transform" if one.filtered else "",
+        plural(one.given_up, "record") + " given up" if one.given_up else "",
+        plural(one.others, "record") + " written by others" if one.others else "",
+        plural(one.compacted, "record") + " that compaction left at one side" if one.compacted else "",
+    ]
+    return [
+        one.topic,
+        str(one.partition),
+        f"{one.compared:,}",
+        f"{one.low}…{one.end}",
+        "-" if one.unread and one.equal_up_to == one.low else str(one.equal_up_to),
+        Cell(found, "red" if differences else "green"),
+        one.destination_topic,
+        ", ".join(filter(None, left_out)),
+    ]
+
+
+def _details(one: VerifiedPartition, seen: VerificationReport) -> Iterator[Text]:
+    place = f"{one.topic}-{one.partition}"
+    if one.unread:
+        yield Text(f"{place} could not be compared: {one.unread}", style="red")
+    for stretch in one.not_comparable:
+        yield Text(
+            f"{place} is not comparable from {stretch.low} to {stretch.end - 1}: {stretch.why}",
+            style="yellow",
+        )
+    for difference in one.differences[:SHOWN]:
+        yield Text(f"{place}: {sentence(difference, seen)}", style="red")
+    if (left := len(one.differences) - SHOWN) > 0 or one.more:
+        more = "more" if one.more else f"{left} more"
+        yield Text(f"{place}: and {more}; --json shows up to a hundred of each stretch", style="dim")
+
+
+def sentence(found: Difference, seen: VerificationReport) -> str:
+    """Returns a difference as a sentence."""
+    key = f" (key {found.key})" if found.key else ""
+    record = f"source offset {found.source_offset}{key}"
+    place = f"offset {found.destination_offset} at {seen.destination}"
+    why = f": {found.why}" if found.why else ""
+    match found.kind:
+        case "missing":
+            expected = (
+                f" at offset {found.expected} of {seen.destination}" if found.expected is not None else ""
+            )
+            return f"missing: {record} is not{expected or f' at {seen.destination}'}{why}"
+        case "doubled":
+            return f"doubled: {record} is at {place} once more"
+        case "changed":
+            return f"changed: {' and '.join(found.fields)} of {record}, {place}{why}"
+        case "swapped":
+            return f"swapped: {record} is at {place}, not at {found.expected}"
+        case "moved":
+            return f"moved: {record} is at {place}{why}"
+        case "foreign":
+            return f"foreign: {place} (key {found.key}) is {found.why}"
+
+
+def _verify_summary(seen: VerificationReport) -> Text:
+    compared = sum(one.compared for one in seen.partitions)
+    records = f"{plural(compared, 'record')} compared in {seen.took_ms / 1000:.1f} s"
+    if seen.sample < 100:
+        records += f", a sample of {seen.sample:g}%"
+    differences = sum(len(one.differences) for one in seen.partitions)
+    if differences:
+        more = " or more" if any(one.more for one in seen.partitions) else ""
+        return Text(f"Different: {plural(differences, 'difference')}{more}, {records}.", style="bold red")
+    if seen.unread:
+        return Text(f"No difference, but not everything could be compared; {records}.", style="bold yellow")
+    if not compared:
+        return Text("Nothing to compare.", style="bold yellow")
+    left = any(one.not_comparable for one in seen.partitions)
+    text = f"Equal, as far as comparable: {records}." if left else f"Equal: {records}."
+    return Text(text, style="bold green")
+
 
 _SHOWN = 60
 _PARTITIONS = (
@@ -41,10 +156,10 @@ _RECORDS = (
 )
 
 
-def screen(seen: SalvageView, width: int | None) -> Iterator[Text]:
+def salvage_screen(seen: SalvageView, width: int | None) -> Iterator[Text]:
     """Yields the lines of the screen. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
-    rows = [_row(one) for one in seen.partitions if one.records or one.unread or one.lost]
+    rows = [_salvage_row(one) for one in seen.partitions if one.records or one.unread or one.lost]
     if rows:
         yield from table(_PARTITIONS, rows, width)
         yield Text("")
@@ -52,10 +167,10 @@ def screen(seen: SalvageView, width: int | None) -> Iterator[Text]:
     if shown:
         yield from table(_RECORDS, shown, width)
         yield Text("")
-    yield from _summary(seen, len(shown))
+    yield from _salvage_summary(seen, len(shown))
 
 
-def as_json(seen: SalvageView) -> dict[str, Any]:
+def salvage_json(seen: SalvageView) -> dict[str, Any]:
     partitions = [
         {**msgspec.to_builtins(one), "first": [document(record) for record in one.first]}
         for one in seen.partitions
@@ -98,7 +213,7 @@ def _content(content: bytes | None) -> dict[str, str] | None:
     return found
 
 
-def _row(one: SalvagedPartition) -> Row:
+def _salvage_row(one: SalvagedPartition) -> Row:
     why = ["the flow never copied it"] if not one.begun else []
     why += sorted({f"given up: {reason}" for _, _, reason in one.stretches if reason != "not copied"})
     if one.lost:
@@ -131,7 +246,7 @@ def _record(record: SalvagedRecord) -> Row:
     ]
 
 
-def _summary(seen: SalvageView, shown: int) -> Iterator[Text]:
+def _salvage_summary(seen: SalvageView, shown: int) -> Iterator[Text]:
     if seen.state == "active":
         yield Text(f"{seen.flow} is active: what is listed may only be on its way.", style="yellow")
     if not seen.records:

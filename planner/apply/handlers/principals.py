@@ -1,19 +1,52 @@
-"""Alters client quotas, and waits until every live broker shows them. The request is idempotent."""
+"""Creates and deletes ACL rules, and alters client quotas. All requests are idempotent at the broker.
+
+A quota is done when every live broker shows it.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AclBinding, AclBindingFilter
 
-from planner.apply.context import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS, ApplyContext
-from planner.apply.retry import error_is_final, send_with_retries
-from planner.kafka import explain
-from planner.kafka.principals import LimitsChange, alter_quotas, quotas_at_each_broker
-from planner.model.step import DONE, AlterQuota, RequestResult, failed
+from planner.apply.context import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    PROPAGATION_SECONDS,
+    REQUEST_SECONDS,
+    ApplyContext,
+    error_is_final,
+    send_with_retries,
+)
+from planner.kafka import acl_parts, explain
+from planner.kafka.admin_requests import LimitsChange, alter_quotas, quotas_at_each_broker
+from planner.model.step import DONE, AlterQuota, CreateAcl, DeleteAcl, RequestResult, failed
 
 
-def alter(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, RequestResult]:
+def create_acl(context: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, RequestResult]:
+    """Creates the rules."""
+
+    def send(some: Sequence[CreateAcl]) -> Mapping[str, "Future[None]"]:
+        wanted = {step.id: AclBinding(*acl_parts(step.rule)) for step in some}
+        futures = context.client.create_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
+        return {step_id: futures[binding] for step_id, binding in wanted.items()}
+
+    return send_with_retries(steps, send, error_is_final, context.guard)
+
+
+def delete_acl(context: ApplyContext, steps: Sequence[DeleteAcl]) -> dict[str, RequestResult]:
+    """Deletes exactly these rules."""
+
+    def send(some: Sequence[DeleteAcl]) -> Mapping[str, "Future[object]"]:
+        wanted = {step.id: AclBindingFilter(*acl_parts(step.rule)) for step in some}
+        futures = context.client.delete_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
+        return {step_id: futures[binding] for step_id, binding in wanted.items()}
+
+    return send_with_retries(steps, send, error_is_final, context.guard)
+
+
+def alter_quota(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, RequestResult]:
     """Sets and removes limits, and verifies them at the brokers."""
 
     def send(some: Sequence[AlterQuota]) -> Mapping[str, "Future[None]"]:

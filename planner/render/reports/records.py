@@ -1,15 +1,18 @@
-"""The output of `repl read`: any bytes are shown safely. Pure."""
+"""The output of `repl read` and `repl try`: any bytes are shown safely. Pure.
+
+`repl try` shows each record before and after its transform, or why it does not travel.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from rich.text import Text
 
-from planner.render.numbers import UNKNOWN, count, plural
+from planner.render.readable import UNKNOWN, count, plural
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.views.records_view import (
@@ -19,6 +22,7 @@ from runtime.contract.views.records_view import (
     RecordsView,
     RecordView,
 )
+from runtime.contract.views.transform_view import Decision, TrialReport, TrialResult
 
 SHORT = 500  # characters of a value; all of them with --full
 _HEX = 64  # bytes that are not text
@@ -195,3 +199,81 @@ def _copied(one: CopiedPartitionView) -> Row:
 def cluster_json(held: ClusterContentView) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(held)
     return found
+
+
+_STYLES: dict[Decision, str] = {
+    "travels": "green",
+    "filtered": "yellow",
+    "quarantined": "red",
+    "stops": "red",
+}
+_WORDS: dict[Decision, str] = {
+    "travels": "travels",
+    "filtered": "does not travel: where is not true",
+    "quarantined": "would be quarantined",
+    "stops": "would stop its partition",
+}
+
+
+def trial_screen(report: TrialReport, *, full: bool = False) -> Iterator[Text]:
+    """Yields the records with their decisions, and how many there are of each."""
+    limit = None if full else SHORT
+    for one in report.results:
+        yield from _result(one, limit)
+    if not report.results:
+        yield Text(f"No record of flow.{report.flow} at {report.source}", _DIM)
+        return
+    counts = ", ".join(
+        f"{count} {decision if decision != 'stops' else 'bad'}"
+        for decision in get_args(Decision)
+        if (count := report.count(decision))
+    )
+    yield Text(
+        f"{plural(len(report.results), 'record')} of flow.{report.flow} at {report.source}: {counts}",
+        _DIM,
+    )
+
+
+def _result(one: TrialResult, limit: int | None) -> Iterator[Text]:
+    record = one.record
+    same = one.decision == "travels" and not one.changed
+    why = f": {one.why}" if one.why else ", as it is" if same else ""
+    yield Text.assemble(
+        (f"{record.topic}-{record.partition} @ {record.offset}", _NAME),
+        f"  {moment(record.timestamp_ms if record.timestamp_ms >= 0 else None)}  ",
+        (f"{_WORDS[one.decision]}{why}", _STYLES[one.decision]),
+    )
+    yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
+    yield Text.assemble(("  before " if one.changed else "  value  ", _DIM), shown(record.value, limit))
+    if one.changed:
+        yield Text.assemble(("  after  ", _DIM), shown(one.after, limit))
+    for name, value in record.headers:
+        if name != HEADER:
+            yield Text.assemble(("  header ", _DIM), f"{shown(name.encode())}: {shown(value, limit)}")
+
+
+def trial_json(report: TrialReport) -> dict[str, Any]:
+    """Returns the records with their decisions; bytes are as in `repl read --json`."""
+    return {
+        "flow": report.flow,
+        "source": report.source,
+        "counts": {decision: report.count(decision) for decision in get_args(Decision)},
+        "records": [_result_json(one) for one in report.results],
+    }
+
+
+def _result_json(one: TrialResult) -> dict[str, Any]:
+    record = one.record
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms if record.timestamp_ms >= 0 else None,
+        "appended": record.appended,
+        "key": bytes_json(record.key),
+        "value": bytes_json(record.value),
+        "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
+        "decision": one.decision,
+        "why": one.why,
+        "after": bytes_json(one.after),
+    }

@@ -1,29 +1,29 @@
-"""Creates the control plane's internal topics, and encodes their records as versioned, readable JSON.
+"""Creates the control plane's internal topics, encodes their records, and reads and writes the registry.
 
-`planner.kafka.log` reads and writes the topics. The records are those of the registry, the lease and the
-history. A record is validated when it is read: every principal with WRITE on these topics can write any
-bytes.
+Records are versioned, readable JSON. The registry of a cluster says which topology owns which object there,
+as last applied.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from planner.kafka import ClusterEndpoint, admin
-from planner.kafka.log import FIRST_ANSWER_SECONDS, READ_SECONDS, unusable
+from planner.kafka.log import FIRST_ANSWER_SECONDS, READ_SECONDS, append, compacted, read, unusable
 from planner.model.address import Address
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import RegistryEntry
 from planner.model.topology import Internal, OnRemove
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import REGISTRY
 
 VERSION = 1
 _T = TypeVar("_T")
@@ -196,3 +196,50 @@ def _await_leaders(endpoint: ClusterEndpoint, client: AdminClient, topics: list[
                     "look at the brokers of the cluster, then run this again",
                 )
             )
+
+
+WRITE_SECONDS = 60.0
+_SHOWN = 200  # bytes of a key
+
+
+def read_registry(endpoint: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
+    """Returns every entry, sorted by address. A cluster without a registry owns nothing.
+
+    An entry that can't be read is a Failure: its object counts as unknown, not as unowned.
+    """
+    entries: list[RegistryEntry] = []
+    problems: list[Diagnostic] = []
+    for key, record in compacted(read(endpoint, REGISTRY)).items():
+        if record.value is None:
+            continue
+        try:
+            entries.append(decode_owned(key, record.value))
+        except UnreadableValue as wrong:
+            problems.append(_unreadable(endpoint, key, record.offset, wrong))
+    if problems:
+        raise Failure(problems)
+    return tuple(sorted(entries, key=lambda entry: entry.address))
+
+
+def _unreadable(endpoint: ClusterEndpoint, key: bytes, offset: int, wrong: UnreadableValue) -> Diagnostic:
+    name = repr(key[:_SHOWN])[1:]
+    return error(
+        f"{REGISTRY} at {endpoint.cluster}: the entry {name} at offset {offset} can't be read: {wrong}",
+        "only repl may write there: see which principals have WRITE on it; then delete the entry by a record "
+        "with its key and no value, and run repl import --adopt for what it owned",
+    )
+
+
+class RegistryWriter:
+    """Writes entries. The caller holds the cluster's lease."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
+        """Writes entries, and removes those in `disown`, and waits until they are acknowledged."""
+        records: list[tuple[bytes, bytes | None]] = [
+            (registry_key(entry.address), encode_owned(entry)) for entry in own
+        ]
+        records += [(registry_key(address), None) for address in disown]
+        append(self._producer, REGISTRY, records, WRITE_SECONDS)
