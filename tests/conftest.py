@@ -23,6 +23,7 @@ from runtime.launch.processes import sweep
 from tests.labs import spec
 from tests.processes import TEST_RUN, end_cut_runs, run_of
 from tests.records import coordinators_ready
+from tests.spark import class_archive
 
 MakeLab = Callable[..., Lab]
 
@@ -151,6 +152,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     running, last = item.session.stash[_running_labs], item.session.stash[_last_user]
     for name in [name for name in running if last[name] < item.stash[_position]]:
         running.pop(name).down(purge=True)
+    if item.get_closest_marker("spark"):
+        class_archive.use()
 
 
 _TREE = Path(__file__).parent.parent

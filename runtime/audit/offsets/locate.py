@@ -197,17 +197,17 @@ def not_copied(asked: LocateRequest, progress: Mapping[PartitionKey, Progress]) 
         return NothingCopied(cluster, asked.flow)
     side = "into" if asked.reverse else "from"
     names = {one.destination_topic if asked.reverse else key.topic for key, one in progress.items()}
-    there = f"it copied {side} {', '.join(sorted(names)[:10])}"
+    hint = f"it copied {side} {', '.join(sorted(names)[:10])}"
     others = {key.topic if asked.reverse else one.destination_topic for key, one in progress.items()}
     if asked.topic in names:
-        there = f"{asked.topic} has other partitions: repl status --all lists them"
+        hint = f"{asked.topic} has other partitions: repl status --all lists them"
     elif asked.topic in others and asked.reverse:
-        there = (
+        hint = (
             f"that is a topic's name at {asked.source.name}: leave --reverse out to ask about a record there"
         )
     elif asked.topic in others:
-        there = f"that is a topic's name at {cluster}: add --reverse to ask about a record there"
-    return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", there)
+        hint = f"that is a topic's name at {cluster}: add --reverse to ask about a record there"
+    return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", hint)
 
 
 async def _as_late(asked: LocateRequest, timestamp_ms: int) -> int | None:

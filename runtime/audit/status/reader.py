@@ -384,8 +384,8 @@ class StatusReader:
             topics = one.topics or {}
             for progress in ledger.progress.values():
                 for key, state in progress.items():
-                    there = topics.get(state.destination_topic)
-                    if there is not None and key.partition < there.partitions:
+                    mirror = topics.get(state.destination_topic)
+                    if mirror is not None and key.partition < mirror.partitions:
                         one.wanted.add(TopicPartition(state.destination_topic, key.partition))
 
     async def _starts(self, one: _Found, cluster: KafkaCluster) -> None:

@@ -149,9 +149,11 @@ class AclMirror:
             self.everywhere.add(rule.principal)
             return
         for topic, resource, pattern in self._resources(rule):
-            there = replace(rule, cluster=self._route.route.destination, resource=resource, pattern=pattern)
+            mirrored = replace(
+                rule, cluster=self._route.route.destination, resource=resource, pattern=pattern
+            )
             for operation in operations:
-                yield topic, replace(there, operation=operation)
+                yield topic, replace(mirrored, operation=operation)
 
     def _resources(self, rule: AclRule) -> list[tuple[str, str, Literal["LITERAL", "PREFIXED"]]]:
         """Returns the source name, the destination name and the pattern of each mirrored resource."""

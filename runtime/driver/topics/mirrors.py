@@ -170,15 +170,15 @@ def discover(
     copy: list[MirrorTopic] = []
     notes: list[str] = []
     for topic in sorted(taken):
-        there = taken[topic]
-        owner = owners.setdefault(there, topic)
+        name = taken[topic]
+        owner = owners.setdefault(name, topic)
         if owner != topic:
-            notes.append(f"{topic} is not copied: {owner} has the name {there} at the destination")
+            notes.append(f"{topic} is not copied: {owner} has the name {name} at the destination")
             continue
-        mirror = MirrorTopic(topic, there, source[topic])
-        have = destination.get(there)
+        mirror = MirrorTopic(topic, name, source[topic])
+        have = destination.get(name)
         if have is None and topic in copied and not replace_lost:
-            notes.append(f"{there} was deleted at the destination and is not created again by itself")
+            notes.append(f"{name} was deleted at the destination and is not created again by itself")
         elif have is None:
             create.append(mirror)
         elif have < mirror.partitions:
@@ -196,9 +196,9 @@ def selected_topics(
     promoted = NamePatterns(flow.promoted)
     found = {}
     for topic in topics:
-        there = router.destination_topic(flow.name, topic)
-        if there is not None and (topic in draining or not promoted.match(topic)):
-            found[topic] = there
+        name = router.destination_topic(flow.name, topic)
+        if name is not None and (topic in draining or not promoted.match(topic)):
+            found[topic] = name
     return found
 
 
@@ -266,19 +266,19 @@ class MirrorTopicManager:
         """Returns why new mirrors could not be protected from foreign writers, by their name."""
         return self._protection.unprotected
 
-    def quarantine(self, there: str) -> AssignedQuarantine | None:
+    def quarantine(self, mirror: str) -> AssignedQuarantine | None:
         """Returns the quarantine topic of a mirror; None where there is none, or while it is not known."""
-        return self._quarantine.limits(there)
+        return self._quarantine.limits(mirror)
 
-    def is_ready(self, there: str) -> bool:
+    def is_ready(self, mirror: str) -> bool:
         """Returns whether a mirror may be copied into: its limits are known, and its quarantine's are."""
-        without = not self._quarantine.wanted or naming.is_internal(there)
-        known = there not in self.failed and self.limits(there) is not None
-        return known and (without or self.quarantine(there) is not None)
+        without = not self._quarantine.wanted or naming.is_internal(mirror)
+        known = mirror not in self.failed and self.limits(mirror) is not None
+        return known and (without or self.quarantine(mirror) is not None)
 
-    def limits(self, there: str) -> TopicLimits | None:
+    def limits(self, mirror: str) -> TopicLimits | None:
         """Returns the mirror's limits, or None while its settings are not known."""
-        settings = self._settings.get(there)
+        settings = self._settings.get(mirror)
         if settings is None:
             return None
         largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.batch import (
     AbortedTransactions,
@@ -31,7 +31,9 @@ from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.slot.partition import Cursor, PartitionCopy
 from runtime.sql.registry import RegistryUnavailable
-from runtime.sql.transformer import Transformer
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Transformer
 
 MERGE = Merge()
 
