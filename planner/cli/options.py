@@ -182,6 +182,13 @@ def copied_within_option(command: Command) -> Command:
     return option(command)
 
 
+def every_option(about: str) -> Callable[[Command], Command]:
+    """In milliseconds. `about` is the help."""
+    return click.option(
+        "--every", type=DurationParam(), default="2s", show_default=True, metavar="DURATION", help=about
+    )
+
+
 def timeout_option(command: Command) -> Command:
     """In milliseconds."""
     option = click.option(

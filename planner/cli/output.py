@@ -10,11 +10,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
 import click
 
-from planner.model.diagnostic import Diagnostic
+from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.render import readable
 
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -89,6 +90,15 @@ def emit(document: Mapping[str, Any]) -> None:
 def emit_event(event: Mapping[str, Any]) -> None:
     """Prints one JSON event on a line of its own."""
     click.echo(json.dumps(event, ensure_ascii=False))
+
+
+def write_report(file: Path, text: str) -> None:
+    """Writes a report for people into a file. Failure where it can't be written."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None
 
 
 def diagnostic_trees(found: Iterable[Diagnostic]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from planner.cli.output import emit_event, reader_is_gone, say, show, unguarded
+from planner.cli.output import emit_event, reader_is_gone, say, show, unguarded, write_report
 from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
 from planner.model.forecast import Simulation
@@ -131,11 +131,11 @@ def write_reports(
     if markdown_file is not None:
         from planner.render.plan.documents import markdown
 
-        _write(markdown_file, markdown(plan, simulation=simulation))
+        write_report(markdown_file, markdown(plan, simulation=simulation))
     if html_file is not None:
         from planner.render.plan.documents import html
 
-        _write(html_file, html(plan, simulation))
+        write_report(html_file, html(plan, simulation))
 
 
 @contextmanager
@@ -149,18 +149,10 @@ def reporting_failure(markdown_file: Path | None) -> Iterator[None]:
         from planner.render.plan.documents import failed
 
         try:
-            _write(markdown_file, failed(failure.diagnostics))
+            write_report(markdown_file, failed(failure.diagnostics))
         except Failure as unwritten:
             raise Failure([*failure.diagnostics, *unwritten.diagnostics], failure.exit_code) from None
         raise
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as wrong:
-        why = wrong.strerror or str(wrong)
-        raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None
 
 
 def exit_code(plan: Plan, *, detailed: bool = False) -> int:

@@ -78,7 +78,7 @@ class Site:
     def page(
         self, name: str, request: Request, values: Callable[[], dict[str, Any]], status: int = 200
     ) -> Response:
-        """Renders a page, once for all viewers who ask for it at about the same time."""
+        """Renders a page once for all requests of about the same time."""
         key = (str(request.url), status, self.feed.changes, now_ms() // _PAGE_AGE_MS)
         body = self._pages.get(key)
         if body is None:

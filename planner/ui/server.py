@@ -37,7 +37,7 @@ class ListenRequest:
 
 
 def access_policy(request: ListenRequest) -> AccessPolicy:
-    """Returns who may see the pages. Failure where others could reach them without a token."""
+    """Returns the access policy. Failure if other machines could reach the pages without a token."""
     token = read_token(request.token_file) if request.token_file is not None else None
     if token is None and not is_loopback(request.address):
         raise Failure(

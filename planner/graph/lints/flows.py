@@ -395,11 +395,11 @@ def _written_twice(flows: list[Flow]) -> Iterator[Diagnostic]:
             key = flow.destination_cluster, flow.source_cluster, pattern
             other = first.setdefault(key, flow.name)
             if other != flow.name:
-                yield warning(
+                yield flow_diagnostic(
+                    warning,
+                    flow,
                     f"flow.{other} and flow.{flow.name} both write {pattern} of {flow.source_cluster} to"
                     f" {flow.destination_cluster}: a reader of the folder sees its records twice",
                     "let one of them take it, or give one an endpoint of its own",
-                    address=str(flow_address(flow.name)),
-                    source=flow.source,
-                    code="written-twice",
+                    "written-twice",
                 )
