@@ -118,7 +118,7 @@ def output(
 
 def _print_simulation(simulation: Simulation) -> None:
     from planner.cli.console import print_lines as print_styled
-    from planner.render.plan.simulation import text as simulated
+    from planner.render.plan.documents import simulation_text as simulated
 
     click.echo()
     print_styled(lambda width: simulated(simulation, width))
