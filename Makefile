@@ -138,9 +138,12 @@ unit: $(READY)
 unit-covered: $(READY)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
 
+# Each worker collects by itself, therefore only the files that have such tests; tests/conftest.py knows the pattern.
+BROKER_TESTS = $(shell grep -rlE 'pytest\.mark\.(integration|spark)\b' tests --include='test_*.py')
+
 integration: $(READY)
 	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "(integration or spark) and not versions" \
-	  --cov --cov-append --cov-report=term --cov-fail-under=80 --durations=15
+	  --cov --cov-append --cov-report=term --cov-fail-under=80 --durations=15 $(BROKER_TESTS)
 
 lint: $(READY) ## ruff: format and rules
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format" >&2; exit 1; }
