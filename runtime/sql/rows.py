@@ -36,6 +36,11 @@ DDL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 ROWS = 512  # in each Arrow batch: Spark passes a batch on once it has so many rows
 APPENDED = 1  # the timestamp type of a record with the broker's time
 
+# An answer begins with one of these. Behind TRAVELS stand the new values of the paths of `set`, sorted: each
+# as NEXT and a JSON object with the one field NEW. It is null where an expression failed.
+MISMATCH, TRAVELS, FILTERED = "b", "k", "f"
+NEXT, NEW = "\n", "s"
+
 
 class SourceRow(NamedTuple):
     """A record of the source as expressions read it. The fields are those of COLUMNS, in their order."""
