@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
@@ -12,7 +13,9 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot.budget import ByteBudget
 from runtime.slot.failpoints import Failpoint
-from runtime.sql.transformer import Transformer
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Transformer
 
 _LATE = 0.8  # The fraction of the transaction timeout after which a lane aborts by itself.
 

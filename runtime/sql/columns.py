@@ -10,9 +10,12 @@ record of the source that it stands for, also behind those that do not travel.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -33,7 +36,6 @@ from runtime.batch.arrays import (
     IrregularError,
     Octets,
     boundaries,
-    offset_runs,
     put_varints,
     read_varints,
     varint_widths,
@@ -42,16 +44,21 @@ from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
 from runtime.batch.layout import LOG_APPEND_TIME
 from runtime.batch.rewrite import batch_of, fitting, unpacks_too_large
 from runtime.batch.selection import UnpackedRecord, unpacked
+from runtime.batch.spec import OffsetDeltaRun
 from runtime.batch.varint import MalformedBytes
 from runtime.sql.rows import APPENDED, COLUMNS, KEY, VALUE, SourceRow
 
 Flags = npt.NDArray[np.bool_]
 Headers = list[tuple[str, str | None]]
 
+PADDING = 74  # bytes behind the records: a search in a value may look further than its end
+_PAD = bytes(PADDING)
 _TIMESTAMP_BYTES, _SIZE_BYTES = 5, 4  # of varints, behind the first one
 _VARINT = 10
 _LEAD = 5 + 1 + _VARINT + 5  # length, attributes, timestamp delta, offset delta
 _JOINED = 512 * 1024  # bytes of records that are packed as one batch
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_MAPPED, _FREE = 16 << 20, 48 << 20  # bytes: larger ones are mapped alone, and so much is kept
 _TYPES = {
     "BINARY": pa.binary(),
     "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
@@ -61,6 +68,18 @@ _TYPES = {
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
 SCHEMA = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in COLUMNS])
+
+
+def keep_freed_memory() -> None:
+    """Lets the C library keep freed memory for the next window, up to some megabytes.
+
+    Without it, every temporary array of a window is unmapped and faulted in again, page by page: a third of
+    the time. A C library that has no such setting needs none.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, _MAPPED)
+        library.mallopt(_M_TRIM_THRESHOLD, _FREE)
 
 
 def cut(data: bytes | Octets, places: Integers) -> pa.Array:
@@ -230,7 +249,7 @@ def _columns(bodies: Sequence[Body]) -> RecordColumns:
     batches = [out for out, _ in bodies]
     if any(out.batch.attributes & LOG_APPEND_TIME for out in batches):
         raise IrregularError
-    data = b"".join(one.data for one in bodies) if len(bodies) != 1 else bodies[0].data
+    data = b"".join([*(one.data for one in bodies), _PAD])
     octets = np.frombuffer(data, np.uint8)
     found = [boundaries(one.data, one.out.batch.records) for one in bodies]
     counts = [out.batch.records for out in batches]
@@ -271,7 +290,7 @@ def _one_by_one(batches: Sequence[OutgoingBatch], records: Sequence[UnpackedReco
     headers = tails + np.array([one.headers_at for one in records], np.int64)
     return RecordColumns(
         batches=batches,
-        data=b"".join(one.tail for one in records),
+        data=b"".join([*(one.tail for one in records), _PAD]),
         offsets=_offsets(batches),
         timestamps=np.array([one.timestamp for one in records], np.int64),
         tails=tails,
@@ -423,12 +442,16 @@ def _packed(
         int(offsets[0]), end - first, codec, pack(codec, body), int(timestamps[0]), int(timestamps.max())
     )
     if batch.size <= spec.max_batch:
-        yield OutgoingBatch(
-            batch, offset_runs(offsets.tolist(), [1] * len(offsets)), position, RewriteReason.TRANSFORM
-        )
+        yield OutgoingBatch(batch, _runs(offsets), position, RewriteReason.TRANSFORM)
         return
     raw = list(zip(offsets.tolist(), timestamps.tolist(), tails.to_pylist(), strict=True))
     yield from fitting(raw, codec, position, spec, RewriteReason.TRANSFORM)
+
+
+def _runs(offsets: Integers) -> tuple[OffsetDeltaRun, ...]:
+    """Returns the offset map of records with these offsets at the source."""
+    bounds = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
+    return tuple(OffsetDeltaRun(first, int(offsets[first]), end - first) for first, end in pairwise(bounds))
 
 
 def _joined(timestamps: Integers, sizes: Integers, tails: pa.Array) -> bytes:

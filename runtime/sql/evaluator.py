@@ -26,7 +26,7 @@ from runtime.sql.columns import SCHEMA, bytes_of
 from runtime.sql.rows import KEY, ROWS, VALUE, socket_file
 
 _BATCH_BYTES = 4 << 20  # of keys and values in one Arrow batch; one larger record goes alone
-_IN_FLIGHT = 16  # Arrow batches
+_IN_FLIGHT = 8  # Arrow batches
 _CLOSE_S = 60.0  # for the feeding worker to come, so that it can be ended
 _EMPTY = pa.RecordBatch.from_arrays([pa.nulls(ROWS, one.type) for one in SCHEMA], schema=SCHEMA)
 

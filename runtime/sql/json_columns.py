@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from runtime.batch.arrays import Integers, Octets
-from runtime.sql.columns import Flags
+from runtime.sql.columns import PADDING, Flags
 
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _ESCAPE = (ord(one) for one in '",:{}\\')
-_REACH = 64  # bytes: a longer value is edited alone
 _LETTERS = 2  # of a name, which are looked for everywhere
 _BLANKS = 4  # one after the other; where more stand, the value is edited alone
+_REACH = PADDING - 2 * _BLANKS - 2  # bytes: a longer value is edited alone
 
 
 def _table(characters: str) -> Flags:
@@ -49,11 +49,11 @@ def flat_fields(
 ) -> FlatFields:
     """Returns where the fields stand in the texts of `data`, which ascend.
 
+    At least PADDING bytes of `data` are behind the last text.
     A field is its quoted name, and whether it is removed: the cut then takes the comma before or behind it.
     """
-    # The steps below look behind the last text.
-    octets = np.frombuffer(data + bytes(_REACH + 2 * _BLANKS + 2), np.uint8)
-    flat = _flat(octets, len(data), begins, ends)
+    octets = np.frombuffer(data, np.uint8)
+    flat = _flat(octets[: int(ends[-1])], begins, ends)
     quotes = octets == _QUOTE
     cuts = [_cuts(octets, quotes, begins, ends, name, removed) for name, removed in fields]
     for sure, _, _, _ in cuts:
@@ -62,10 +62,9 @@ def flat_fields(
     return FlatFields(flat, found, starts, stops)
 
 
-def _flat(octets: Octets, size: int, begins: Integers, ends: Integers) -> Flags:
+def _flat(octets: Octets, begins: Integers, ends: Integers) -> Flags:
     """Returns which texts have no escape, and one pair of braces alone, which ends with the last byte."""
-    known = octets[:size]
-    special = np.flatnonzero((known == _OPEN) | (known == _CLOSE) | (known == _ESCAPE))
+    special = np.flatnonzero((octets == _OPEN) | (octets == _CLOSE) | (octets == _ESCAPE))
     first = np.searchsorted(special, begins)
     two = np.searchsorted(special, ends) - first == 2
     at = special[np.where(two, first, 0)] if len(special) else np.zeros(len(begins), np.int64)
@@ -113,9 +112,10 @@ def _value(octets: Octets, at: Integers) -> tuple[Flags, Integers, Integers, Int
     colon = _skip(octets, at)
     begin = _skip(octets, colon + 1)
     text = octets[begin] == _QUOTE
-    window = np.lib.stride_tricks.sliding_window_view(octets, _REACH)
-    near = window[begin + 1]
-    marks = np.where(text[:, None], near == _QUOTE, _ENDS[near])
+    near = np.lib.stride_tricks.sliding_window_view(octets, _REACH)[begin + 1]
+    marks = near == _QUOTE
+    if not text.all():
+        marks[~text] = _ENDS[near[~text]]
     end = begin + 1 + marks.argmax(axis=1) + text
     good = (octets[colon] == _COLON) & marks.any(axis=1) & (text | ~_ENDS[octets[begin]])
     end = np.where(good, end, begin)

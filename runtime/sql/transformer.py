@@ -51,14 +51,24 @@ from runtime.sql.columns import (
 )
 from runtime.sql.json_columns import flat_fields
 from runtime.sql.json_fields import JsonEditor, UneditableValue
-from runtime.sql.rows import FILTERED, MISMATCH, NEW, NEXT, ROWS, TRAVELS, SourceRow, read_columns
+from runtime.sql.rows import (
+    FILTERED,
+    MISMATCH,
+    NEW,
+    NEXT,
+    ROWS,
+    TRAVELS,
+    InvalidValue,
+    SourceRow,
+    read_columns,
+)
 
 if TYPE_CHECKING:
     from runtime.sql.avro import AvroValues
 
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
-_WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 8 * ROWS, 4 << 20
+_WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 4 * ROWS, 4 << 20
 _FAILS = "an expression of the transform fails on it"
 _NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH, TRAVELS, FILTERED))
 _OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
@@ -69,13 +79,6 @@ class Evaluates(Protocol):
     """Evaluates the transform on rows: Spark's query, or a test's own."""
 
     async def evaluate(self, rows: pa.RecordBatch) -> pa.Array: ...
-
-
-class InvalidValue(Exception):
-    """The transform can't handle the value of a record: it does not match its format, or an expression fails.
-
-    The text contains nothing of the value.
-    """
 
 
 class Transformed(NamedTuple):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from runtime.batch import RewriteSpec
 from runtime.kafka.errors import Disconnected
 from runtime.slot.partition import Cursor
 from runtime.slot.read.batch_filter import FilteredBatches
 from runtime.sql.registry import RegistryUnavailable
-from runtime.sql.transformer import Transformer
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Transformer
 
 
 async def transformed(

@@ -24,7 +24,8 @@ from runtime.batch import (
 )
 from runtime.batch.selection import quarantine_batches
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.sql.transformer import InvalidValue, Transformed, Transformer
+from runtime.sql.rows import InvalidValue
+from runtime.sql.transformer import Transformed, Transformer
 from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets
 from tests.runtime.batch.test_properties import logs
 
