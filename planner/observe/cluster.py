@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from planner.kafka import ClusterEndpoint
+from planner.kafka.admin_requests import read_quotas, read_scram_users
 from planner.kafka.connections import BlockingConnection, Session
 from planner.kafka.errors import Refused, Unreadable, WireFailure, meaning
-from planner.kafka.principals import read_quotas, read_scram_users
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (

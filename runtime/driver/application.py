@@ -21,7 +21,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from runtime.contract.spec.transform import TransformSpec
-from runtime.driver.spark_process import JvmCalls
+from runtime.driver.process import JvmCalls
 from runtime.driver.task import (
     RESULT,
     SlotResult,

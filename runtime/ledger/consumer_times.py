@@ -190,8 +190,8 @@ class ConsumerTimeTable:
         found: dict[int, list[InternalRecord]] = {}
         for key in self._unsaved:
             at = group_records.partition_of(key, partitions)
-            said = ConsumerTimes(self._known[key].moments, _now_ms())
-            record = InternalRecord(group_records.encode_times_key(key), group_records.encode_times(said))
+            times = ConsumerTimes(self._known[key].moments, _now_ms())
+            record = InternalRecord(group_records.encode_times_key(key), group_records.encode_times(times))
             found.setdefault(at, []).append(record)
         return found
 

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import runtime.batch.arrays  # noqa: F401 - numpy is loaded before the first batch comes
+from runtime.contract.records.control import Assignment, SlotSpec, client_id
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import callback_failures, wait_at_most
-from runtime.ledger.ledger import Ledger
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot import failpoints, log
 from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext

@@ -30,8 +30,8 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True):
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """Describes what the flow would do with a record.
 
-    `after` is its value at the destination where it travels. `quarantined` and `stops` are for a bad record,
-    by `on_bad_record`; `why` is the reason then.
+    `after` is its value at the destination, if the record is copied. `quarantined` and `stops` are for a bad
+    record, by `on_bad_record`; `why` is the reason then.
     """
 
     record: SampleRecord
@@ -77,9 +77,9 @@ class TryRequest(msgspec.Struct, frozen=True, tag="try"):
 
 
 class TransformProblem(msgspec.Struct, frozen=True):
-    """Describes what Spark refuses: `part` is the key of the transform, and `line` and `column` are in it.
+    """Describes a part of a transform that Spark refuses.
 
-    They are 0 where Spark names no place.
+    `part` is the key in the transform. `line` and `column` are a place in its text, 0 where Spark names none.
     """
 
     flow: str
@@ -90,7 +90,7 @@ class TransformProblem(msgspec.Struct, frozen=True):
 
 
 class SqlOutcome(msgspec.Struct, frozen=True):
-    """Holds what is wrong with the transforms; where nothing is, the results of a trial."""
+    """Holds the problems of the transforms; if there are none, the results of a trial."""
 
     problems: list[TransformProblem]
     results: list[TrialResult] = []

@@ -55,7 +55,7 @@ async def end_of(cluster: KafkaCluster, topic: str) -> int:
 
 
 class UnreadableRecordCounter:
-    """A UnreadableRecordCounter counts the records of a topic that can't be read, for the status and the log.
+    """An UnreadableRecordCounter counts records of a topic that can't be read, for the status and the log.
 
     A record that can't be read stops nothing, because any writer of the topic could write one.
     """

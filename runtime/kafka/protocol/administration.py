@@ -1,4 +1,4 @@
-"""This module encodes what only the planner asks brokers: principals, log directories and reassignments.
+"""This module encodes what the data path does not ask brokers: principals, log directories, reassignments.
 
 These are DescribeAcls v1 to v3, with Kafka's numbers for types and operations, DescribeClientQuotas and
 AlterClientQuotas v0 and v1, DescribeUserScramCredentials v0, DescribeLogDirs v1 to v4, and

@@ -13,7 +13,7 @@ from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
 from runtime.kafka.queries import list_offsets, offsets_of
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import TopicReplaced
 from runtime.slot import log
 from runtime.slot.offset_accounts import OffsetRange

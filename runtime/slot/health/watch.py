@@ -55,7 +55,7 @@ async def open_transactions(
     oldest: dict[TopicPartition, ActiveProducer] = {}
     for place, answer in (await active_producers(cluster, list(places))).items():
         if isinstance(answer, ErrorCode):
-            found[place] = f"its producers can't be asked for: {answer.name}"
+            found[place] = f"its producers can't be listed: {answer.name}"
             continue
         held = [one for one in answer if one.transaction_start >= 0]
         if held:

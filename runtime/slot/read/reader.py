@@ -16,7 +16,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 from runtime.slot.context import SlotContext
@@ -29,8 +29,7 @@ from runtime.slot.partition import (
     SourceLog,
     now_ms,
 )
-from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter
-from runtime.slot.read.transforming import transformed
+from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter, transformed
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer

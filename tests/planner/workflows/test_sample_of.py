@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from planner.model.diagnostic import Failure
-from planner.render.reports.salvage import line
-from planner.workflows.audit.salvage import ReplaySalvageRequest, replay_salvage
-from planner.workflows.audit.trial import sample_of
-from runtime.contract.views.comparison_view import SalvagedRecord
+from planner.render.reports.comparison import line
+from planner.workflows.audit.comparison import ReplaySalvageRequest, replay_salvage
+from planner.workflows.one_off import sample_of
+from runtime.contract.views.records_view import SalvagedRecord
 from runtime.contract.views.transform_view import SampleRecord
 
 LEFT = SalvagedRecord(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from runtime.contract.spec.assignment import Assignment, SlotSpec
+from runtime.contract.records.control import Assignment, SlotSpec
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.kafka.timing import callback_failures
 from runtime.slot.slot import Slot

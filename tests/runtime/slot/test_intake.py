@@ -11,7 +11,7 @@ import pytest
 
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.records.advance import first_progress
-from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError

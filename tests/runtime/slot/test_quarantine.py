@@ -15,7 +15,7 @@ from runtime.batch.selection import (
     quarantined,
     unpacked,
 )
-from runtime.contract.spec.assignment import AssignedQuarantine
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition
@@ -24,7 +24,7 @@ from runtime.kafka.protocol.transactions import AddPartitionsRequest, AddPartiti
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.errors import ErrorAction, decide
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedQuarantine
-from runtime.slot.write.quarantine import write_quarantined
+from runtime.slot.write.flow_ledger import write_quarantined
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction, TransactionFailure
 from tests.fakes.lane import Destination
