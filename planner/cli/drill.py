@@ -89,19 +89,20 @@ def command(
 
 
 def _metrics(report: "DrillReport", request: Any) -> str:
-    from planner.drill.rehearsal import last_success_s, limits_of
+    from planner.drill.rehearsal import limits_of
     from planner.render.reports.drill import metrics
+    from planner.workflows.audit.drills import last_success_s, reports_folder
 
     _, every_ms = limits_of(request)
-    return metrics(report, time.time(), every_ms, last_success_s(request.path))
+    return metrics(report, time.time(), every_ms, last_success_s(reports_folder(request.path)))
 
 
 def _history(path: Path, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.drill.rehearsal import kept
     from planner.render.reports.drill import history_screen
+    from planner.workflows.audit.drills import kept, reports_folder
 
-    found = list(kept(path))
+    found = list(kept(reports_folder(path)))
     if as_json:
         emit({"format_version": 1, "drills": found})
     else:

@@ -14,8 +14,10 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 
+from planner.model.drill import DrillReport
 from planner.render import numbers
 from planner.render.escape import one_line
+from planner.render.reports.drill import rpo_text, rto_text
 from planner.render.reports.loss import verdict_text
 from planner.render.status import BAD, BUSY, GOOD, QUIET, WAITS, state_style
 from planner.ui.hour import HEIGHT, WIDTH, Chart
@@ -77,6 +79,19 @@ def since(ms: int | None, now: int) -> Markup:
     return Markup('<time class="since" datetime="{}" data-since="{}">{}</time>').format(machine, ms, text)
 
 
+def drill_figures(report: DrillReport) -> str:
+    """Returns the worst figures of a drill that are known, to follow `passed 3 d ago`."""
+    known = [
+        f"{name} {text}"
+        for name, value, text in (
+            ("RTO", report.rto_s, rto_text(report)),
+            ("RPO", report.rpo_records, rpo_text(report)),
+        )
+        if value is not None
+    ]
+    return f" with {' and '.join(known)}" if known else ""
+
+
 def rate(value: float | None) -> str:
     """Returns bytes per second."""
     return f"{numbers.octets(value)}/s" if value is not None else numbers.UNKNOWN
@@ -135,6 +150,8 @@ def _environment() -> jinja2.Environment:
         "verdict_css": verdict_css,
         "group_css": lambda state: _GROUP_CSS.get(state, "quiet"),
         "short": short,
+        "rto": rto_text,
+        "rpo": rpo_text,
         "show_lines": show_lines,
     }
     made.globals |= {
@@ -142,6 +159,7 @@ def _environment() -> jinja2.Environment:
         "link": link,
         "plural": numbers.plural,
         "verdict_text": verdict_text,
+        "drill_figures": drill_figures,
         "chart_of": Chart,
         "chart_span": numbers.span,
         "chart_count": whole,

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from planner.model.step import ApplyRecord, Step, StepResult, describe
+from planner.model.address import Kind
+from planner.model.step import ApplyRecord, Own, Step, StepResult, describe
 from planner.render.escape import one_line
 
 FORMAT_VERSION = 1
@@ -27,6 +28,15 @@ def counts(applied: ApplyRecord) -> dict[str, int]:
     if unknown := applied.total - sum(recorded.values()):
         recorded["not started"] += unknown
     return dict(sorted(recorded.items()))
+
+
+def flow_states(applied: ApplyRecord) -> dict[str, str]:
+    """Returns the state in which the apply left each flow that it changed, such as `failed_over`."""
+    return {
+        step.address.name: step.entry.spec["state"]
+        for step in applied.steps
+        if isinstance(step, Own) and step.address.kind is Kind.FLOW and "state" in step.entry.spec
+    }
 
 
 def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
