@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -75,7 +75,7 @@ def command(
     if junit_file is not None:
         _write(junit_file, rendered.junit(report))
     if metrics_file is not None:
-        _write(metrics_file, _metrics(report, request))
+        _write(metrics_file, _metrics(report, path))
     if as_json:
         emit(tree)
     else:
@@ -88,13 +88,11 @@ def command(
     return ExitCode.DONE if report.passed else ExitCode.DIFFERENT
 
 
-def _metrics(report: "DrillReport", request: Any) -> str:
-    from planner.drill.rehearsal import limits_of
+def _metrics(report: "DrillReport", path: Path) -> str:
     from planner.render.reports.drill import metrics
     from planner.workflows.audit.drills import last_success_s, reports_folder
 
-    _, every_ms = limits_of(request)
-    return metrics(report, time.time(), every_ms, last_success_s(reports_folder(request.path)))
+    return metrics(report, time.time(), report.every_ms, last_success_s(reports_folder(path)))
 
 
 def _history(path: Path, *, as_json: bool) -> int:

@@ -48,7 +48,7 @@ class PatternParam(click.ParamType[str]):
     name = "regex"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from runtime.contract.spec.regex import UnreadableRegex, regex
+        from runtime.contract.spec.selection import UnreadableRegex, regex
 
         try:
             return regex(str(value)).pattern

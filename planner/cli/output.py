@@ -15,7 +15,7 @@ from typing import IO, Any, TextIO, cast
 import click
 
 from planner.model.diagnostic import Diagnostic
-from planner.render import escape
+from planner.render import readable
 
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 
@@ -29,7 +29,7 @@ class _Guarded:
     def write(self, text: str | bytes) -> int:
         """Writes text. Bytes are UTF-8: click writes a shell's completions so."""
         words = text.decode(errors="replace") if isinstance(text, bytes) else text
-        self.stream.write(escape.lines(words))
+        self.stream.write(readable.lines(words))
         return len(text)
 
     def writelines(self, texts: Iterable[str]) -> None:
@@ -67,7 +67,7 @@ def say(
     text: str, *, label: str = "", colour: str | None = None, bold: bool = False, err: bool = False
 ) -> None:
     """Prints one message, which may have several lines. The colour is the label's where there is one."""
-    safe = escape.indented(text)
+    safe = readable.indented(text)
     styled = click.style(label or safe, fg=colour, bold=bold)
     words = f"{styled} {safe}" if label else styled
     # As click wants it: None is colour on a terminal alone, False never, as NO_COLOR asks.

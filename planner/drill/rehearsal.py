@@ -17,8 +17,7 @@ from planner.model.diagnostic import Failure, error
 from planner.model.drill import DrillReport
 from planner.model.topology import Topology
 from planner.workflows.audit.drills import reports_folder
-from planner.workflows.spark import launcher_home
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.topology import TopologyRequest, launcher_home
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -53,6 +52,7 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
         version("repl"),
         replica.notes,
         scenarios,
+        topology.drill.every_ms,
     )
 
 
@@ -65,12 +65,6 @@ def keep(report: DrillReport, tree: dict[str, Any], path: Path) -> Path:
     part.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     part.replace(file)
     return file
-
-
-def limits_of(request: DrillRequest) -> tuple[DrillLimits, int | None]:
-    """Returns the limits that count, and how often a drill must pass, in ms."""
-    topology = load(request.path, request.var_files)
-    return _limits(request, topology), topology.drill.every_ms
 
 
 def _limits(request: DrillRequest, topology: Topology) -> DrillLimits:

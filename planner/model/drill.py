@@ -56,7 +56,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class DrillReport:
-    """The report of a drill. `notes` say what the lab's copy of the topology lacks."""
+    """The report of a drill. `notes` say what the lab's copy of the topology lacks.
+
+    `every_ms`: how often a drill must pass, if the topology says so.
+    """
 
     topology: str
     digest: str
@@ -64,6 +67,7 @@ class DrillReport:
     version: str
     notes: tuple[str, ...] = ()
     scenarios: tuple[Scenario, ...] = field(default_factory=tuple)
+    every_ms: int | None = None
 
     @property
     def passed(self) -> bool:
@@ -72,12 +76,12 @@ class DrillReport:
     @property
     def rto_s(self) -> float | None:
         """Returns the longest RTO of the scenarios that measured one."""
-        return worst([one.rto_s for one in self.scenarios])
+        return largest([one.rto_s for one in self.scenarios])
 
     @property
     def rpo_records(self) -> float | None:
         """Returns the most records that did not arrive."""
-        return worst([one.rpo_records for one in self.scenarios])
+        return largest([one.rpo_records for one in self.scenarios])
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -93,6 +97,6 @@ class DrillReport:
         return tuple(found)
 
 
-def worst(values: Sequence[float | None]) -> float | None:
+def largest(values: Sequence[float | None]) -> float | None:
     """Returns the largest value that is known."""
     return max((one for one in values if one is not None), default=None)

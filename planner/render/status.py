@@ -10,12 +10,12 @@ from enum import IntEnum
 from rich.text import Text
 
 from planner.graph.messages import few
-from planner.render.numbers import count, latency, moment, octets, per_second, plural, span, sparkline
+from planner.render.readable import count, latency, moment, octets, per_second, plural, span, sparkline
 from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.records.quarantine import quarantine_topic
+from runtime.contract.spec.transform import quarantine_topic
 from runtime.contract.views.status_view import (
     DOWN,
     STALLED,

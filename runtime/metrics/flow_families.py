@@ -16,7 +16,7 @@ from runtime.contract.records.job_status import PartitionState, SlotView
 from runtime.contract.records.latency import TopicLatency, merged_by
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import State
-from runtime.metrics.family import Labels, Merge, MetricFamily, Sample, merged
+from runtime.metrics.job_families import Labels, Merge, MetricFamily, Sample, merged
 from runtime.metrics.snapshot import GroupSnapshot, JobSnapshot, MetricsSnapshot, ReportedPartition
 
 _OLD_REPORT_MS = 15_000  # a slot reports at least every five seconds

@@ -1,4 +1,4 @@
-"""A flow in a slot owns its lanes, its reading and its counters, and handles the events of all of them."""
+"""A flow in a slot owns its lanes, reader, supervisor and counters, and handles their events."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.batch import BadRecord, BatchFailure, QuarantineTooLarge, TooLarge
+from runtime.contract.records.control import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.contract.records.job_status import FlowStats
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, LatencyWindow, bucket_of
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.provenance import FlowProducer
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.kafka.cluster import KafkaCluster
-from runtime.ledger.ledger import UndecidedProgress
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.budget import TokenBucket

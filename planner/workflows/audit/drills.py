@@ -11,8 +11,7 @@ import msgspec
 
 from planner.config import load
 from planner.model.drill import DrillReport
-from planner.workflows.spark import launcher_home
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.topology import TopologyRequest, launcher_home
 
 _KEPT = "drills"
 

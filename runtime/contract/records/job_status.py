@@ -49,7 +49,7 @@ class PartitionState(StrEnum):
 
     @property
     def needs_someone(self) -> bool:
-        """Returns whether the partition continues only when the topology or an operator says how."""
+        """Returns whether the partition waits for a decision: in the topology or by an operator."""
         return self in _NEEDS_SOMEONE
 
     @property

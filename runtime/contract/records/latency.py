@@ -65,7 +65,7 @@ class _Tally:
 
 
 class LatencyWindow:
-    """Adds up the latencies of topics, and forgets what is older than two periods.
+    """Adds up the latencies of topics, and discards those older than two periods.
 
     Its content covers the present period and the whole one before: `period_ms` to twice as long.
     """

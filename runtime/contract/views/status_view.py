@@ -21,13 +21,33 @@ STALLED = "stalled"  # the job reports that it copies, and the ledger does not m
 UNKNOWN = "unknown"  # the destination does not answer
 
 
+class ClusterTrafficView(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes what was written in the last `over_ms` to all topics of a cluster that are not internal.
+
+    Transaction markers count as records. `bytes_per_s` is None where repl may not describe log directories.
+    """
+
+    over_ms: int
+    records_per_s: float
+    bytes_per_s: float | None
+
+
 class ClusterStatusView(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a cluster: whether it answers, and why not."""
+    """Describes a cluster: whether it answers, and why not, and what moves there each second.
+
+    `…_in_per_s` is what flows copy into it, and `…_out_per_s` what they copy from it; None where that is not
+    known. `traffic` is None where it was not measured.
+    """
 
     name: str
     answers: bool
     id: str | None = None
     why: str = ""
+    records_in_per_s: float | None = None
+    bytes_in_per_s: float | None = None
+    records_out_per_s: float | None = None
+    bytes_out_per_s: float | None = None
+    traffic: ClusterTrafficView | None = None
 
 
 class SlotStatusView(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +151,7 @@ class PartitionStatusView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a partition that is stopped until the topology or an operator says how it continues."""
+    """Describes a partition that is stopped until the topology or an operator decides how it continues."""
 
     flow: str
     topic: str

@@ -39,7 +39,7 @@ class Rewound:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A transaction was aborted. `copies` had joined it; those that the failure blames are decided on."""
+    """A transaction was aborted. `copies` had joined it; the flow handles those that the failure blames."""
 
     copies: Sequence[PartitionCopy]
     failure: TransactionFailure

@@ -114,7 +114,7 @@ class TransactionPartition:
         return None
 
     def impossible(self, base_offset: int) -> str | None:
-        """Returns an error text for an acknowledged offset before the end of what is acknowledged (R4)."""
+        """Returns an error text if an acknowledged offset lies below the acknowledged end (R4)."""
         if base_offset >= self._acknowledged_end:
             return None
         return (
@@ -215,7 +215,7 @@ def idle_step(copy: PartitionCopy) -> Advance:
 
 
 class Transaction:
-    """A transaction is open from its first batch on, or ahead of it, and owns the parts of its partitions.
+    """A transaction opens with its first batch, or ahead of it, and owns the parts of its partitions.
 
     Times are those of the event loop's clock, in seconds. `joined` means that the coordinator has added the
     ledger's partition to it. `entries` are the ledger entries that its end would commit. `idle` are the

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.status.numbers import lag_ms, rate, sum_known
+from runtime.audit.status.facts import lag_ms, rate, sum_known
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, quantile, summed
 
 LAGS: list[tuple[str, int | None, dict[str, Any], int | None]] = [
