@@ -89,18 +89,18 @@ def command(
 
 
 def _metrics(report: "DrillReport", path: Path) -> str:
-    from planner.drill.rehearsal import last_success_s
     from planner.render.reports.drill import metrics
+    from planner.workflows.audit.drills import last_success_s, reports_folder
 
-    return metrics(report, time.time(), report.every_ms, last_success_s(path))
+    return metrics(report, time.time(), report.every_ms, last_success_s(reports_folder(path)))
 
 
 def _history(path: Path, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.drill.rehearsal import kept
     from planner.render.reports.drill import history_screen
+    from planner.workflows.audit.drills import kept, reports_folder
 
-    found = list(kept(path))
+    found = list(kept(reports_folder(path)))
     if as_json:
         emit({"format_version": 1, "drills": found})
     else:

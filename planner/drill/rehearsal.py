@@ -16,9 +16,9 @@ from planner.drill.standard import DrillLimits, Progress, StandardDrill
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import DrillReport
 from planner.model.topology import Topology
+from planner.workflows.audit.drills import reports_folder
 from planner.workflows.topology import TopologyRequest, launcher_home
 
-_KEPT = "drills"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -58,33 +58,13 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
 
 def keep(report: DrillReport, tree: dict[str, Any], path: Path) -> Path:
     """Stores a report beside the topology's jobs, and returns its file."""
-    folder = launcher_home(path) / _KEPT
+    folder = reports_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{report.started_at.replace('-', '').replace(':', '')}.json"
     part = file.with_suffix(".part")
     part.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     part.replace(file)
     return file
-
-
-def kept(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the stored reports, the oldest first. A file that can't be read is left out."""
-    for file in sorted((launcher_home(path) / _KEPT).glob("*.json")):
-        try:
-            tree = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(tree, dict):
-            yield tree
-
-
-def last_success_s(path: Path) -> float | None:
-    """Returns when a stored drill last passed, in seconds since 1970."""
-    found = None
-    for tree in kept(path):
-        if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
-            found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
-    return found
 
 
 def _limits(request: DrillRequest, topology: Topology) -> DrillLimits:

@@ -123,6 +123,11 @@ def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iter
 
 
 DEFAULT_LIMIT = 20
+# The fields of a line that `repl salvage --export` writes.
+_EXPORTED = frozenset(
+    {"cluster", "cluster_id", "topic", "partition", "offset", "timestamp_ms", "key", "value", "headers"}
+    | {"came_from", "flow"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +201,10 @@ def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[Sam
 
 
 def sample_of(file: Path) -> Iterator[SampleRecord]:
-    """Yields the records of a file: one value a line, or what `repl read --json` and `repl try --json` print.
+    """Yields the records of a file.
 
-    Raises Failure.
+    It has one value a line, or what `repl read --json` and `repl try --json` print, or what `repl salvage
+    --export` writes. Raises Failure.
     """
     try:
         content = file.read_bytes()
@@ -211,6 +217,8 @@ def sample_of(file: Path) -> Iterator[SampleRecord]:
     except ValueError:
         document = None
     if not isinstance(document, dict) or not isinstance(document.get("records"), list):
+        document = _exported(content)
+    if document is None:
         for number, line in enumerate(content.splitlines()):
             if line.strip():
                 yield SampleRecord(topic=file.name, offset=number, value=line)
@@ -222,9 +230,23 @@ def sample_of(file: Path) -> Iterator[SampleRecord]:
             raise Failure(
                 error(
                     f"{file}: record {number} can't be read: {type(problem).__name__}: {problem}",
-                    "give one value a line, or the output of repl read --json",
+                    "give one value a line, the output of repl read --json, or an export of repl salvage",
                 )
             ) from None
+
+
+def _exported(content: bytes) -> dict[str, Any] | None:
+    """Returns the records of an export, one a line; None where a line has another field or lacks one."""
+    records = []
+    for line in content.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            return None
+        if not isinstance(record, dict) or record.keys() != _EXPORTED:
+            return None
+        records.append(record)
+    return {"records": records}
 
 
 def _sample(record: Any, topic: str) -> SampleRecord:

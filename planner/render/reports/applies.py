@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from planner.graph.messages import few
-from planner.model.address import Address, flow_address
+from planner.model.address import Address, Kind, flow_address
 from planner.model.plan import Action, Change, Plan
 from planner.model.step import (
     ApplyRecord,
@@ -235,6 +235,15 @@ def counts(applied: ApplyRecord) -> dict[str, int]:
     if unknown := applied.total - sum(recorded.values()):
         recorded["not started"] += unknown
     return dict(sorted(recorded.items()))
+
+
+def flow_states(applied: ApplyRecord) -> dict[str, str]:
+    """Returns the state in which the apply left each flow that it changed, such as `failed_over`."""
+    return {
+        step.address.name: step.entry.spec["state"]
+        for step in applied.steps
+        if isinstance(step, Own) and step.address.kind is Kind.FLOW and "state" in step.entry.spec
+    }
 
 
 def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
