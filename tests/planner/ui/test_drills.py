@@ -62,14 +62,14 @@ def test_a_drill_that_passed_in_time(topology: Path) -> None:
 
     assert "The last drill passed 3 d ago with RTO 7.0 s and RPO 0 records." in text
     assert "The topology was changed since." in text
-    assert "The topology wants one every" not in text
+    assert "The topology declares one every" not in text
 
 
 def test_a_drill_older_than_declared(topology: Path) -> None:
     store(topology, 9, KEPT)
 
     assert "The last drill passed 9 d ago" in overview(topology)
-    assert "The topology wants one every 7 d ( drill.every ): run repl drill" in overview(topology)
+    assert "The topology declares one every 7 d ( drill.every ): run repl drill" in overview(topology)
 
 
 def test_a_drill_that_failed_after_one_that_passed(topology: Path) -> None:
@@ -84,7 +84,9 @@ def test_a_drill_that_failed_after_one_that_passed(topology: Path) -> None:
 def test_no_drill_at_all(topology: Path) -> None:
     store(topology, 1, KEPT, name="another")
 
-    assert "No drill of this topology is stored on this machine. The topology wants one" in overview(topology)
+    assert "No drill of this topology is stored on this machine. The topology declares one" in overview(
+        topology
+    )
 
 
 def test_history_lists_the_drills_and_why_one_failed(topology: Path) -> None:
