@@ -1,4 +1,4 @@
-"""What the overview and the history page tell of the stored drills."""
+"""What the overview and the history page tell of the stored drills, and of what an apply did to flows."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from planner.model.address import flow_address, topic_address
 from planner.model.drill import DrillReport, Promise, Scenario
+from planner.model.observed import RegistryEntry
+from planner.model.step import ApplyRecord, Own
+from planner.render.reports.applies import flow_states
 from planner.render.reports.drill import as_json
 from planner.workflows.audit.drills import reports_folder
 from tests.planner.render import test_status as scenes
@@ -102,3 +106,14 @@ def test_history_lists_the_drills_and_why_one_failed(topology: Path) -> None:
     assert "Not readable as reports: odd.json, cut.json." in page.text
     assert str(reports_folder(topology)) in page.text
     assert not page.named("b")
+
+
+def test_an_apply_tells_what_became_of_flows() -> None:
+    flow, topic = flow_address("one"), topic_address("dc1", "orders")
+    entries = [RegistryEntry(flow, "shop", {"state": "failed_over"}), RegistryEntry(topic, "shop", {})]
+    steps = tuple(Own(f"own:{one.address}", one.address, "dc2", one) for one in entries)
+    applied = ApplyRecord(
+        "a", "shop", "apply", "sha256:0", "me", "here", 1, None, {"dc2": "id"}, 2, 0, steps=steps
+    )
+
+    assert flow_states(applied) == {"one": "failed_over"}
