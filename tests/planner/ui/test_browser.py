@@ -1,4 +1,4 @@
-"""The pages in a real browser, on real clusters with real jobs: dc1 is lost and failed over.
+"""The pages in a real browser, on real clusters with real jobs: dc1 is lost, failed over and failed back.
 
 The tests are one story on one lab: each goes on where the one before stopped.
 """
@@ -208,7 +208,9 @@ def test_a_plan_is_computed_again_by_its_button(view: View) -> None:
         expect(page.locator("#plans .summary")).to_have_count(2, timeout=LONG_MS)
 
 
-def test_the_loss_of_dc1_and_its_failover_are_seen_live(view: View, town: Town, group: Consumer) -> None:
+def test_the_loss_of_dc1_its_failover_and_its_failback_are_seen_live(
+    view: View, town: Town, group: Consumer
+) -> None:
     with view() as page:
         page.evaluate("window.loaded = 'once'")
         notice, shown = page.locator("#notice"), page.locator(".verdict h2").first
@@ -223,7 +225,19 @@ def test_the_loss_of_dc1_and_its_failover_are_seen_live(view: View, town: Town, 
         _run(town, "failover", "dc1")
         shows(shown, "nothing is left to fail over (1 failed over)")
         shows(page.locator("#flows"), "failed over")
+
+        town.lab.start("dc1")
+        expect(notice).to_be_empty(timeout=LONG_MS)
+        _run(town, "failback", "dc1")
+        shows(page.locator("#flows"), f"{FLOW}-back")
+        _run(town, "failback", "dc1", "--switch")
+        shows(shown, "Fail over dc1: safe, nothing would be lost")
         assert page.evaluate("window.loaded") == "once"
+
+        page.goto("/history")
+        flows = page.locator("td[data-label=Flows]")
+        expect(flows.filter(has_text=f"{FLOW} failed over")).to_have_count(1, timeout=LONG_MS)
+        expect(flows.filter(has_text=f"{FLOW}-back active")).to_have_count(1)
 
 
 def _run(town: Town, *command: str) -> None:
