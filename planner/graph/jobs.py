@@ -352,6 +352,7 @@ def _files(flow: Flow, topology: Topology) -> FilesSpec | None:
         layout=endpoint.layout,
         size_bytes=endpoint.size_bytes,
         every_ms=flow.every_ms or DEFAULT_EVERY_MS,
+        snapshots_ms=endpoint.snapshots_every_ms,
     )
 
 
