@@ -19,7 +19,16 @@ from planner.cli.plan_output import print_plan, print_steps
 from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error
 from planner.model.plan import Plan
-from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Result, StepsEnded, StepsSent, StopJob
+from planner.model.step import (
+    LaunchJob,
+    Reassign,
+    ReconfigureJob,
+    RestoreRecords,
+    Result,
+    StepsEnded,
+    StepsSent,
+    StopJob,
+)
 from planner.render.escape import one_line
 from planner.render.reports import progress
 from planner.workflows.interaction import (
@@ -194,7 +203,7 @@ class TerminalView:
                     self._shown = progress.shown(plan)
                 case StepsSent(steps=steps) if not self._as_json:
                     for step in steps:  # of those that take long
-                        if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign):
+                        if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign | RestoreRecords):
                             say(progress.begun(step), err=True)
                 case StepWaits(step=step, what=what) if not self._as_json:
                     say(f"{step.address}: {what} ...", err=True)

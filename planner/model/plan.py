@@ -81,6 +81,7 @@ class Mode(StrEnum):
     DESTROY = "destroy"
     ROLLBACK = "rollback"
     DRIFT = "drift"
+    RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         rehearse_failover,
     )
     from planner.workflows.flows.promotion import PromoteRequest, PromoteResult, promote
+    from planner.workflows.flows.restoring import RestoreBackupRequest, plan_restore, restore
     from planner.workflows.flows.states import ResumeRequest, pause, resume
     from planner.workflows.importing import (
         AdoptRequest,
@@ -102,6 +103,7 @@ _MODULES = {
     ),
     "lab": ("LabChoices", "lab_status", "start_lab", "stop_lab"),
     "plans": ("PlanRequest", "drift", "plan"),
+    "flows.restoring": ("RestoreBackupRequest", "plan_restore", "restore"),
     "simulation": ("SimulationRequest", "simulate"),
     "topology": ("ChangeRequest", "FlowRequest", "TopologyRequest", "validate"),
 }
@@ -137,6 +139,7 @@ __all__ = [
     "ReplayResult",
     "ReplaySalvageRequest",
     "ReplicationStatusRequest",
+    "RestoreBackupRequest",
     "ResumeRequest",
     "SalvageFlowRequest",
     "SimulationRequest",
@@ -164,10 +167,12 @@ __all__ = [
     "open_plan",
     "pause",
     "plan",
+    "plan_restore",
     "promote",
     "records",
     "rehearse_failover",
     "replay_salvage",
+    "restore",
     "resume",
     "salvage",
     "save_plan",

@@ -3,20 +3,31 @@
 The request and the outcome of a one-off application travel as files. Each machine has a folder for its jobs.
 """
 
+import asyncio
 import os
+import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from planner.apply.context import JobLauncher, Launchers, LaunchFailed
+from planner.graph.jobs import destination_spec
+from planner.kafka import ClusterEndpoint
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import Unreachable
 from planner.model.plan import Plan
+from planner.model.step import DONE, RequestResult, RestoreOffsets, RestoreRecords, failed
 from planner.model.topology import Flow, Topology
+from planner.state import log
 from planner.workflows.interaction import ProgressHandler
+from planner.workflows.one_off import on_spark
 from planner.workflows.plans import see
 from planner.workflows.topology import folder_of
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, LaunchSpec
 from runtime.launch.launcher import Launcher, LaunchError, LaunchState
 
 HOME = "REPL_HOME"
@@ -88,6 +99,112 @@ def _as_launch_failed() -> Iterator[None]:
         yield
     except LaunchError as failure:
         raise LaunchFailed(failure.what, failure.way_out, failure.log) from failure
+
+
+_AGAIN = "apply again: it continues where it was"
+
+
+class SparkRestorer:
+    """Carries out the steps of a restore: records on Spark, offsets of groups from this process.
+
+    One Spark application runs at a time, on this machine, which must see the folder of the backup.
+    """
+
+    def __init__(self, plan: Plan, progress: ProgressHandler) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._one_at_a_time = threading.Lock()
+
+    def records(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, RequestResult]:
+        """Restores the records of all these topics, and compares them with the backup."""
+        log.ensure(endpoint, [naming.LEDGER, naming.OFFSET_MAP], self._plan.internal)
+        found: dict[str, RequestResult] = {}
+        of_state: dict[tuple[str, str, int, str], list[RestoreRecords]] = defaultdict(list)
+        for step in steps:
+            of_state[step.folder, step.flow, step.commit, step.digest].append(step)
+        for some in of_state.values():
+            with self._one_at_a_time:
+                found |= self._restored(endpoint, some)
+        return found
+
+    def _restored(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> dict[str, RequestResult]:
+        from runtime import replay as application
+        from runtime.replay.restore_target import (
+            SAID,
+            RestoreRequest,
+            RestoreTopic,
+            decode_outcome,
+            encode_request,
+        )
+
+        first = steps[0]
+        request = RestoreRequest(
+            folder=first.folder,
+            flow=first.flow,
+            commit=first.commit,
+            digest=first.digest,
+            name=endpoint.cluster,
+            cluster=self._spec(endpoint),
+            topics=[
+                RestoreTopic(
+                    topic=step.source,
+                    topic_id=step.source_id,
+                    into=step.topic,
+                    ends=dict(enumerate(step.ends)),
+                )
+                for step in steps
+            ],
+        )
+        main = Path(application.__file__).with_name("main.py")
+        try:
+            text = on_spark(main, encode_request(request), SAID, self._progress, ["--restore"])
+        except Failure as failure:
+            why = "; ".join(one.summary for one in failure.diagnostics)
+            return {step.id: failed(f"{why}; {_AGAIN}") for step in steps}
+        outcome = decode_outcome(text)
+        if outcome.unusable:
+            again = "" if outcome.of_backup else f"; {_AGAIN}"
+            return {step.id: failed(f"{outcome.unusable}: {outcome.why}{again}") for step in steps}
+        problems: dict[str, str] = {}
+        for part in outcome.parts:
+            if part.problem:
+                problems.setdefault(part.into, part.problem)
+        return {step.id: failed(problems[step.topic]) if step.topic in problems else DONE for step in steps}
+
+    def offsets(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, RequestResult]:
+        """Commits the offsets of these groups, translated by the offset maps of the restored topics."""
+        from runtime.audit.ledger import AuditFailure
+        from runtime.replay.restore_target import WantedOffset, restore_offsets
+
+        found: dict[str, RequestResult] = {}
+        for flow in sorted({step.flow for step in steps}):
+            some = [step for step in steps if step.flow == flow]
+            wanted = [
+                WantedOffset(
+                    group=step.group,
+                    topic=one.topic,
+                    partition=one.partition,
+                    offset=one.offset,
+                    metadata=one.metadata,
+                )
+                for step in some
+                for one in step.offsets
+            ]
+            try:
+                problems = asyncio.run(restore_offsets(self._spec(endpoint), endpoint.cluster, flow, wanted))
+            except AuditFailure as failure:
+                problems = {step.group: f"{failure.cluster}: {failure.why}" for step in some}
+            for step in some:
+                why = problems.get(step.group, "")
+                found[step.id] = failed(why) if why else DONE
+        return found
+
+    def _spec(self, endpoint: ClusterEndpoint) -> ClusterSpec:
+        """Returns how the application reaches the cluster, pinned to the one that was planned for."""
+        declared = destination_spec(self._plan.connections[endpoint.cluster], Path.cwd())
+        return msgspec.structs.replace(declared, id=self._plan.clusters[endpoint.cluster] or declared.id)
 
 
 def job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: ProgressHandler) -> JobSpec:

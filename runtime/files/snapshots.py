@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from runtime.contract.records import manifest
-from runtime.contract.records.manifest import Snapshot, UnreadableCommit
+from runtime.contract.records.manifest import Snapshot, SnapshotTopic, UnreadableCommit
 from runtime.contract.spec.files import OWN_FOLDER
 from runtime.files.manifest import ManifestProblem, as_unavailable, link_new, sync_folder, write_synced
 
@@ -29,6 +29,7 @@ class SnapshotFolder:
     def __init__(self, endpoint: str, flow: str) -> None:
         self.endpoint = Path(endpoint)
         self._folder = self.endpoint / OWN_FOLDER / flow / "snapshots"
+        self._read: dict[int, Snapshot] = {}  # those that `describing` has read
 
     def times(self) -> list[int]:
         """Returns the times of all snapshots in ms, in order. Raises EndpointUnavailable."""
@@ -55,6 +56,24 @@ class SnapshotFolder:
                 f"{path} holds the snapshot of another time: restore it from a copy, or remove it"
             )
         return found
+
+    def describing(
+        self, topic: str, topic_id: str, until_ms: int | None = None
+    ) -> tuple[Snapshot, SnapshotTopic] | None:
+        """Returns the newest snapshot that holds a topic, and what it says of it; None where none does.
+
+        With `until_ms` it is not later than that, unless only later ones hold the topic. Raises
+        ManifestProblem, EndpointUnavailable.
+        """
+        times = self.times()
+        before = [at_ms for at_ms in times if until_ms is None or at_ms <= until_ms]
+        for at_ms in (*reversed(before), *times[len(before) :]):
+            if at_ms not in self._read:
+                self._read[at_ms] = self.read(at_ms)
+            for one in self._read[at_ms].topics:
+                if (one.name, one.topic_id) == (topic, topic_id):
+                    return self._read[at_ms], one
+        return None
 
     def add(self, snapshot: Snapshot) -> bool:
         """Writes a snapshot unless it says the same as the newest one. Returns whether it was written.

@@ -23,7 +23,7 @@ from planner.workflows.interaction import (
 )
 from planner.workflows.observing import REPORTED_S, observe, waiting
 from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
-from planner.workflows.spark import home_of, launchers
+from planner.workflows.spark import SparkRestorer, home_of, launchers
 from planner.workflows.topology import ChangeRequest, checked, folder_of
 from runtime.contract.views.status_view import PartitionWaits
 
@@ -147,6 +147,7 @@ def execute(
         interrupts=interaction.interrupts,
         folder=folder_of(request.path.resolve()),
         launchers=launchers(home),
+        restorer=SparkRestorer(plan, found),
         wait=request.wait,
         errors=home.parent / "errors",
         write=write,
