@@ -143,7 +143,7 @@ def _show(
     as_json: bool,
 ) -> int:
     from planner.cli.plan import save
-    from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
+    from planner.cli.view import exit_code, failing_as_json, output, reporting_failure, write_reports
     from planner.workflows.flows.restoring import plan_restore
 
     with failing_as_json(as_json):

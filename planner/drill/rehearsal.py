@@ -16,8 +16,7 @@ from planner.drill.standard import DrillLimits, Progress, StandardDrill
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import DrillReport
 from planner.model.topology import Topology
-from planner.workflows.spark import launcher_home
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.topology import TopologyRequest, launcher_home
 
 _KEPT = "drills"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -53,6 +52,7 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
         version("repl"),
         replica.notes,
         scenarios,
+        topology.drill.every_ms,
     )
 
 
@@ -85,12 +85,6 @@ def last_success_s(path: Path) -> float | None:
         if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
             found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
     return found
-
-
-def limits_of(request: DrillRequest) -> tuple[DrillLimits, int | None]:
-    """Returns the limits that count, and how often a drill must pass, in ms."""
-    topology = load(request.path, request.var_files)
-    return _limits(request, topology), topology.drill.every_ms
 
 
 def _limits(request: DrillRequest, topology: Topology) -> DrillLimits:

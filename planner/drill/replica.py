@@ -17,7 +17,7 @@ from planner.model.diagnostic import Failure, error
 from planner.model.topology import RUNNING, Flow, Job, Protect, Topology
 from planner.render.topology import topology_yaml
 from planner.workflows.lab import LabAction, LabChoices, act_on_lab, start_brokers, start_lab, stop_lab
-from planner.workflows.spark import HOME
+from planner.workflows.topology import HOME
 
 PARTITIONS = 3
 _MADE_WITHIN_S = 60.0

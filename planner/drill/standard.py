@@ -16,7 +16,7 @@ from planner.drill.replica import DrillRoute, Replica, clusters_to_lose, flows_o
 from planner.drill.traffic import DrillConsumer, DrillProducer, values_at
 from planner.graph.routes import reason_not_synced
 from planner.model.diagnostic import Failure
-from planner.model.drill import Promise, Scenario, Step, worst
+from planner.model.drill import Promise, Scenario, Step, largest
 from planner.model.topology import Flow
 from planner.workflows.audit.reading import OffsetsRequest, ReplicationStatusRequest, offsets, status
 
@@ -267,7 +267,7 @@ class _ClusterLoss:
         try:
             group.after = member.read(lambda found: bool(found))
             if group.after:
-                self._rto_s = worst([self._rto_s, time.monotonic() - self._lost_at])
+                self._rto_s = largest([self._rto_s, time.monotonic() - self._lost_at])
             left = wanted - set(group.after)
             group.after += member.read(lambda found: left <= set(found), within_s=_REST_S)
             group.skipped = len(left - set(group.after))

@@ -22,7 +22,7 @@ from planner.model.step import (
 )
 from planner.model.topology import AclRule
 from planner.plan.steps import in_order
-from runtime.contract.spec.mirror import BOUNDS, supported
+from runtime.contract.spec.topic_settings import BOUNDS, supported
 
 HELD: Mapping[str, str] = {
     "cleanup.policy": "delete",

@@ -1,12 +1,48 @@
-"""Runs one-off Spark applications in a process of their own; request and outcome travel as files."""
+"""One-off Spark applications, those that evaluate a flow's transform, and those that restore a backup.
 
+Spark's analyzer checks transforms before a plan shows them. `repl try` shows what a transform makes of
+records, evaluated by Spark as a slot does it. Request and outcome of an application travel as files.
+"""
+
+import asyncio
+import json
 import tempfile
-from collections.abc import Sequence
+import threading
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from planner.model.diagnostic import Failure, error
-from planner.workflows.interaction import ProgressHandler, SparkOutput
-from runtime.contract.spec.jobspec import JobSpec
+import msgspec
+
+from planner.config import load
+from planner.graph.jobs import destination_spec, transform_of
+from planner.graph.routes import router_of
+from planner.kafka import ClusterEndpoint
+from planner.model.address import flow_address
+from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.observed import Observed
+from planner.model.plan import Plan
+from planner.model.step import DONE, RequestResult, RestoreOffsets, RestoreRecords, failed
+from planner.model.topology import Flow, Topology
+from planner.state import internal_topics
+from planner.workflows.interaction import ProgressHandler, SparkOutput, silent
+from planner.workflows.topology import TopologyRequest, flow_of
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.views.transform_view import (
+    CheckRequest,
+    SampleRecord,
+    TransformProblem,
+    TrialReport,
+    TryRequest,
+    decode_outcome,
+    encode,
+)
 
 
 def on_spark(
@@ -21,8 +57,8 @@ def on_spark(
 
     Lines that begin with `prefix` are reported. Failure when the application can't be started or dies.
     """
+    from runtime.launch.command import run_once
     from runtime.launch.launcher import LaunchError
-    from runtime.launch.once import run_once
 
     with tempfile.TemporaryDirectory(prefix="repl-once-") as folder:
         asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"
@@ -40,3 +76,295 @@ def on_spark(
                 progress(SparkOutput(f"  {line}"))
             raise Failure(error(failure.what, failure.way_out)) from None
         return out.read_bytes()
+
+
+_CODE = "transform"
+_checked: set[str] = set()  # what this process has checked
+
+
+def check_transforms(
+    topology: Topology, observed: Observed | None = None, progress: ProgressHandler = silent
+) -> None:
+    """Failure where Spark refuses a transform that no job runs yet."""
+    wanted = {
+        name: spec
+        for name, flow in topology.flows.items()
+        if (spec := transform_of(flow)) is not None
+        and not _runs(name, spec, observed)
+        and repr(spec) not in _checked
+    }
+    if not wanted:
+        return
+    from runtime import sql
+
+    main = Path(sql.__file__).with_name("main.py")
+    answer = on_spark(main, encode(CheckRequest(wanted)), "sql: ", progress)
+    problems = decode_outcome(answer).problems
+    if problems:
+        raise Failure(tuple(diagnostics_of(problems, topology)))
+    _checked.update(map(repr, wanted.values()))
+
+
+def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> bool:
+    """Returns whether a job of the flow's destination was started with exactly this transform."""
+    if observed is None:
+        return False
+    for name in observed.clusters:
+        cluster = observed.reachable(name)
+        for job in cluster.jobs if cluster is not None else ():
+            running = {one.name: one.transform for one in job.spec.flows} if job.spec is not None else {}
+            if running.get(flow) == transform:
+                return True
+    return False
+
+
+def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iterator[Diagnostic]:
+    """Yields an error for each problem, at the flow that has it."""
+    for one in problems:
+        flow = topology.flows[one.flow]
+        place = f" (line {one.line}, column {one.column})" if one.line else ""
+        yield error(
+            f"{one.part}{place}: {one.why}",
+            "columns are key, value, headers, topic, partition, offset, timestamp and timestamp_type",
+            address=str(flow_address(one.flow)),
+            source=flow.source,
+            code=_CODE,
+        )
+
+
+DEFAULT_LIMIT = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryFlowRequest(TopologyRequest):
+    """A request to try a flow's transform on its newest records at the source, or on those of a file."""
+
+    flow: str
+    limit: int = DEFAULT_LIMIT
+    sample: Path | None = None
+
+
+def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -> TrialReport:
+    """Returns what would become of records. It only reads, and the flow need not run.
+
+    Failure: the flow has no transform, Spark refuses it or can't be started, or no records can be read.
+    """
+    topology = load(request.path, request.var_files)
+    flow = flow_of(topology, request.flow)
+    transform = transform_of(flow)
+    if transform is None:
+        raise Failure(
+            error(
+                f"flow.{flow.name} has no transform: its records travel as they are",
+                "name a flow with a transform, or show records with repl read",
+                source=flow.source,
+            )
+        )
+    if request.sample is not None:
+        records, source = list(sample_of(request.sample))[: request.limit], str(request.sample)
+    else:
+        records, source = _newest(topology, flow, request), flow.source_cluster
+    if not records:
+        return TrialReport(flow=flow.name, source=source, transform=transform, results=[])
+    from runtime import sql
+
+    main = Path(sql.__file__).with_name("main.py")
+    answer = on_spark(main, encode(TryRequest(flow.name, transform, records)), "sql: ", progress)
+    outcome = decode_outcome(answer)
+    if outcome.problems:
+        raise Failure(tuple(diagnostics_of(outcome.problems, topology)))
+    return TrialReport(flow=flow.name, source=source, transform=transform, results=outcome.results)
+
+
+def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[SampleRecord]:
+    from planner.workflows.audit.reading import answered, cluster_access  # a plan loads this module
+    from runtime.audit.read.records import read_newest
+
+    router = router_of(topology)
+    reach = cluster_access([topology.clusters[flow.source_cluster]])[flow.source_cluster]
+    found = answered(
+        read_newest(
+            reach,
+            lambda topic: router.destination_topic(flow.name, topic) is not None,
+            request.limit,
+            request.timeout_ms / 1000,
+        )
+    )
+    return [
+        SampleRecord(
+            topic=topic,
+            partition=one.partition,
+            offset=one.offset,
+            timestamp_ms=one.timestamp,
+            appended=one.appended,
+            key=one.key,
+            value=one.value,
+            headers=list(one.headers),
+        )
+        for topic, one in found
+    ]
+
+
+def sample_of(file: Path) -> Iterator[SampleRecord]:
+    """Yields the records of a file: one value a line, or what `repl read --json` and `repl try --json` print.
+
+    Raises Failure.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as problem:
+        raise Failure(
+            error(f"{file}: {problem.strerror or problem}", "name a file that can be read")
+        ) from None
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or not isinstance(document.get("records"), list):
+        for number, line in enumerate(content.splitlines()):
+            if line.strip():
+                yield SampleRecord(topic=file.name, offset=number, value=line)
+        return
+    for number, record in enumerate(document["records"]):
+        try:
+            yield _sample(record, str(document.get("topic", file.name)))
+        except (AttributeError, KeyError, TypeError, NotBase64) as problem:
+            raise Failure(
+                error(
+                    f"{file}: record {number} can't be read: {type(problem).__name__}: {problem}",
+                    "give one value a line, or the output of repl read --json",
+                )
+            ) from None
+
+
+def _sample(record: Any, topic: str) -> SampleRecord:
+    timestamp_ms = record.get("timestamp_ms")
+    return SampleRecord(
+        topic=str(record.get("topic", topic)),
+        partition=int(record.get("partition", 0)),
+        offset=int(record.get("offset", 0)),
+        timestamp_ms=-1 if timestamp_ms is None else int(timestamp_ms),
+        appended=bool(record.get("appended", False)),
+        key=_bytes(record.get("key")),
+        value=_bytes(record["value"]),
+        headers=[(str(one["name"]), _bytes(one["value"])) for one in record.get("headers", [])],
+    )
+
+
+def _bytes(written: Any) -> bytes | None:
+    """Returns bytes as `repl read --json` writes them: `{"text": …}` or `{"base64": …}`; text alone too."""
+    match written:
+        case None:
+            return None
+        case str(text) | {"text": str(text)}:
+            return text.encode()
+        case {"base64": str(text)}:
+            return b64decode(text, validate=True)
+        case _:
+            raise TypeError(f"{written!r} is no text and no base64")
+
+
+_AGAIN = "apply again: it continues where it was"
+
+
+class SparkRestorer:
+    """Carries out the steps of a restore: records on Spark, offsets of groups from this process.
+
+    One Spark application runs at a time, on this machine, which must see the folder of the backup.
+    """
+
+    def __init__(self, plan: Plan, progress: ProgressHandler) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._one_at_a_time = threading.Lock()
+
+    def records(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, RequestResult]:
+        """Restores the records of all these topics, and compares them with the backup."""
+        internal_topics.ensure(endpoint, [naming.LEDGER, naming.OFFSET_MAP], self._plan.internal)
+        found: dict[str, RequestResult] = {}
+        of_state: dict[tuple[str, str, int, str], list[RestoreRecords]] = defaultdict(list)
+        for step in steps:
+            of_state[step.folder, step.flow, step.commit, step.digest].append(step)
+        for some in of_state.values():
+            with self._one_at_a_time:
+                found |= self._restored(endpoint, some)
+        return found
+
+    def _restored(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> dict[str, RequestResult]:
+        from runtime import replay as application
+        from runtime.replay.restore_target import (
+            SAID,
+            RestoreRequest,
+            RestoreTopic,
+            decode_outcome,
+            encode_request,
+        )
+
+        first = steps[0]
+        request = RestoreRequest(
+            folder=first.folder,
+            flow=first.flow,
+            commit=first.commit,
+            digest=first.digest,
+            name=endpoint.cluster,
+            cluster=self._spec(endpoint),
+            topics=[
+                RestoreTopic(
+                    topic=step.source,
+                    topic_id=step.source_id,
+                    into=step.topic,
+                    ends=dict(enumerate(step.ends)),
+                )
+                for step in steps
+            ],
+        )
+        main = Path(application.__file__).with_name("main.py")
+        try:
+            text = on_spark(main, encode_request(request), SAID, self._progress, ["--restore"])
+        except Failure as failure:
+            why = "; ".join(one.summary for one in failure.diagnostics)
+            return {step.id: failed(f"{why}; {_AGAIN}") for step in steps}
+        outcome = decode_outcome(text)
+        if outcome.unusable:
+            again = "" if outcome.of_backup else f"; {_AGAIN}"
+            return {step.id: failed(f"{outcome.unusable}: {outcome.why}{again}") for step in steps}
+        problems: dict[str, str] = {}
+        for part in outcome.parts:
+            if part.problem:
+                problems.setdefault(part.into, part.problem)
+        return {step.id: failed(problems[step.topic]) if step.topic in problems else DONE for step in steps}
+
+    def offsets(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, RequestResult]:
+        """Commits the offsets of these groups, translated by the offset maps of the restored topics."""
+        from runtime.audit.ledger import AuditFailure
+        from runtime.replay.restore_target import WantedOffset, restore_offsets
+
+        found: dict[str, RequestResult] = {}
+        for flow in sorted({step.flow for step in steps}):
+            some = [step for step in steps if step.flow == flow]
+            wanted = [
+                WantedOffset(
+                    group=step.group,
+                    topic=one.topic,
+                    partition=one.partition,
+                    offset=one.offset,
+                    metadata=one.metadata,
+                )
+                for step in some
+                for one in step.offsets
+            ]
+            try:
+                problems = asyncio.run(restore_offsets(self._spec(endpoint), endpoint.cluster, flow, wanted))
+            except AuditFailure as failure:
+                problems = {step.group: f"{failure.cluster}: {failure.why}" for step in some}
+            for step in some:
+                why = problems.get(step.group, "")
+                found[step.id] = failed(why) if why else DONE
+        return found
+
+    def _spec(self, endpoint: ClusterEndpoint) -> ClusterSpec:
+        """Returns how the application reaches the cluster, pinned to the one that was planned for."""
+        declared = destination_spec(self._plan.connections[endpoint.cluster], Path.cwd())
+        return msgspec.structs.replace(declared, id=self._plan.clusters[endpoint.cluster] or declared.id)

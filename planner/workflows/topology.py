@@ -1,5 +1,6 @@
-"""The topology that a workflow is about: where it is, its offline check, and the names it declares."""
+"""The topology that a workflow is about: its place, its offline check, its names, and its folder for jobs."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from planner.graph.messages import few
 from planner.model.diagnostic import Failure, Severity, error
 from planner.model.topology import Cluster, FileEndpoint, Flow, Topology
 
+HOME = "REPL_HOME"
 STARTER = "topology.yaml"
 _SHOWN = 20
 Declared = TypeVar("Declared")
@@ -70,7 +72,7 @@ def validate(request: TopologyRequest) -> LoadedTopology:
 
     Spark's analyzer checks transforms last.
     """
-    from planner.workflows.transforms import check_transforms
+    from planner.workflows.one_off import check_transforms
 
     loaded = checked(request.path, request.var_files)
     check_transforms(loaded.topology)
@@ -114,6 +116,13 @@ def _declared(kind: str, name: str, declared: Mapping[str, Declared]) -> Declare
 def folder_of(path: Path) -> Path:
     """Returns the folder of a topology that is named by its file or its folder."""
     return path if path.is_dir() else path.parent
+
+
+def launcher_home(path: Path) -> Path:
+    """Returns REPL_HOME, else `.repl` beside the topology."""
+    if os.environ.get(HOME):
+        return Path(os.environ[HOME]).absolute()
+    return folder_of(path).absolute() / ".repl"
 
 
 def write_starter(folder: Path) -> Path:

@@ -46,8 +46,7 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.files.backup import BackedUpRecords, DamagedFile, check_file, raw_records, windows
 from runtime.files.manifest import ManifestProblem
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition

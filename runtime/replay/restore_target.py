@@ -21,8 +21,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import commit_many, offsets_of

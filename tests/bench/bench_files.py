@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.spec import files, naming
 from runtime.contract.spec.files import FilesSpec
-from runtime.contract.spec.internal_topics import at_destination
 from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.topic_settings import at_destination
 from runtime.files.backup import read_backup
 from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
 from runtime.kafka.cluster import KafkaCluster

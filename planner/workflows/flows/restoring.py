@@ -27,18 +27,18 @@ from planner.plan.restore import (
     restore_changes,
     restore_steps,
 )
-from planner.state.registry import read_registry
+from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute
-from planner.workflows.audit.requests import answered
-from planner.workflows.clusters import endpoints_of
+from planner.workflows.audit.reading import answered
 from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
+from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import now_text, verified
 from planner.workflows.topology import ChangeRequest, checked, cluster_of, endpoint_of
 from runtime.batch import BatchFailure
 from runtime.contract.records.manifest import Snapshot, SnapshotTopic
-from runtime.contract.spec.mirror import supported
 from runtime.contract.spec.naming import illegal_because, is_internal
-from runtime.contract.spec.regex import regex
+from runtime.contract.spec.selection import regex
+from runtime.contract.spec.topic_settings import supported
 from runtime.files.backup import Backup, DamagedFile, PartitionCut, TopicLineage, cut, flows_in, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.files.snapshots import SnapshotFolder

@@ -20,8 +20,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.files.manifest import EndpointUnavailable, ManifestTaken
 from runtime.files.snapshots import SnapshotFolder
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.queries import committed_by, list_groups

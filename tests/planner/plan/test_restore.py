@@ -26,8 +26,8 @@ from planner.plan.restore import (
     restore_changes,
     restore_steps,
 )
+from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
-from planner.render.plan.markdown import markdown
 from planner.render.plan.text import steps_text, text
 from planner.state import planfile
 
