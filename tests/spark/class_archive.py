@@ -51,10 +51,14 @@ def _archive() -> Path:
 
 
 @cache
-def _begin() -> None:
-    """Once in each process, in the background; the tests of this moment do not wait for it."""
+def _begin() -> "subprocess.Popen[bytes]":
+    """Once in each process, in the background; the tests of this moment do not wait for it.
+
+    The cache keeps the process: an object that is collected while its process runs warns of it.
+    """
     command = [*WITH_PARENT, sys.executable, "-m", "tests.spark.class_archive"]
-    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
 
 
 def _make(archive: Path) -> None:
