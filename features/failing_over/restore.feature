@@ -9,7 +9,7 @@ Feature: Restore from a backup
     When dc1 is lost
     And the engineer plans the restore of the archive into dc2
     Then the exit code is 0
-    And the output says "200 records"
+    And the output says "records: 200"
     And dc2 has no topic orders
     When the engineer applies the saved plan
     Then the exit code is 0
