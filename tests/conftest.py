@@ -4,7 +4,7 @@
 `lab_tls` are dc1 and dc2 with security. Tests share them, so every test names its topics, groups and flows
 with `fresh`; a test that kills, pauses or stops brokers takes a lab of its own from `own_lab`.
 
-An idle broker costs two to five percent of a core. Therefore the files that share a rare lab run one after
+An idle broker costs one to four percent of a core. Therefore the files that share a rare lab run one after
 the other, and a shared lab goes down after the last test of the session that uses it."""
 
 import functools
