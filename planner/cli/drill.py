@@ -63,11 +63,13 @@ def command(
     """
     if history:
         return _history(path, as_json=as_json)
+    from planner.cli.view import terminable
     from planner.drill.rehearsal import DrillRequest, keep, rehearse
     from planner.render.reports import drill as rendered
 
     request = DrillRequest(path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo)
-    report = rehearse(request, _silent if as_json else _said)
+    with terminable():
+        report = rehearse(request, _silent if as_json else _said)
     tree = rendered.as_json(report)
     stored = keep(report, tree, path)
     if html_file is not None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.config import load
-from planner.drill.replica import Replica, clusters_to_lose
-from planner.drill.standard import DrillLimits, Progress, StandardDrill
+from planner.drill.replica import Progress, Replica, clusters_to_lose
+from planner.drill.standard import DrillLimits, StandardDrill
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import DrillReport
 from planner.model.topology import Topology
@@ -40,10 +40,10 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
     if not clusters_to_lose(topology):
         raise Failure(error("no flow runs, so there is nothing to rehearse", "declare a flow, or resume one"))
     started = _now()
-    folder = launcher_home(request.path) / "drill"
-    replica = Replica(topology, folder)
+    folder = drill_folder(request.path)
+    replica = Replica(topology, folder, progress)
     progress("clusters are started on this machine")
-    with _alone(folder), replica.running():
+    with alone(folder), replica.running():
         scenarios = StandardDrill(replica, _limits(request, topology), progress).run()
         progress("the clusters are removed")
     return DrillReport(
@@ -54,6 +54,11 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
         replica.notes,
         scenarios,
     )
+
+
+def drill_folder(path: Path) -> Path:
+    """Returns the folder of a topology's copy, which lives while a drill runs."""
+    return launcher_home(path) / "drill"
 
 
 def keep(report: DrillReport, tree: dict[str, Any], path: Path) -> Path:
@@ -100,7 +105,7 @@ def _limits(request: DrillRequest, topology: Topology) -> DrillLimits:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Refuses a second drill of the same topology. The lock ends with the process."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "drill.lock").open("w") as lock:
