@@ -4,12 +4,15 @@ Jobs and commands of a drill come through the link; the cluster's own producers 
 """
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
 _CHUNK = 1 << 16
 _HOST = "127.0.0.1"
+_RESET = struct.pack("ii", 1, 0)  # close() sends a reset
 
 
 class DrillLink:
@@ -99,6 +102,7 @@ class DrillLink:
 
     def _reset(self) -> None:
         for one in list(self._streams):
+            one.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             one.transport.abort()
 
     async def _end(self) -> None:

@@ -13,13 +13,16 @@ from typing import Any
 from planner.config import load
 from planner.drill.replica import Progress, Replica, clusters_to_lose
 from planner.drill.standard import DrillLimits, StandardDrill
-from planner.model.diagnostic import Failure, error
-from planner.model.drill import DrillReport
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.drill import DrillReport, Scenario
 from planner.model.topology import Topology
+from planner.plan.serialize import canonical
+from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
 from planner.workflows.spark import launcher_home
 from planner.workflows.topology import TopologyRequest
 
 _KEPT = "drills"
+_SIGNATURE = "signature"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -39,20 +42,22 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
     topology = load(request.path, request.var_files)
     if not clusters_to_lose(topology):
         raise Failure(error("no flow runs, so there is nothing to rehearse", "declare a flow, or resume one"))
-    started = _now()
+    started = now()
     folder = drill_folder(request.path)
     replica = Replica(topology, folder, progress)
     progress("clusters are started on this machine")
     with alone(folder), replica.running():
         scenarios = StandardDrill(replica, _limits(request, topology), progress).run()
         progress("the clusters are removed")
+    return drill_report(topology, started, replica.notes, scenarios)
+
+
+def drill_report(
+    topology: Topology, started: datetime.datetime, notes: tuple[str, ...], scenarios: tuple[Scenario, ...]
+) -> DrillReport:
+    """Returns the report of a drill that began then and has just ended."""
     return DrillReport(
-        topology.name,
-        topology.digest,
-        started.strftime(_TIME),
-        version("repl"),
-        replica.notes,
-        scenarios,
+        topology.name, topology.digest, started.strftime(_TIME), version("repl"), notes, scenarios
     )
 
 
@@ -61,32 +66,75 @@ def drill_folder(path: Path) -> Path:
     return launcher_home(path) / "drill"
 
 
-def keep(report: DrillReport, tree: dict[str, Any], path: Path) -> Path:
-    """Stores a report beside the topology's jobs, and returns its file."""
-    folder = launcher_home(path) / _KEPT
-    folder.mkdir(parents=True, exist_ok=True)
+def reports_folder(path: Path) -> Path:
+    """Returns where the reports of a topology are stored by default: beside its jobs."""
+    return launcher_home(path) / _KEPT
+
+
+def signed(tree: dict[str, Any]) -> dict[str, Any]:
+    """Returns a report with the signature of the operator's key, which signs plans too, if there is one."""
+    key = key_of()
+    return tree if key is None else {**tree, _SIGNATURE: sign(key, canonical(tree))}
+
+
+def signature_of(tree: dict[str, Any]) -> Signature:
+    """Returns what the operator's key says about a report."""
+    content = {name: value for name, value in tree.items() if name != _SIGNATURE}
+    signature = tree.get(_SIGNATURE)
+    return check(signature if isinstance(signature, str) else None, canonical(content), key_of())
+
+
+def check_report(file: Path) -> str:
+    """Returns that a stored report is signed with the operator's key. Failure if not, or if it is none."""
+    tree = _tree(file)
+    if tree is None:
+        raise Failure(error(f"{file} can't be read as a report", "name a file that repl drill stored"))
+    match signature_of(tree):
+        case Signature.VALID as found:
+            return found.value
+        case Signature.NOT_CHECKED as found:
+            raise Failure(error(f"{file}: {found.value}", f"set {KEY} or {KEY_FILE}"))
+        case Signature.NOT_SIGNED:
+            what = "is not signed"
+        case Signature.OTHER_KEY:
+            what = "was changed, or is signed with another key"
+    raise Failure(error(f"{file} {what}", "its figures are not proven", exit=ExitCode.REFUSED))
+
+
+def keep(report: DrillReport, tree: dict[str, Any], folder: Path) -> Path:
+    """Stores a report, and returns its file."""
     file = folder / f"{report.started_at.replace('-', '').replace(':', '')}.json"
     part = file.with_suffix(".part")
-    part.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(file)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.replace(file)
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(error(f"{file}: the report can't be stored: {why}", "name another --reports")) from None
     return file
 
 
-def kept(path: Path) -> Iterator[dict[str, Any]]:
+def kept(folder: Path) -> Iterator[dict[str, Any]]:
     """Yields the stored reports, the oldest first. A file that can't be read is left out."""
-    for file in sorted((launcher_home(path) / _KEPT).glob("*.json")):
-        try:
-            tree = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(tree, dict):
+    for file in sorted(folder.glob("*.json")):
+        tree = _tree(file)
+        if tree is not None:
             yield tree
 
 
-def last_success_s(path: Path) -> float | None:
+def _tree(file: Path) -> dict[str, Any] | None:
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return tree if isinstance(tree, dict) and "scenarios" in tree else None
+
+
+def last_success_s(folder: Path) -> float | None:
     """Returns when a stored drill last passed, in seconds since 1970."""
     found = None
-    for tree in kept(path):
+    for tree in kept(folder):
         if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
             found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
     return found
@@ -118,5 +166,6 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _now() -> datetime.datetime:
+def now() -> datetime.datetime:
+    """Returns the time in UTC."""
     return datetime.datetime.now(datetime.UTC)

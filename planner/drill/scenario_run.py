@@ -3,14 +3,11 @@
 The standard drill and the steps of features act through it, so a figure is measured in one way.
 """
 
-import json
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 
 from planner.drill.replica import DrillRoute, Progress, Replica
@@ -18,12 +15,15 @@ from planner.drill.traffic import DrillConsumer, DrillProducer, values_at
 from planner.graph.routes import reason_not_synced
 from planner.model.diagnostic import Failure
 from planner.model.drill import Promise, Scenario, Step
-from planner.model.topology import RUNNING, FlowState
+from planner.model.topology import FlowState
 from planner.workflows.audit.reading import OffsetsRequest, ReplicationStatusRequest, offsets, status
+from runtime.contract.records.group_records import CheckpointState
 
 WITHIN_S = 240.0  # for what a job must have done
 _LOOK_S = 0.3
 _APPROVED = {"apply", "failover", "promote", "failback", "pause", "resume", "salvage", "destroy", "restore"}
+# Where a group stands behind all records, its offset may be beyond a translation of later: past a marker.
+_SYNCED = {CheckpointState.TRANSLATED, CheckpointState.AHEAD, CheckpointState.OURS}
 _OUTPUT = 4_000  # characters of a command's output that are kept
 
 
@@ -80,6 +80,7 @@ class ScenarioRun:
         self._load: list[tuple[str, DrillProducer]] = []
         self._lost: dict[str, float] = {}
         self._last: subprocess.CompletedProcess[str] | None = None
+        self._may_fail: subprocess.CompletedProcess[str] | None = None
 
     def result(self, name: str, cluster: str, problem: str = "") -> Scenario:
         """Returns the scenario as the report shows it."""
@@ -121,7 +122,7 @@ class ScenarioRun:
         done = self.run(text, *words)
         if done.returncode:
             command = f"repl {' '.join(words)}"
-            raise DrillAborted(f"{command} failed with exit code {done.returncode}: {_printed(done)}")
+            raise DrillAborted(f"{command} failed with exit code {done.returncode}: {printed(done)}")
 
     def run(self, text: str, *words: str) -> "subprocess.CompletedProcess[str]":
         """Runs a command of repl, and measures the RPO after a failover."""
@@ -150,12 +151,16 @@ class ScenarioRun:
             raise DrillAborted("the engineer has run no command yet")
         return self._last
 
+    def expect_failure(self) -> None:
+        """The last command of the engineer may have failed: a step looks at how it ended."""
+        self._may_fail = self._last
+
     def failed_command(self) -> str:
-        """Returns how the last command of the engineer failed; "" if it did not."""
+        """Returns how the last command of the engineer failed; "" if it did not, or was expected to."""
         done = self._last
-        if done is None or not done.returncode:
+        if done is None or not done.returncode or done is self._may_fail:
             return ""
-        return f"{' '.join(done.args[2:])} failed with exit code {done.returncode}: {_printed(done)}"
+        return f"repl {' '.join(done.args[3:])} failed with exit code {done.returncode}: {printed(done)}"
 
     def noted(self, text: str, began: float, *, failed: bool) -> None:
         """Records a step that began at this monotonic time, unless a command has just recorded it."""
@@ -172,142 +177,6 @@ class ScenarioRun:
         """Records a promise, and returns whether it was kept."""
         self._promises.append(Promise(text, wanted, measured, kept, why))
         return kept
-
-    def promise_rpo(self, most: int | None) -> bool:
-        """Acknowledged records that did not arrive: at most so many; None is no limit."""
-        records = None if self.loss is None else self.loss.records
-        return self.promise(
-            "records that were acknowledged and did not arrive (RPO)",
-            "any number" if most is None else f"at most {most:,}",
-            "unknown" if records is None else f"{records:,}",
-            kept=most is None or (records is not None and records <= most),
-            why="the flows copy too slowly for this limit",
-        )
-
-    def promise_rpo_s(self, most_s: float) -> bool:
-        """Acknowledged records that did not arrive were written in the last so many seconds."""
-        seconds = None if self.loss is None else self.loss.seconds
-        return self.promise(
-            "age of the oldest record that did not arrive (RPO)",
-            f"at most {most_s:g} s",
-            "unknown" if seconds is None else f"{seconds:.1f} s",
-            kept=seconds is not None and seconds <= most_s,
-            why="the flows copy too slowly for this limit",
-        )
-
-    def promise_rto(self, longest_s: float | None) -> bool:
-        """The time from the loss until consumers read on."""
-        return self.promise(
-            "time from the loss until a consumer of each group read on (RTO)",
-            "any time" if longest_s is None else f"at most {longest_s:g} s",
-            "unknown" if self.rto_s is None else f"{self.rto_s:.1f} s",
-            kept=longest_s is None or (self.rto_s is not None and self.rto_s <= longest_s),
-            why="the failover takes too long for this limit",
-        )
-
-    def promise_resumed(self, group: DrillGroup, cluster: str, again: int = 0, skipped: int = 0) -> bool:
-        """The group goes on where it stopped."""
-        return self.promise(
-            f"group {group.name} goes on at {cluster} where it stopped",
-            f"{again:,} read again, {skipped:,} skipped",
-            f"{group.again:,} read again, {group.skipped:,} skipped",
-            kept=(group.again, group.skipped) == (again, skipped),
-            why=self.reason_not_resumed(group, cluster),
-        )
-
-    def promise_equal(self, clusters: Iterable[str] = ()) -> bool:
-        """Both sides of each flow hold the same records."""
-        different = self.different(clusters)
-        return self.promise(
-            "both sides hold the same records, each once",
-            "0 different",
-            f"{different:,} different",
-            kept=not different,
-            why="compare the sides with repl verify",
-        )
-
-    def promise_no_changes(self) -> bool:
-        """A plan finds nothing to do."""
-        done = self.run("", "plan", "--detailed-exitcode")
-        return self.promise(
-            "a plan shows no changes",
-            "exit code 0",
-            f"exit code {done.returncode}",
-            kept=done.returncode == 0,
-            why="the clusters no longer match the topology: look at the plan",
-        )
-
-    def promise_output(self, text: str, *words: str) -> bool:
-        """A command prints a text."""
-        done = self.run("", *words)
-        return self.promise(
-            f'repl {" ".join(words)} says "{text}"',
-            "printed",
-            "printed" if text in done.stdout else "not printed",
-            kept=text in done.stdout,
-            why=f"it printed: {_printed(done)}",
-        )
-
-    def promise_salvage(self, flow: str, count: int) -> bool:
-        """Salvage finds so many records of a flow."""
-        done = self.run("", "salvage", flow, "--json")
-        if done.returncode:
-            raise DrillAborted(f"repl salvage {flow} failed: {_printed(done)}")
-        found = int(json.loads(done.stdout)["records"])
-        return self.promise(
-            f"records that repl salvage lists of {flow}",
-            f"{count:,}",
-            f"{found:,}",
-            kept=found == count,
-            why="these records are at the source alone",
-        )
-
-    def promise_state(self, flow: str, state: str) -> bool:
-        """The flow, or one of its partitions, comes to a state."""
-        seen: set[str] = set()
-
-        def reached() -> bool:
-            view = status(ReplicationStatusRequest(self.replica.file, over_ms=0))
-            for one in view.flows:
-                if one.name == flow:
-                    seen.clear()
-                    seen.update({one.state, *(name for name, count in one.states.items() if count)})
-            return state in seen
-
-        with suppress(DrillAborted):
-            self.until(reached, "")
-        return self.promise(
-            f"repl status shows {flow} as {state}",
-            state,
-            ", ".join(sorted(seen)) or "no such flow",
-            kept=state in seen,
-            why="look at repl status",
-        )
-
-    def promise_no_job(self) -> bool:
-        """No process of a job is left."""
-        with suppress(DrillAborted):
-            self.until(lambda: not self.replica.processes(), "")
-        left = self.replica.processes()
-        return self.promise(
-            "no job is running", "0 processes", f"{left} processes", kept=not left, why="look at repl status"
-        )
-
-    def promise_no_orphans(self) -> bool:
-        """Clusters hold no topics that the topology does not know, and no job runs where no flow does."""
-        found = [f"topic {topic} at {cluster}" for cluster, topic in self.replica.unknown_topics()]
-        if (
-            not any(one.state in RUNNING for one in self.replica.flows().values())
-            and self.replica.processes()
-        ):
-            found.append("a job without a running flow")
-        return self.promise(
-            "nothing is orphaned",
-            "nothing",
-            ", ".join(found) or "nothing",
-            kept=not found,
-            why="no topology manages it any more",
-        )
 
     # Writing
 
@@ -433,18 +302,10 @@ class ScenarioRun:
         group.read += found
         return group
 
-    def reason_not_resumed(self, group: DrillGroup, cluster: str) -> str:
-        """Returns why the group can't go on at the cluster where it stopped."""
-        flows = self.replica.flows()
-        for name in sorted({one.flow for one in self._routes_of(group) if one.destination == cluster}):
-            if reason := reason_not_synced(flows[name], group.name):
-                return f"{reason}, so its consumers start anew at {cluster}"
-        return "its offsets were not translated exactly: look at repl offsets"
-
     def _topics_at(self, group: DrillGroup, cluster: str) -> list[str]:
         if cluster == group.cluster:
             return list(group.topics)
-        found = [one.mirror for one in self._routes_of(group) if one.destination == cluster]
+        found = [one.mirror for one in self.routes_of(group) if one.destination == cluster]
         if not found:
             raise DrillAborted(f"no flow copies the topics of group {group.name} to {cluster}")
         return sorted(set(found))
@@ -463,15 +324,6 @@ class ScenarioRun:
         """Returns the values of all committed records of a topic."""
         return values_at(self.replica.client(cluster), topic)
 
-    def different(self, clusters: Iterable[str] = ()) -> int:
-        """Returns how many records are not at both sides of each flow, each as often."""
-        found = 0
-        for route in self.compared(clusters):
-            one = Counter(self.values(route.source, route.topic))
-            other = Counter(self.values(route.destination, route.mirror))
-            found += sum((one - other).values()) + sum((other - one).values())
-        return found
-
     def await_copied(self, *clusters: str) -> None:
         """Returns when active flows out of these clusters, or all, have no lag and synced their groups."""
         active = {
@@ -482,12 +334,26 @@ class ScenarioRun:
         where = f" out of {', '.join(clusters)}" if clusters else ""
         self.until(lambda: self._is_copied(active), f"the flows{where} did not catch up")
         for group in self.groups.values():
-            for name in sorted({one.flow for one in self._routes_of(group)} & active.keys()):
+            for name in sorted({one.flow for one in self.routes_of(group)} & active.keys()):
                 if not reason_not_synced(active[name], group.name):
-                    self.until(
-                        partial(self._is_translated, name, group.name),
-                        f"group {group.name} was not translated",
-                    )
+                    self._await_translated(name, group.name)
+
+    def _await_translated(self, flow: str, group: str) -> None:
+        states: dict[str, str] = {}
+
+        def translated() -> bool:
+            view = offsets(OffsetsRequest(self.replica.file, flow=flow, group=group))
+            places = [one for one in view.partitions if one.source is not None]
+            states.update(
+                {f"{one.topic}-{one.partition}": f"{one.state} {one.why}".strip() for one in places}
+            )
+            return bool(places) and all(one.state in _SYNCED for one in places)
+
+        try:
+            self.until(translated, f"group {group} was not translated")
+        except DrillAborted as aborted:
+            shown = "; ".join(f"{place}: {state}" for place, state in sorted(states.items()))
+            raise DrillAborted(f"{aborted} ({shown or 'it has no offsets at the source'})") from None
 
     def until(self, holds: Callable[[], bool], problem: str) -> None:
         """Waits until it holds. `problem` is what is wrong if it never does."""
@@ -497,7 +363,7 @@ class ScenarioRun:
                 raise DrillAborted(f"{problem} within {WITHIN_S:g} s")
             time.sleep(_LOOK_S)
 
-    def _routes_of(self, group: DrillGroup) -> list[DrillRoute]:
+    def routes_of(self, group: DrillGroup) -> list[DrillRoute]:
         """Returns the routes that copy what the group reads at its first cluster."""
         return [
             one
@@ -511,15 +377,9 @@ class ScenarioRun:
         found = {(flow.name, topic.topic) for flow in view.flows for topic in flow.topics}
         return topics <= found and all(one.lag_records == 0 for one in view.flows if one.name in names)
 
-    def _is_translated(self, flow: str, group: str) -> bool:
-        view = offsets(OffsetsRequest(self.replica.file, flow=flow, group=group))
-        places = [one for one in view.partitions if one.source is not None]
-        return bool(places) and all(
-            one.translation is not None and one.committed == one.translation for one in places
-        )
 
-
-def _printed(done: "subprocess.CompletedProcess[str]") -> str:
+def printed(done: "subprocess.CompletedProcess[str]") -> str:
+    """Returns what a command printed, its end if it is long."""
     return (done.stdout + done.stderr).strip()[-_OUTPUT:]
 
 

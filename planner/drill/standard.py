@@ -7,6 +7,7 @@ of each flow reads on both sides.
 from dataclasses import dataclass
 from itertools import count
 
+from planner.drill import promises
 from planner.drill.replica import DrillRoute, Progress, Replica, clusters_to_lose, flows_out_of
 from planner.drill.scenario_run import DrillAborted, ScenarioRun, problem_of
 from planner.model.diagnostic import Failure
@@ -108,7 +109,7 @@ class _ClusterLoss:
                 run.resume(group, routes[0].destination)
         self._promise_rpo_and_rto()
         for group, routes in self._groups.items():
-            run.promise_resumed(run.groups[group], routes[0].destination)
+            promises.resumed(run, run.groups[group], routes[0].destination)
         for destination in sorted({one.destination for one in self._routes}):
             mirrors = sorted({one.mirror for one in self._routes if one.destination == destination})
             with run.step(f"producers write {_AFTER_LOSS} records to each topic at {destination}"):
@@ -133,13 +134,13 @@ class _ClusterLoss:
             run.await_copied(name)
         with run.step("both sides are compared"):
             self._promise_home()
-            run.promise_equal([name])
-        run.promise_no_changes()
+            promises.equal(run, [name])
+        promises.no_changes(run)
 
     def _promise_rpo_and_rto(self) -> None:
         run, limits = self._run, self._limits
-        run.promise_rpo(limits.rpo_records)
-        run.promise_rto(limits.rto_s)
+        promises.rpo(run, limits.rpo_records)
+        promises.rto(run, limits.rto_s)
 
     def _promise_home(self) -> None:
         """Everything that was written at a destination meanwhile is at the cluster."""
