@@ -2,7 +2,10 @@
 
 `lab` is two single-node clusters, dc1 and dc2; `lab_three` one cluster dc1 of three brokers; `lab_sasl` and
 `lab_tls` are dc1 and dc2 with security. Tests share them, so every test names its topics, groups and flows
-with `fresh`; a test that kills, pauses or stops brokers takes a lab of its own from `own_lab`."""
+with `fresh`; a test that kills, pauses or stops brokers takes a lab of its own from `own_lab`.
+
+An idle broker costs two to five percent of a core. Therefore the files that share a rare lab run one after
+the other, and a shared lab goes down after the last test of the session that uses it."""
 
 import itertools
 import os
@@ -20,6 +23,7 @@ from runtime.launch.processes import sweep
 from tests.labs import spec
 from tests.processes import TEST_RUN, end_cut_runs, run_of
 from tests.records import coordinators_ready
+from tests.spark import class_archive
 
 MakeLab = Callable[..., Lab]
 
@@ -94,15 +98,62 @@ SLOW = (
 _HANGS_S = 900  # with brokers: many times what the longest takes, for machines with too much to do
 
 
+# The labs that tests share, the rarest first.
+SHARED = ("lab_three", "lab_tls", "lab_sasl", "lab")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path, len(place)))
+    needed: dict[Path, int] = {}
+    for item in items:
+        needed[item.path] = min(needed.get(item.path, len(SHARED)), _rarest_lab(item))
+
+    def turn(item: pytest.Item) -> tuple[int, int, int]:
+        longest = place.get(item.path, len(place))
+        common = longest < len(place) and needed[item.path] >= SHARED.index("lab")
+        return (0, longest, 0) if common else (1, needed[item.path], longest)
+
+    items.sort(key=turn)
     slow = {Path(__file__).parent / name for name in SLOW}
     for item in items:
         if item.path in slow:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("integration") or item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
+
+
+def _shared_labs(item: pytest.Item) -> set[str]:
+    """Some tests name their lab in a parameter."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    named = {one for one in parameters if isinstance(one, str)}
+    return set(SHARED).intersection(named.union(getattr(item, "fixturenames", ())))
+
+
+def _rarest_lab(item: pytest.Item) -> int:
+    return min(map(SHARED.index, _shared_labs(item)), default=len(SHARED))
+
+
+_running_labs = pytest.StashKey[dict[str, Lab]]()
+_last_user = pytest.StashKey[dict[str, int]]()
+_position = pytest.StashKey[int]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    last: dict[str, int] = {}
+    for number, item in enumerate(session.items):
+        item.stash[_position] = number
+        last |= dict.fromkeys(_shared_labs(item), number)
+    session.stash[_last_user], session.stash[_running_labs] = last, {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests run in the collected order, also on the workers of a loadfile run: each gets a part of it."""
+    running, last = item.session.stash[_running_labs], item.session.stash[_last_user]
+    for name in [name for name in running if last[name] < item.stash[_position]]:
+        running.pop(name).down(purge=True)
+    if item.get_closest_marker("spark"):
+        class_archive.use()
 
 
 _TREE = Path(__file__).parent.parent
@@ -130,11 +181,13 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def _running(factory: pytest.TempPathFactory, specs: Sequence[LabClusterSpec]) -> Iterator[Lab]:
+def _running(request: pytest.FixtureRequest, specs: Sequence[LabClusterSpec]) -> Iterator[Lab]:
+    factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
     made = Lab(factory.mktemp("lab", numbered=True))
     made.up(specs)
     for cluster in made.clusters.values():
         coordinators_ready(cluster.client)
+    request.session.stash[_running_labs][str(request.fixturename)] = made
     try:
         yield made
     finally:
@@ -142,27 +195,27 @@ def _running(factory: pytest.TempPathFactory, specs: Sequence[LabClusterSpec]) -
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Two single-node clusters, dc1 and dc2: `.clusters["dc1"].bootstrap`, `.cluster_id`, `.client`."""
-    yield from _running(tmp_path_factory, [spec("dc1"), spec("dc2")])
+    yield from _running(request, [spec("dc1"), spec("dc2")])
 
 
 @pytest.fixture(scope="session")
-def lab_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab_three(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """One cluster, dc1, of three brokers."""
-    yield from _running(tmp_path_factory, [spec("dc1", brokers=3)])
+    yield from _running(request, [spec("dc1", brokers=3)])
 
 
 @pytest.fixture(scope="session")
-def lab_sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab_sasl(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """dc1 and dc2 with SCRAM users admin, repl, app and stranger (without any right), and ACLs."""
-    yield from _running(tmp_path_factory, [spec(name, security=Security.SASL) for name in ("dc1", "dc2")])
+    yield from _running(request, [spec(name, security=Security.SASL) for name in ("dc1", "dc2")])
 
 
 @pytest.fixture(scope="session")
-def lab_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab_tls(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """dc1 and dc2 with mutual TLS."""
-    yield from _running(tmp_path_factory, [spec(name, security=Security.TLS) for name in ("dc1", "dc2")])
+    yield from _running(request, [spec(name, security=Security.TLS) for name in ("dc1", "dc2")])
 
 
 @pytest.fixture

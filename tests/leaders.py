@@ -10,11 +10,10 @@ from typing import ClassVar
 from planner.kafka import ClusterEndpoint, move_replicas
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer
 
 _PREFERRED = 0
 

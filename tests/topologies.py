@@ -8,6 +8,8 @@ from typing import Any
 
 from runtime.lab.lab import Lab
 
+SILENT = "127.0.0.1:9"  # no process listens there
+
 
 @dataclass
 class Topology:
@@ -45,3 +47,10 @@ def secured(
     client |= {"sasl.username": user, "sasl.password": password}
     known = {cluster: {"bootstrap": lab.clusters[cluster].bootstrap, "client": client}}
     return Topology(name, folder / f"{name}.yaml", known)
+
+
+def without_answer(folder: Path) -> Path:
+    """Writes a topology of one flow between two clusters that do not answer."""
+    flow = {"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
+    clusters = {name: {"bootstrap": SILENT} for name in ("dc1", "dc2")}
+    return Topology("lonely", folder / "lonely.yaml", clusters, more={"flows": [flow]}).write()

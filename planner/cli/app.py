@@ -140,7 +140,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _unexpected(wrong: Exception) -> Diagnostic:
     """Writes the traceback of an unexpected exception to a file, and returns the line for the user."""
-    from planner.workflows.tracebacks import traceback_reporter
+    from planner.workflows.interaction import traceback_reporter
     from runtime.contract.client.secrets import redacted
 
     folder = Path(os.environ.get("REPL_HOME") or ".repl") / "errors"

@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.text import Span, Text
 
 from planner.cli.output import reader_is_gone, unguarded
-from planner.render import escape
+from planner.render import readable
 
 _PLAIN_WIDTH = 100_000  # without a terminal no line is broken
 DELAY_S = 1.0  # what is read within this time shows no bar
@@ -28,7 +28,7 @@ class SafeConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             text, style, control = segment
-            yield segment if control else Segment(escape.lines(text), style)
+            yield segment if control else Segment(readable.lines(text), style)
 
 
 def terminal_width() -> int | None:
@@ -70,7 +70,7 @@ def on_one_line(line: Text) -> Text:
     plain = line.plain
     if plain.isascii() and plain.isprintable():
         return line
-    written = [escape.one_line(sign) for sign in plain]
+    written = [readable.one_line(sign) for sign in plain]
     ends = [0, *accumulate(map(len, written))]
     made = line.blank_copy("".join(written))
     made.spans = [Span(ends[one.start], ends[min(one.end, len(plain))], one.style) for one in line.spans]
@@ -134,7 +134,7 @@ class ReadingBar:
             self._tasks[cluster] = self._bar.add_task(cluster, total=total)
         self._bar.update(
             self._tasks[cluster],
-            description=escape.one_line(f"{cluster}: {what}"),
+            description=readable.one_line(f"{cluster}: {what}"),
             completed=done,
             total=max(total, 1),
         )

@@ -18,8 +18,7 @@ def command(path: Path, var_files: tuple[Path, ...], timeout: int, as_json: bool
     Compares what each cluster remembers as applied with what is there now. Exit code: 0 nothing,
     2 something changed, 1 an error or a cluster that could not be read.
     """
-    from planner.cli.plan_output import exit_code, failing_as_json, output
-    from planner.cli.view import TerminalView
+    from planner.cli.view import TerminalView, exit_code, failing_as_json, output
     from planner.workflows.plans import drift
     from planner.workflows.topology import TopologyRequest
 

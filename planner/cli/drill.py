@@ -2,13 +2,13 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from planner.cli.options import DurationParam, json_option, topology_path, var_file_option
-from planner.cli.output import emit, say
-from planner.model.diagnostic import ExitCode, Failure, error
+from planner.cli.output import emit, say, write_report
+from planner.model.diagnostic import ExitCode
 
 if TYPE_CHECKING:
     from planner.model.drill import DrillReport
@@ -109,11 +109,11 @@ def command(
     tree = signed(rendered.as_json(report))
     stored = keep(report, tree, folder)
     if html_file is not None:
-        _write(html_file, rendered.page(report))
+        write_report(html_file, rendered.page(report))
     if junit_file is not None:
-        _write(junit_file, rendered.junit(report))
+        write_report(junit_file, rendered.junit(report))
     if metrics_file is not None:
-        _write(metrics_file, _metrics(report, request, folder))
+        write_report(metrics_file, _metrics(report, folder))
     if as_json:
         emit(tree)
     else:
@@ -126,12 +126,11 @@ def command(
     return ExitCode.DONE if report.passed else ExitCode.DIFFERENT
 
 
-def _metrics(report: "DrillReport", request: Any, folder: Path) -> str:
-    from planner.drill.rehearsal import last_success_s, limits_of
+def _metrics(report: "DrillReport", folder: Path) -> str:
+    from planner.drill.rehearsal import last_success_s
     from planner.render.reports.drill import metrics
 
-    _, every_ms = limits_of(request)
-    return metrics(report, time.time(), every_ms, last_success_s(folder))
+    return metrics(report, time.time(), report.every_ms, last_success_s(folder))
 
 
 def _history(folder: Path, *, as_json: bool) -> int:
@@ -168,11 +167,3 @@ def _said(text: str) -> None:
 
 def _silent(_text: str) -> None:
     """Says nothing: the document on stdout is all."""
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as wrong:
-        why = wrong.strerror or str(wrong)
-        raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None

@@ -45,7 +45,7 @@ def command(
     active again. Run it again after an interruption.
     """
     from planner.cli.view import TerminalView, interaction
-    from planner.workflows.flows.failback import FailbackRequest, failback, switch_back
+    from planner.workflows.flows.failover import FailbackRequest, failback, switch_back
 
     request = FailbackRequest(
         path,

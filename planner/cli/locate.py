@@ -44,8 +44,8 @@ def command(
     The record is named by its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first
     record at or after it. TOPIC is the name at the cluster where you know the record.
     """
-    from planner.render.reports.locate import as_json as document
-    from planner.render.reports.locate import as_text
+    from planner.render.reports.groups import location_json as document
+    from planner.render.reports.groups import location_text
     from planner.workflows.audit.reading import LocateRecordRequest, locate_record
 
     wanted = parse_place(place)
@@ -64,7 +64,7 @@ def command(
     if as_json:
         emit({"format_version": FORMAT_VERSION, **document(located)})
     else:
-        click.echo(as_text(located))
+        click.echo(location_text(located))
     return ExitCode.DONE
 
 

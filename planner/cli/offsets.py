@@ -27,13 +27,13 @@ def command(
     its side is what the job's last checkpoints say.
     """
     from planner.cli.console import print_lines
-    from planner.render.reports.offsets import as_json as document
-    from planner.render.reports.offsets import screen
+    from planner.render.reports.groups import offsets_json as document
+    from planner.render.reports.groups import offsets_screen
     from planner.workflows.audit.reading import OffsetsRequest, offsets
 
     seen = offsets(OffsetsRequest(path, var_files, timeout, flow=flow, group=group))
     if as_json:
         emit({"format_version": FORMAT_VERSION, **document(seen)})
     else:
-        print_lines(lambda width: screen(seen, width))
+        print_lines(lambda width: offsets_screen(seen, width))
     return ExitCode.DONE

@@ -48,7 +48,7 @@ class PatternParam(click.ParamType[str]):
     name = "regex"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from runtime.contract.spec.regex import UnreadableRegex, regex
+        from runtime.contract.spec.selection import UnreadableRegex, regex
 
         try:
             return regex(str(value)).pattern
@@ -180,6 +180,13 @@ def copied_within_option(command: Command) -> Command:
         help="How long to wait until everything is copied.",
     )
     return option(command)
+
+
+def every_option(about: str) -> Callable[[Command], Command]:
+    """In milliseconds. `about` is the help."""
+    return click.option(
+        "--every", type=DurationParam(), default="2s", show_default=True, metavar="DURATION", help=about
+    )
 
 
 def timeout_option(command: Command) -> Command:

@@ -10,12 +10,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
 import click
 
-from planner.model.diagnostic import Diagnostic
-from planner.render import escape
+from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.render import readable
 
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 
@@ -29,7 +30,7 @@ class _Guarded:
     def write(self, text: str | bytes) -> int:
         """Writes text. Bytes are UTF-8: click writes a shell's completions so."""
         words = text.decode(errors="replace") if isinstance(text, bytes) else text
-        self.stream.write(escape.lines(words))
+        self.stream.write(readable.lines(words))
         return len(text)
 
     def writelines(self, texts: Iterable[str]) -> None:
@@ -67,7 +68,7 @@ def say(
     text: str, *, label: str = "", colour: str | None = None, bold: bool = False, err: bool = False
 ) -> None:
     """Prints one message, which may have several lines. The colour is the label's where there is one."""
-    safe = escape.indented(text)
+    safe = readable.indented(text)
     styled = click.style(label or safe, fg=colour, bold=bold)
     words = f"{styled} {safe}" if label else styled
     # As click wants it: None is colour on a terminal alone, False never, as NO_COLOR asks.
@@ -89,6 +90,15 @@ def emit(document: Mapping[str, Any]) -> None:
 def emit_event(event: Mapping[str, Any]) -> None:
     """Prints one JSON event on a line of its own."""
     click.echo(json.dumps(event, ensure_ascii=False))
+
+
+def write_report(file: Path, text: str) -> None:
+    """Writes a report for people into a file. Failure where it can't be written."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None
 
 
 def diagnostic_trees(found: Iterable[Diagnostic]) -> list[dict[str, Any]]:

@@ -89,8 +89,14 @@ def command(
     Exit code: 0 done, 1 an error or a cluster that could not be read, 3 refused by a guard;
     with --detailed-exitcode 2 where there are changes.
     """
-    from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
-    from planner.cli.view import TerminalView
+    from planner.cli.view import (
+        TerminalView,
+        exit_code,
+        failing_as_json,
+        output,
+        reporting_failure,
+        write_reports,
+    )
     from planner.workflows.plans import PlanRequest
     from planner.workflows.plans import plan as make_plan
 
@@ -125,7 +131,7 @@ def _simulated(request: PlanRequest, rate: int | None, outage: int | None) -> Si
 
 def _save(plan: Plan, out: Path) -> None:
     """A plan that can't be applied is not saved: it could be found later and tried."""
-    from planner.workflows.applying.saved_plan import save_plan
+    from planner.workflows.applying.apply import save_plan
 
     if plan.errored:
         click.echo(f"{out} was not written: this plan can't be applied.", err=True)

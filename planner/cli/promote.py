@@ -48,7 +48,7 @@ def command(
     names match RE at the source, and they are written under promoted.
     """
     from planner.cli.view import TerminalView, interaction
-    from planner.workflows.flows.promotion import PromoteRequest, promote
+    from planner.workflows.flows.states import PromoteRequest, promote
 
     request = PromoteRequest(
         path,

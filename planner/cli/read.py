@@ -90,7 +90,7 @@ def command(
     Each record is shown with its provenance. CLUSTER is a name of the topology.
     """
     from planner.cli.console import print_lines
-    from planner.render.reports import read as rendered
+    from planner.render.reports import records as rendered
     from planner.workflows.audit.reading import ClusterRequest, cluster_content, records
 
     request = ClusterRequest(path, var_files, timeout, cluster=cluster, topic=topic)

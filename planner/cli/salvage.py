@@ -24,9 +24,9 @@ from planner.model.diagnostic import ExitCode, Failure, error
 
 if TYPE_CHECKING:
     from planner.cli.view import TerminalView
-    from planner.workflows.audit.salvage import ReplaySalvageRequest, SalvageFlowRequest
+    from planner.workflows.audit.comparison import ReplaySalvageRequest, SalvageFlowRequest
     from planner.workflows.interaction import Interaction
-    from runtime.contract.views.comparison_view import SalvagedRecord
+    from runtime.contract.views.records_view import SalvagedRecord
 
 FORMAT_VERSION = 1
 
@@ -66,7 +66,7 @@ def command(
     __repl names its origin.
     """
     from planner.cli.view import TerminalView, interaction
-    from planner.workflows.audit.salvage import ReplaySalvageRequest, SalvageFlowRequest
+    from planner.workflows.audit.comparison import ReplaySalvageRequest, SalvageFlowRequest
 
     if to is not None and not replay:
         raise click.UsageError("--to goes with --replay")
@@ -81,9 +81,9 @@ def command(
 
 def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.render.reports.salvage import done
-    from planner.render.reports.salvage import replay_json as document
-    from planner.workflows.audit.salvage import replay_salvage
+    from planner.render.reports.comparison import done
+    from planner.render.reports.comparison import replay_json as document
+    from planner.workflows.audit.comparison import replay_salvage
 
     result = replay_salvage(request, interaction)
     if as_json:
@@ -95,9 +95,9 @@ def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json:
 
 def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.render.reports.salvage import as_json as document
-    from planner.render.reports.salvage import screen
-    from planner.workflows.audit.salvage import salvage
+    from planner.render.reports.comparison import salvage_json as document
+    from planner.render.reports.comparison import salvage_screen
+    from planner.workflows.audit.comparison import salvage
 
     with _exported(export) as take:
         seen = salvage(request, take, view)
@@ -109,7 +109,7 @@ def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, 
     if as_json:
         emit({"format_version": FORMAT_VERSION, **document(seen)})
     else:
-        print_lines(lambda width: screen(seen, width))
+        print_lines(lambda width: salvage_screen(seen, width))
     if export is not None:
         click.echo(f"{seen.records:,} records written to {export}", err=True)
     return ExitCode.ERROR if seen.unread else ExitCode.DONE
@@ -118,12 +118,12 @@ def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, 
 @contextmanager
 def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
     """Writes each record as a line. In the end the whole file exists, or none."""
-    from planner.workflows.audit.salvage import ignore_record
+    from planner.workflows.audit.comparison import ignore_record
 
     if file is None:
         yield ignore_record
         return
-    from planner.render.reports.salvage import line
+    from planner.render.reports.comparison import line
 
     if file.exists():
         raise Failure(error(f"{file} is there already", "name a new file"))

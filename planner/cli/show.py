@@ -17,8 +17,8 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @json_option
 def command(plan_file: Path, markdown_file: Path | None, html_file: Path | None, as_json: bool) -> int:
     """Show a plan that repl plan --out saved, its digest, and whether it is signed."""
-    from planner.cli.plan_output import failing_as_json, output, print_lines, write_reports
-    from planner.workflows.applying.saved_plan import open_plan
+    from planner.cli.view import failing_as_json, output, print_lines, write_reports
+    from planner.workflows.applying.apply import open_plan
 
     with failing_as_json(as_json):
         opened = open_plan(plan_file)

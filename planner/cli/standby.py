@@ -21,11 +21,11 @@ def command(job: str, path: Path, var_files: tuple[Path, ...]) -> int:
     that repl stopped is not. The old driver ends when its machine is back. A job that was started here goes
     on when this command ends.
     """
-    from planner.render import escape
+    from planner.render import readable
     from planner.workflows.standby import StandbyRequest, standby
 
     def say(text: str) -> None:
-        click.echo(f"{datetime.now().astimezone():%H:%M:%S} {escape.lines(text)}")
+        click.echo(f"{datetime.now().astimezone():%H:%M:%S} {readable.lines(text)}")
 
     standby(StandbyRequest(path, var_files, job=job), say)
     return ExitCode.DONE

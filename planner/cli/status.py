@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import DurationParam, json_option, timeout_option, topology_path, var_file_option
+from planner.cli.options import (
+    DurationParam,
+    every_option,
+    json_option,
+    timeout_option,
+    topology_path,
+    var_file_option,
+)
 from planner.cli.output import emit, emit_event
 from planner.model.diagnostic import ExitCode
 
@@ -27,14 +34,7 @@ _REMEMBERED = 20
 @topology_path
 @var_file_option
 @click.option("--watch", is_flag=True, help="Read again and again until Ctrl-C, with what came before.")
-@click.option(
-    "--every",
-    type=DurationParam(),
-    default="2s",
-    show_default=True,
-    metavar="DURATION",
-    help="How often --watch reads.",
-)
+@every_option("How often --watch reads.")
 @click.option(
     "--over",
     type=DurationParam(),

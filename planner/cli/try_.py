@@ -53,8 +53,8 @@ def command(
     """
     from planner.cli.console import print_lines
     from planner.cli.view import TerminalView
-    from planner.render.reports import trial as rendered
-    from planner.workflows.audit.trial import TryFlowRequest, try_transform
+    from planner.render.reports import records as rendered
+    from planner.workflows.one_off import TryFlowRequest, try_transform
 
     request = TryFlowRequest(path, var_files, timeout, flow=flow, limit=limit, sample=sample)
     report = try_transform(request, TerminalView(as_json=as_json))

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from planner.cli.options import (
-    DurationParam,
+    every_option,
     json_option,
     timeout_option,
     topology_path,
@@ -47,14 +47,7 @@ FORMAT_VERSION = 1
     metavar="NAME",
     help="A name that browsers reach the server by, such as that of a proxy in front; repeatable.",
 )
-@click.option(
-    "--every",
-    type=DurationParam(),
-    default="2s",
-    show_default=True,
-    metavar="DURATION",
-    help="How often the clusters are read.",
-)
+@every_option("How often the clusters are read.")
 @timeout_option
 @json_option
 def command(

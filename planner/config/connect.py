@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from planner.model.topology import SecretRef, Setting, Topology, secret_variable
 from runtime.contract.client.keys import CREDENTIALS
-from runtime.contract.spec.regex import UnreadableRegex, regex
-from runtime.contract.spec.selection import written_out
+from runtime.contract.spec.selection import UnreadableRegex, regex, written_out
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _UNICODE = re.compile(r"[0-9A-Fa-f]{4}")

@@ -41,8 +41,8 @@ from planner.model.observed import (
     quota_spec,
 )
 from planner.model.plan import Action, Change, FieldChange
-from runtime.contract.records.quarantine import quarantine_origin
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.transform import quarantine_origin
 
 PARTITIONS = "partitions"
 REPLICATION = "replication"

@@ -15,11 +15,10 @@ from planner.drill.replica import Progress, Replica, clusters_to_lose
 from planner.drill.standard import DrillLimits, StandardDrill
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import DrillReport, Scenario
+from planner.model.plan import canonical
 from planner.model.topology import Topology
-from planner.plan.serialize import canonical
 from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
-from planner.workflows.spark import launcher_home
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.topology import TopologyRequest, launcher_home
 
 _KEPT = "drills"
 _SIGNATURE = "signature"
@@ -57,7 +56,13 @@ def drill_report(
 ) -> DrillReport:
     """Returns the report of a drill that began then and has just ended."""
     return DrillReport(
-        topology.name, topology.digest, started.strftime(_TIME), version("repl"), notes, scenarios
+        topology.name,
+        topology.digest,
+        started.strftime(_TIME),
+        version("repl"),
+        notes,
+        scenarios,
+        topology.drill.every_ms,
     )
 
 
@@ -138,12 +143,6 @@ def last_success_s(folder: Path) -> float | None:
         if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
             found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
     return found
-
-
-def limits_of(request: DrillRequest) -> tuple[DrillLimits, int | None]:
-    """Returns the limits that count, and how often a drill must pass, in ms."""
-    topology = load(request.path, request.var_files)
-    return _limits(request, topology), topology.drill.every_ms
 
 
 def _limits(request: DrillRequest, topology: Topology) -> DrillLimits:

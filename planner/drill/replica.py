@@ -20,7 +20,7 @@ from planner.graph.replication_graph import ReplicationGraph, replication_graph_
 from planner.model.topology import RUNNING, Flow, Job, Protect, Topology
 from planner.render.topology import topology_yaml
 from planner.workflows.lab import LINK, LabAction, LabChoices, act_on_lab, start_brokers, start_lab, stop_lab
-from planner.workflows.spark import HOME, kill_all_below, processes_below
+from planner.workflows.topology import HOME, kill_all_below, processes_below
 
 Progress = Callable[[str], None]
 

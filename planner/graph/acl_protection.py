@@ -18,8 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.graph.messages import counted, few, flow_diagnostic, listed
-from planner.graph.provenance import replication_loops
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode, replication_loops
 from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning

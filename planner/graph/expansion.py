@@ -13,14 +13,18 @@ from planner.graph.jobs import flows_of, jobs_of
 from planner.graph.lints import flows as flow_lints
 from planner.graph.lints import loops
 from planner.graph.lints import topics as topic_lints
-from planner.graph.lints.endpoints import endpoints
-from planner.graph.lints.flows import jobs, states
+from planner.graph.lints.flows import endpoints, jobs, states
 from planner.graph.lints.loops import TopicMerges, merges_of
 from planner.graph.lints.security import security
 from planner.graph.lints.transforms import quarantine_names, transforms
-from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
 from planner.graph.quotas import quotas_of, quotas_unknown
-from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
+from planner.graph.replication_graph import (
+    ReplicationGraph,
+    ReplicationLoop,
+    provenance_of,
+    replication_graph_of,
+    replication_loops,
+)
 from planner.graph.routes import group_selector
 from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes, topics_of
 from planner.model.address import Kind, flow_address, topic_address
@@ -28,8 +32,8 @@ from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import DECLARED, Observed, ObservedCluster
 from planner.model.topology import ConfigSync, OnRemove, Protect, Provenance, Topology
-from runtime.contract.spec.mirror import ALWAYS
 from runtime.contract.spec.route import is_reserved
+from runtime.contract.spec.topic_settings import ALWAYS
 
 # Effective values that are mirrored or that lints compare, wherever they are set.
 EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})

@@ -12,8 +12,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from planner.graph.acl_protection import job_principal
-from planner.graph.provenance import ReplicationLoop
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop, TopicNode
 from planner.graph.routes import file_route, route_of
 from planner.graph.topics import existing_mirrors
 from planner.model.desired import DesiredFlow, DesiredJob

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from planner.model.topology import RUNNING, Flow, FlowState, Selection, Topology
-from runtime.contract.records.quarantine import PATTERN, SUFFIX
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import (
     GROUP_DENIALS,
@@ -15,6 +14,7 @@ from runtime.contract.spec.selection import (
     Selector,
     written_out,
 )
+from runtime.contract.spec.transform import QUARANTINE_PATTERN, QUARANTINE_SUFFIX
 
 
 def router_of(topology: Topology) -> Router:
@@ -49,8 +49,8 @@ def _quarantines_at(flow: Flow, topology: Topology) -> tuple[str, ...]:
     quarantining = flow.quarantines or any(
         one.quarantines and one.destination_cluster == flow.source_cluster for one in topology.flows.values()
     )
-    named = any((written_out(entry) or "").endswith(SUFFIX) for entry in flow.topics.include)
-    return (PATTERN,) if quarantining and not named else ()
+    named = any((written_out(entry) or "").endswith(QUARANTINE_SUFFIX) for entry in flow.topics.include)
+    return (QUARANTINE_PATTERN,) if quarantining and not named else ()
 
 
 def file_route(flow: Flow) -> Route:

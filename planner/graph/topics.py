@@ -21,8 +21,8 @@ from planner.model.observed import (
     RegistryEntry,
 )
 from planner.model.topology import Configs, ConfigSync, Flow, Provenance, Topic
-from runtime.contract.records.quarantine import quarantine_settings, quarantine_topic
-from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings, supported
+from runtime.contract.spec.topic_settings import BOUNDS, MirrorRule, TopicSettings, supported
+from runtime.contract.spec.transform import quarantine_settings, quarantine_topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 Only this package opens a client. It maps the errors of both libraries to texts for users.
 """
 
+from planner.kafka.admin_requests import ReassignmentFailure, move_replicas
 from planner.kafka.clients import ClusterEndpoint, admin, consumer, producer, topic_id_text
 from planner.kafka.errors import Transient, explain, is_transient
-from planner.kafka.replicas import ReassignmentFailure, move_replicas
 from runtime.kafka.confluent import acl_parts
 
 __all__ = [

@@ -19,11 +19,11 @@ from runtime.contract.client.settings import Password, SecurityProtocol, WireSet
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.sasl import mechanism_of
 from runtime.kafka.auth.tls import short_reason
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import (
     AuthenticationFailed,
     ConnectionFailure,
     CredentialsRefused,
+    ErrorCode,
     Malformed,
     MechanismRefused,
     NotKafka,
@@ -32,9 +32,8 @@ from runtime.kafka.errors import (
     Unsupported,
     WireError,
 )
-from runtime.kafka.protocol.fields import Reader
 from runtime.kafka.protocol.handshake import OldApiVersionsRequest, SaslHandshakeRequest
-from runtime.kafka.protocol.request import Api, Request, frame
+from runtime.kafka.protocol.request import Api, Reader, Request, frame
 
 R = TypeVar("R")
 _TIMEOUT_S = 2.0

@@ -6,7 +6,7 @@ Errors of librdkafka are classified: which may pass when sent again, and how to 
 from confluent_kafka import KafkaError, KafkaException
 
 from runtime.contract.client.secrets import redacted
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 
 
 class WireFailure(Exception):

@@ -56,7 +56,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class DrillReport:
-    """The report of a drill. `notes` say what the lab's copy of the topology lacks."""
+    """The report of a drill. `notes` say what the lab's copy of the topology lacks.
+
+    `every_ms`: how often a drill must pass, if the topology says so.
+    """
 
     topology: str
     digest: str
@@ -64,12 +67,13 @@ class DrillReport:
     version: str
     notes: tuple[str, ...] = ()
     scenarios: tuple[Scenario, ...] = field(default_factory=tuple)
+    every_ms: int | None = None
 
     @property
     def passed(self) -> bool:
         return bool(self.scenarios) and all(one.passed for one in self.scenarios)
 
 
-def worst(values: Sequence[float | None]) -> float | None:
+def largest(values: Sequence[float | None]) -> float | None:
     """Returns the largest value that is known."""
     return max((one for one in values if one is not None), default=None)

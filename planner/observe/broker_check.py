@@ -26,11 +26,11 @@ from confluent_kafka.admin import (
 from planner.diff.values import TOPIC_SETTINGS
 from planner.graph.messages import few
 from planner.kafka import ClusterEndpoint, admin, explain, is_transient
+from planner.kafka.admin_requests import LimitsChange, alter_quotas
 from planner.kafka.errors import error_of
-from planner.kafka.principals import LimitsChange, alter_quotas
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartitions, Step
-from planner.observe.parallel import for_each
+from planner.observe.observer import for_each
 
 RECORDS_A_REQUEST = 9_000  # metadata records; brokers refuse a request that makes more than 10,000
 BROKER_OUTDATED = "broker-outdated"

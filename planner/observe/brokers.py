@@ -19,7 +19,7 @@ from planner.model.observed import (
     ObservedBroker,
     ObservedTopic,
 )
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset, FetchManyRequest, ListGroupsRequest
 from runtime.kafka.protocol.offsets import TopicPartition

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from planner.kafka import ClusterEndpoint
+from planner.kafka.admin_requests import read_quotas, read_scram_users
 from planner.kafka.connections import BlockingConnection, Session
 from planner.kafka.errors import Refused, Unreadable, WireFailure, meaning
-from planner.kafka.principals import read_quotas, read_scram_users
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (
@@ -46,7 +46,7 @@ from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import DescribeAclsRequest
 
 _TYPES = {

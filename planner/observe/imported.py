@@ -15,7 +15,7 @@ from planner.model.observed import (
 )
 from planner.model.topology import QUOTA_KEYS, Acl, Cluster, Quota, QuotaEntity, Topic, Topology
 from planner.model.topology.quotas import FRACTIONS, quota_of
-from runtime.contract.spec.regex import regex
+from runtime.contract.spec.selection import regex
 
 # Internal topics of Kafka and its tools, which are not managed by hand.
 _CLUSTER_INTERNAL = re.compile(r"__.*")

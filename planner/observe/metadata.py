@@ -18,7 +18,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
 )
 from runtime.contract.spec.naming import NO_TOPIC_ID, is_internal
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.config_entries import (
     BROKER,
     DEFAULT,

@@ -3,8 +3,12 @@
 with Observer(topology.clusters, endpoints, read_registry=read_registry) as observer:
     observed = observer.names(named_topics(topology))
     observed = observer.details(observed, request)
+
+Each cluster has a daemon thread: an interrupted program does not wait for a silent broker.
 """
 
+import queue
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
@@ -15,8 +19,34 @@ from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warni
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Request, Unreachable
 from planner.model.topology import Cluster, Topology
 from planner.observe.cluster import ClusterReader, ProgressCallback, ReadRegistry, no_progress
-from planner.observe.parallel import for_each
 from runtime.contract.spec.selection import NamePatterns
+
+Result = TypeVar("Result")
+
+
+def for_each(work: Mapping[str, Callable[[], Result]]) -> dict[str, Result]:
+    """Returns every result by name, in the order of `work`. Raises the first exception at once.
+
+    The threads are daemons: an interrupted program does not wait for a silent broker.
+    """
+    results: queue.SimpleQueue[tuple[str, Result | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run(name: str, task: Callable[[], Result]) -> None:
+        try:
+            results.put((name, task(), None))
+        except BaseException as failure:  # noqa: BLE001  raised in the caller's thread
+            results.put((name, None, failure))
+
+    for name, task in work.items():
+        threading.Thread(target=run, args=(name, task), name=f"observe-{name}", daemon=True).start()
+    found: dict[str, Result] = {}
+    for _ in work:
+        name, result, failure = results.get()
+        if failure is not None:
+            raise failure
+        found[name] = result  # type: ignore[assignment]  # None only where Result is None
+    return {name: found[name] for name in work}
+
 
 TIMEOUT_S = 10.0
 _NOTHING = ClusterDetailsRequest()

@@ -10,12 +10,12 @@ from enum import IntEnum
 from rich.text import Text
 
 from planner.graph.messages import few
-from planner.render.numbers import count, latency, moment, octets, per_second, plural, span, sparkline
+from planner.render.readable import count, latency, moment, octets, per_second, plural, span, sparkline
 from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.records.quarantine import quarantine_topic
+from runtime.contract.spec.transform import quarantine_topic
 from runtime.contract.views.status_view import (
     DOWN,
     STALLED,
@@ -145,7 +145,9 @@ TOPICS = (
     Column("LAG", right=True),
     Column("BEHIND", right=True, spare=1),
     Column("RECORDS", right=True, spare=2),
-    Column("BYTES", right=True, spare=5),
+    Column("BYTES", right=True, spare=6),
+    Column("P50", right=True, spare=7),
+    Column("P99", right=True, spare=5),
 )
 
 
@@ -163,6 +165,8 @@ def topic_rows(status: StatusView) -> Iterator[Row]:
                 span(one.lag_ms),
                 per_second(one.records_per_s),
                 f"{octets(one.bytes_per_s)}/s" if one.bytes_per_s is not None else "–",
+                latency(one.latency.p50_ms if one.latency is not None else None),
+                latency(one.latency.p99_ms if one.latency is not None else None),
             )
 
 

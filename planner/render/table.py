@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-from planner.render.escape import one_line
+from planner.render.readable import one_line
 
 _GAP = "  "
 

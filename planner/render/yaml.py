@@ -24,7 +24,7 @@ from planner.model.topology import (
     secret_variable,
 )
 from planner.model.topology.quotas import number_text
-from planner.render.escape import UNSHOWABLE
+from planner.render.readable import UNSHOWABLE
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 
 WIDTH = 110

@@ -15,7 +15,7 @@ from planner.kafka import ClusterEndpoint
 from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.step import ApplyRecord, Step, StepResult
-from planner.state.log import decode, encode, shaped
+from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import HISTORY
 

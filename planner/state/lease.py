@@ -28,7 +28,7 @@ from confluent_kafka import KafkaException, Producer
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.state.log import decode, encode, shaped
+from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import LEASE
 

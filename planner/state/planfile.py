@@ -22,11 +22,23 @@ import msgspec
 
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.model.plan import FORMAT_VERSION, Change, Fingerprint, Mode, Plan, PlannedFlow
+from planner.model.plan import (
+    FORMAT_VERSION,
+    STEP_KINDS,
+    Change,
+    Fingerprint,
+    Mode,
+    Plan,
+    PlannedFlow,
+    body_of,
+    canonical,
+    digest,
+    digest_of,
+    literal_secrets,
+)
 from planner.model.step import Step
 from planner.model.topology import Cluster, Internal, Policies
 from planner.plan.agreement import disagreements
-from planner.plan.serialize import STEP_KINDS, body_of, canonical, digest, digest_of, literal_secrets
 from runtime.contract.client.secrets import PLAN_KEY as KEY
 from runtime.contract.client.secrets import PLAN_KEY_FILE as KEY_FILE
 

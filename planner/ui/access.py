@@ -1,4 +1,4 @@
-"""Who may see the pages: the token, the session cookie, the Host header, and the headers of every answer.
+"""The access rules of the pages: the token, the session cookie, the Host header, and the headers of answers.
 
 On loopback there is no token. Any other address needs one, as `Authorization: Bearer` or, after the login
 page, as a cookie that is derived from it. A Host header that names another machine is refused: a hostile page

@@ -21,22 +21,23 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from planner.model.plan import Plan
-from planner.render.plan.html import LABEL, html
+from planner.render.plan.documents import LABEL, html
 from planner.render.plan.words import SYMBOL, shown_changes, summary_line
-from planner.render.reports import history as history_words
+from planner.render.reports import applies as history_words
 from planner.ui import pages
 from planner.ui.access import AccessPolicy, Gate, log_in, log_out
 from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.inquiries import Inquiries, Inquiry
-from planner.ui.templating import FOLDER, compile_templates, rendered
+from planner.ui.pages import FOLDER, compile_templates, rendered
 from planner.workflows.audit.history import HistoryRequest, history
-from planner.workflows.audit.reading import OffsetsRequest, offsets
-from planner.workflows.audit.viewing import (
+from planner.workflows.audit.reading import (
     FlowGroupsRequest,
     JobLogRequest,
+    OffsetsRequest,
     flow_groups,
     group_names,
     job_log,
+    offsets,
 )
 from planner.workflows.plans import PlanRequest, drift, plan
 from planner.workflows.topology import TopologyRequest
@@ -77,7 +78,7 @@ class Site:
     def page(
         self, name: str, request: Request, values: Callable[[], dict[str, Any]], status: int = 200
     ) -> Response:
-        """Renders a page, once for all viewers who ask for it at about the same time."""
+        """Renders a page once for all requests of about the same time."""
         key = (str(request.url), status, self.feed.changes, now_ms() // _PAGE_AGE_MS)
         body = self._pages.get(key)
         if body is None:

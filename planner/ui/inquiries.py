@@ -1,7 +1,7 @@
-"""Questions that a page asks on demand: a plan, the history, a group's offsets, a job's log.
+"""Answers that a page needs on demand: a plan, the history, a group's offsets, a job's log.
 
-Each is answered in a thread of its own, once for all viewers who ask meanwhile, and its answer is kept with
-its age. A failure is an answer too: the page shows it.
+Each is made in a thread of its own, once for all requests that arrive meanwhile, and kept with its age.
+A failure is an answer too: the page shows it.
 """
 
 import asyncio

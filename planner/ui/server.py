@@ -16,11 +16,9 @@ from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.ui.access import AccessPolicy, is_loopback, read_token
 from planner.ui.app import Site, application
 from planner.ui.feed import StatusFeed
-from planner.workflows.audit.reading import watch_status
-from planner.workflows.audit.viewing import topology_stamp, watched_topology
-from planner.workflows.spark import launcher_home
-from planner.workflows.topology import TopologyRequest
-from planner.workflows.tracebacks import traceback_reporter
+from planner.workflows.audit.reading import topology_stamp, watch_status, watched_topology
+from planner.workflows.interaction import traceback_reporter
+from planner.workflows.topology import TopologyRequest, launcher_home
 
 _BACKLOG = 128
 _END_WITHIN_S = 3
@@ -39,7 +37,7 @@ class ListenRequest:
 
 
 def access_policy(request: ListenRequest) -> AccessPolicy:
-    """Returns who may see the pages. Failure where others could reach them without a token."""
+    """Returns the access policy. Failure if other machines could reach the pages without a token."""
     token = read_token(request.token_file) if request.token_file is not None else None
     if token is None and not is_loopback(request.address):
         raise Failure(

@@ -12,8 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.model.diagnostic import Failure
-    from planner.workflows.applying.apply import ApplyRequest, ApplyResult, apply, destroy
-    from planner.workflows.applying.saved_plan import OpenedPlan, open_plan, save_plan
+    from planner.workflows.applying.apply import (
+        ApplyRequest,
+        ApplyResult,
+        OpenedPlan,
+        apply,
+        destroy,
+        open_plan,
+        save_plan,
+    )
+    from planner.workflows.audit.comparison import (
+        ReplayResult,
+        ReplaySalvageRequest,
+        SalvageFlowRequest,
+        VerifyFlowRequest,
+        replay_salvage,
+        salvage,
+        verify,
+    )
     from planner.workflows.audit.history import HistoryRequest, HistoryResult, history
     from planner.workflows.audit.reading import (
         ClusterRequest,
@@ -28,25 +44,25 @@ if TYPE_CHECKING:
         status,
         watch_status,
     )
-    from planner.workflows.audit.salvage import (
-        ReplayResult,
-        ReplaySalvageRequest,
-        SalvageFlowRequest,
-        replay_salvage,
-        salvage,
-    )
-    from planner.workflows.audit.trial import TryFlowRequest, try_transform
-    from planner.workflows.audit.verification import VerifyFlowRequest, verify
-    from planner.workflows.flows.failback import FailbackRequest, FailbackResult, failback, switch_back
     from planner.workflows.flows.failover import (
+        FailbackRequest,
+        FailbackResult,
         FailoverRehearsal,
         FailoverRequest,
         FailoverResult,
+        failback,
         failover,
         rehearse_failover,
+        switch_back,
     )
-    from planner.workflows.flows.promotion import PromoteRequest, PromoteResult, promote
-    from planner.workflows.flows.states import ResumeRequest, pause, resume
+    from planner.workflows.flows.states import (
+        PromoteRequest,
+        PromoteResult,
+        ResumeRequest,
+        pause,
+        promote,
+        resume,
+    )
     from planner.workflows.importing import (
         AdoptRequest,
         ImportedCopy,
@@ -66,32 +82,31 @@ if TYPE_CHECKING:
         silent,
     )
     from planner.workflows.lab import LabChoices, lab_status, start_lab, stop_lab
+    from planner.workflows.one_off import TryFlowRequest, try_transform
     from planner.workflows.plans import PlanRequest, drift, plan
     from planner.workflows.simulation import SimulationRequest, simulate
     from planner.workflows.topology import ChangeRequest, FlowRequest, TopologyRequest, validate
 
 # The module below planner.workflows that defines each public name.
 _MODULES = {
-    "applying.apply": ("ApplyRequest", "ApplyResult", "apply", "destroy"),
-    "applying.saved_plan": ("OpenedPlan", "open_plan", "save_plan"),
+    "applying.apply": (
+        *("ApplyRequest", "ApplyResult", "OpenedPlan"),
+        *("apply", "destroy", "open_plan", "save_plan"),
+    ),
+    "audit.comparison": (
+        *("ReplayResult", "ReplaySalvageRequest", "SalvageFlowRequest", "VerifyFlowRequest"),
+        *("replay_salvage", "salvage", "verify"),
+    ),
     "audit.history": ("HistoryRequest", "HistoryResult", "history"),
     "audit.reading": (
         *("ClusterRequest", "LocateRecordRequest", "OffsetsRequest", "ReplicationStatusRequest"),
         *("clients", "cluster_content", "locate_record", "offsets", "records", "status", "watch_status"),
     ),
-    "audit.salvage": (
-        *("ReplayResult", "ReplaySalvageRequest", "SalvageFlowRequest"),
-        *("replay_salvage", "salvage"),
-    ),
-    "audit.trial": ("TryFlowRequest", "try_transform"),
-    "audit.verification": ("VerifyFlowRequest", "verify"),
-    "flows.failback": ("FailbackRequest", "FailbackResult", "failback", "switch_back"),
     "flows.failover": (
-        *("FailoverRehearsal", "FailoverRequest", "FailoverResult"),
-        *("failover", "rehearse_failover"),
+        *("FailbackRequest", "FailbackResult", "FailoverRehearsal", "FailoverRequest", "FailoverResult"),
+        *("failback", "failover", "rehearse_failover", "switch_back"),
     ),
-    "flows.promotion": ("PromoteRequest", "PromoteResult", "promote"),
-    "flows.states": ("ResumeRequest", "pause", "resume"),
+    "flows.states": ("PromoteRequest", "PromoteResult", "ResumeRequest", "pause", "promote", "resume"),
     "importing": (
         *("AdoptRequest", "ImportRequest", "ImportedCopy", "TakeOver"),
         *("adopt", "import_clusters", "import_mm2", "import_replicator"),
@@ -101,6 +116,7 @@ _MODULES = {
         *("approve_all", "approve_nothing", "silent"),
     ),
     "lab": ("LabChoices", "lab_status", "start_lab", "stop_lab"),
+    "one_off": ("TryFlowRequest", "try_transform"),
     "plans": ("PlanRequest", "drift", "plan"),
     "simulation": ("SimulationRequest", "simulate"),
     "topology": ("ChangeRequest", "FlowRequest", "TopologyRequest", "validate"),

@@ -19,7 +19,7 @@ from planner.model.topology import Cluster, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
 from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
-from runtime.contract.spec.regex import UnreadableRegex, regex
+from runtime.contract.spec.selection import UnreadableRegex, regex
 
 if TYPE_CHECKING:
     from planner.workflows.predecessor import ContinuedTopology

@@ -1,12 +1,15 @@
-"""What a workflow asks and reports while it runs.
+"""What a workflow asks and reports while it runs, and where the traceback of an unexpected error is kept.
 
 A workflow never prints and never reads a terminal. It asks questions through an `Approval` and reports frozen
 events to a `ProgressHandler`. Both are silent by default: nothing is approved and nothing is shown.
 """
 
+import os
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from planner.model.diagnostic import Diagnostic, Failure, error
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption
     from planner.state.lease import LeaseState
     from runtime.contract.records.job_status import PartitionStatus
-    from runtime.contract.views.comparison_view import SalvageView
     from runtime.contract.views.groups_view import FlowLoss, GroupTopics
+    from runtime.contract.views.records_view import SalvageView
     from runtime.contract.views.status_view import PartitionWaits
 
 
@@ -323,3 +326,33 @@ class DiagnosticCollector:
     @property
     def found(self) -> tuple[Diagnostic, ...]:
         return tuple(self._found)
+
+
+def traceback_reporter(
+    folder: Path | None, name: str, show: Callable[[str], None]
+) -> Callable[[BaseException], str]:
+    """Returns a function that keeps a traceback in `folder/name.log` and says where it is.
+
+    Only the file's owner may read it. `show` receives the traceback where no file can be written, and with
+    REPL_LOG=debug as well.
+    """
+
+    def report(wrong: BaseException) -> str:
+        text = "".join(traceback.format_exception(wrong))
+        why_not = "there is no folder for it"
+        if folder is not None:
+            file = folder / f"{name}.log"
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as opened:
+                    opened.write(text)
+            except OSError as failure:
+                why_not = f"{file} can't be written: {failure.strerror}"
+            else:
+                if os.environ.get("REPL_LOG") == "debug":
+                    show(text)
+                return f"its traceback is in {file}"
+        show(text)
+        return f"its traceback stands above ({why_not})"
+
+    return report

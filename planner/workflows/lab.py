@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.model.diagnostic import Failure, error
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener, Security, default_ports
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
 from runtime.lab.load import LoadGenerator, LoadTarget, targets_of
 

@@ -1,20 +1,24 @@
 """Topology → what the live clusters hold, and the partitions of a plan's flows that wait for a decision.
 
-Names are read first, then the details that expanding asks for. Waiting partitions are read as `repl status`
-reads them. Flows whose clusters did not answer, or whose job never ran, are left out.
+Clusters of a topology or of a plan are reached with their secrets resolved. Names are read first, then the
+details that expanding asks for. Waiting partitions are read as `repl status` reads them. Flows whose clusters
+did not answer, or whose job never ran, are left out.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.config.secrets import resolve, token_command
 from planner.diff.record import flow_of
 from planner.graph import ClusterReadRequest, read_request_of
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Kind, flow_address
-from planner.model.diagnostic import Failure, warning
+from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import (
     ClusterDetailsRequest,
     Observed,
@@ -24,12 +28,12 @@ from planner.model.observed import (
     TopicConfigsRequest,
 )
 from planner.model.plan import Plan, PlannedFlow
+from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import RUNNING, Cluster, Topology
 from planner.observe import Observer, ProgressCallback, named_topics
 from planner.observe.imported import import_request
 from planner.observe.jobs import read_specs
-from planner.state.registry import read_registry
-from planner.workflows.clusters import GIVEN_UP_S, endpoints_of
+from planner.state.internal_topics import read_registry
 from planner.workflows.interaction import (
     Noticed,
     ProgressHandler,
@@ -38,12 +42,61 @@ from planner.workflows.interaction import (
     ReadingStarted,
     silent,
 )
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.job_status import PartitionState
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
 from runtime.contract.views.status_view import PartitionWaits, StatusView
 
 if TYPE_CHECKING:
     from runtime.audit.status.facts import StatusRequest
+
+
+GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
+
+
+def endpoints_of(
+    clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None
+) -> dict[str, ClusterEndpoint]:
+    """Returns how each cluster is reached. Failure names every secret that is missing, of all clusters.
+
+    `trusted` is for clusters that a plan file names: see `resolve`.
+    """
+    found: dict[str, ClusterEndpoint] = {}
+    problems: list[Diagnostic] = []
+    for cluster in clusters:
+        try:
+            found[cluster.name] = ClusterEndpoint(
+                cluster.name,
+                cluster.bootstrap,
+                resolve(cluster, trusted=trusted),
+                token_command(cluster),
+            )
+        except Failure as failure:
+            problems += failure.diagnostics
+    if problems:
+        raise Failure(problems)
+    return found
+
+
+def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
+    """Checks the clusters in the job specs of a saved plan: the same limits hold for them.
+
+    `trusted` are the folders whose files they may refer to where REPL_ALLOW_FILES is not set.
+    """
+    secrets = ClientSecrets(os.environ, trusted)
+    problems: list[Diagnostic] = []
+    for step in plan.steps:
+        if not isinstance(step, LaunchJob | ReconfigureJob):
+            continue
+        try:
+            for cluster in jobspec.decode(step.spec).clusters.values():
+                secrets.check_all(cluster.bootstrap, cluster.client)
+        except (ClientSettingsError, BadJobSpec) as wrong:
+            problems.append(error(str(wrong), address=str(step.address), code="secret"))
+    if problems:
+        raise Failure(problems)
 
 
 _NOTHING = ClusterReadRequest()
@@ -217,7 +270,7 @@ def _has(specs: Mapping[str, JobSpec], flow: PlannedFlow) -> bool:
 def _asked(
     plan: Plan, flows: Sequence[PlannedFlow], specs: Mapping[str, Mapping[str, JobSpec]]
 ) -> "StatusRequest":
-    from planner.workflows.audit.requests import cluster_access
+    from planner.workflows.audit.reading import cluster_access
     from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
     from runtime.contract.spec.route import Router, routes_of
 

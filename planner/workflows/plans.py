@@ -21,11 +21,10 @@ from planner.model.plan import Action, Mode, Plan
 from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
-from planner.workflows.clusters import endpoints_of
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import observe
+from planner.workflows.observing import endpoints_of, observe
+from planner.workflows.one_off import check_transforms
 from planner.workflows.topology import TopologyRequest, checked
-from planner.workflows.transforms import check_transforms
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 
 # Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
@@ -130,7 +129,7 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
     if request.rollback is not None:
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
-        from planner.workflows.rollback import rollback_plan
+        from planner.workflows.audit.history import rollback_plan
 
         return rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
     seen = see(loaded.topology, request.timeout_ms, progress=progress)

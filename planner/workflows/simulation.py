@@ -16,10 +16,10 @@ from planner.model.forecast import FlowForecast, Simulation, TopicVolume, foreca
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import RUNNING, Flow, StartAt, StartAtOffsets, StartAtTimestamp, Topology
 from planner.observe.observer import Observer
-from planner.workflows.audit.requests import answered, cluster_access, status_request
-from planner.workflows.clusters import endpoints_of
+from planner.workflows.audit.reading import answered, cluster_access, status_request
+from planner.workflows.observing import endpoints_of
 from planner.workflows.topology import TopologyRequest
-from runtime.audit.read.offsets_by_time import TimedOffset, offsets_by_time
+from runtime.audit.offsets.locate import TimedOffset, offsets_by_time
 from runtime.audit.status.reader import read_status
 from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView
 

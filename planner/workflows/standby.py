@@ -9,9 +9,8 @@ from pathlib import Path
 from planner.graph.jobs import destination_spec, standby_spec
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Job, Topology
-from planner.workflows.clusters import endpoints_of
-from planner.workflows.spark import launcher_home
-from planner.workflows.topology import TopologyRequest, checked
+from planner.workflows.observing import endpoints_of
+from planner.workflows.topology import TopologyRequest, checked, launcher_home
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.standby import Standby, StandbyJob, StandbyRefused
 

@@ -1,5 +1,6 @@
-"""The topology that a workflow is about: where it is, its offline check, and the names it declares."""
+"""The topology that a workflow is about: its place, its offline check, its names, and its folder for jobs."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from planner.graph.messages import few
 from planner.model.diagnostic import Failure, Severity, error
 from planner.model.topology import Cluster, Flow, Topology
 
+HOME = "REPL_HOME"
 STARTER = "topology.yaml"
 _SHOWN = 20
 Declared = TypeVar("Declared")
@@ -70,7 +72,7 @@ def validate(request: TopologyRequest) -> LoadedTopology:
 
     Spark's analyzer checks transforms last.
     """
-    from planner.workflows.transforms import check_transforms
+    from planner.workflows.one_off import check_transforms
 
     loaded = checked(request.path, request.var_files)
     check_transforms(loaded.topology)
@@ -109,6 +111,33 @@ def _declared(kind: str, name: str, declared: Mapping[str, Declared]) -> Declare
 def folder_of(path: Path) -> Path:
     """Returns the folder of a topology that is named by its file or its folder."""
     return path if path.is_dir() else path.parent
+
+
+def launcher_home(path: Path) -> Path:
+    """Returns REPL_HOME, else `.repl` beside the topology."""
+    if os.environ.get(HOME):
+        return Path(os.environ[HOME]).absolute()
+    return folder_of(path).absolute() / ".repl"
+
+
+def kill_all_below(home: Path) -> None:
+    """Kills every process of this machine whose REPL_HOME is `home`: commands, supervisors and Spark.
+
+    Nothing is recorded at clusters. Failure where a process is still alive after 10 s.
+    """
+    from runtime.launch.processes import sweep
+
+    if not sweep(f"{HOME}={home}"):
+        raise Failure(
+            error(f"processes of {home} could not be killed", "look at them with ps, and run it again")
+        )
+
+
+def processes_below(home: Path) -> int:
+    """Returns how many processes of this machine have `home` as their REPL_HOME."""
+    from runtime.launch.processes import marked
+
+    return sum(1 for _ in marked(f"{HOME}={home}"))
 
 
 def write_starter(folder: Path) -> Path:

@@ -20,8 +20,7 @@ from runtime.contract.records import provenance
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import AuthenticationFailed, BrokerError, Unsupported, WireError
+from runtime.kafka.errors import AuthenticationFailed, BrokerError, ErrorCode, Unsupported, WireError
 from runtime.kafka.timing import in_time
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader

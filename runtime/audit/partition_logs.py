@@ -22,9 +22,8 @@ from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.confluent import admin_client
-from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition

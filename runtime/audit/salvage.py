@@ -32,7 +32,7 @@ from runtime.contract.records.provenance import ClusterTopic, origins
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router, is_reserved
-from runtime.contract.views.comparison_view import SalvagedPartition, SalvagedRecord, SalvageView
+from runtime.contract.views.records_view import SalvagedPartition, SalvagedRecord, SalvageView
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation

@@ -15,7 +15,7 @@ from runtime.batch.rewrite import fitting, records_of, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, headers_of, sized
 from runtime.batch.varint import MalformedBytes, read, varint
-from runtime.contract.records.quarantine import quarantine_headers
+from runtime.contract.spec.transform import quarantine_headers
 
 _JOINED: Final = 512 * 1024  # bytes of records that are packed as one batch
 

@@ -133,7 +133,7 @@ def clamped(found: Position, log_start: int) -> Position:
 
 
 def earliest_unread_offset(brought: OffsetMap | None, committed: int) -> int:
-    """Returns the smallest offset at their own cluster of records that the group may not have read yet.
+    """Returns the first offset, at the cluster of origin, that the group may not have read yet.
 
     `brought` is the map of another flow that copies records into the group's topic. `committed` is the
     group's offset in that topic. Records that were copied lately and are not in the map yet count as not
@@ -171,8 +171,8 @@ def final_position(found: Position, destination_end: int, *, shared: bool, floor
     """Returns the final position when no more records arrive.
 
     A group that was ahead of the flow continues behind the last copied record. In a topic that both sides
-    write (`shared`) it goes not beyond `floor`, the smallest position over the other origins; where that is
-    not known, the position stays pending.
+    write (`shared`) it does not go beyond `floor`, the smallest position over the other origins; where that
+    is not known, the position stays pending.
     """
     if found != PendingTranslation(NOT_COPIED):
         return found

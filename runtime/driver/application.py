@@ -21,7 +21,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from runtime.contract.spec.transform import TransformSpec
-from runtime.driver.spark_process import JvmCalls
+from runtime.driver.process import JvmCalls
 from runtime.driver.task import (
     RESULT,
     SlotResult,
@@ -141,7 +141,7 @@ class SparkSlotRunner:
 
     def _run_sql(self, group: str, text: bytes, transform: TransformSpec) -> SlotResult:
         """Runs a slot as one task of a standing query: feeding worker, the transform, collecting worker."""
-        from runtime.sql.pipeline import standing_query  # most jobs do not need Spark SQL
+        from runtime.sql.query import standing_query  # most jobs do not need Spark SQL
 
         self._context.setJobGroup(group, group, interruptOnCancel=True)
         token = secrets.token_hex(16)

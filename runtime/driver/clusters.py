@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableStatus
-from runtime.contract.spec import internal_topics, naming
-from runtime.contract.spec.internal_topics import InternalTopic
+from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.topic_settings import InternalTopic
 from runtime.driver.topics.admin import AclAdmin, TopicAdmin, TopicToCreate
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.confluent import admin_client
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.timing import Shared
 from runtime.ledger.ledger import Ledger
@@ -170,7 +169,7 @@ async def open_destination(spec: JobSpec, clusters: DriverClusters) -> OpenDesti
     Raises WireError, ClientSettingsError; the caller then retries.
     """
     cluster = await clusters.cluster(spec.destination)
-    await ensure(clusters, spec.destination, internal_topics.at_destination(), spec)
+    await ensure(clusters, spec.destination, topic_settings.at_destination(), spec)
     scan = InternalTopicScan(cluster, naming.STATUS, 0)
     await scan.refresh()
     last = _decode_status(scan, spec.job)
@@ -194,7 +193,7 @@ async def ensure(clusters: DriverClusters, name: str, topics: Sequence[InternalT
     if refused:
         topic, why = next(iter(refused.items()))
         raise WireError(f"{topic} can't be made at {name}: {why}")
-    await _await_leaders(cluster, [one.name for one in missing])
+    await await_leaders(cluster, {one.name: one.partitions for one in missing})
 
 
 def _topic_to_create(one: InternalTopic, replicas: int) -> TopicToCreate:
@@ -203,21 +202,19 @@ def _topic_to_create(one: InternalTopic, replicas: int) -> TopicToCreate:
     return TopicToCreate(one.name, one.partitions, config, replicas)
 
 
-async def _await_leaders(cluster: KafkaCluster, names: Sequence[str]) -> None:
-    """Waits until every topic is listed with a leader for each partition. Raises BrokerError after 20 s."""
+async def await_leaders(cluster: KafkaCluster, partitions: Mapping[str, int]) -> None:
+    """Waits until each topic has so many partitions with a leader. Raises WireError, also after 20 s."""
     deadline = asyncio.get_running_loop().time() + _LEADERS_TIMEOUT_S
-    while True:
-        found = await cluster.topics(names, fresh=True)
-        waiting = [
-            name
-            for name, topic in found.items()
-            if topic.error or any(one.leader < 0 for one in topic.partitions.values())
-        ]
-        if not waiting:
-            return
-        if asyncio.get_running_loop().time() > deadline:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, waiting[0])
-        await asyncio.sleep(_POLL_S)
+    waiting = dict(partitions)
+    while waiting:
+        for name, topic in (await cluster.topics(waiting, fresh=True)).items():
+            led = sum(one.leader >= 0 for one in topic.partitions.values())
+            if topic.error is ErrorCode.NONE and led >= waiting[name]:
+                del waiting[name]
+        if waiting and asyncio.get_running_loop().time() > deadline:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, ", ".join(sorted(waiting)[:5]))
+        if waiting:
+            await asyncio.sleep(_POLL_S)
 
 
 async def last_status(cluster: KafkaCluster, job: str) -> JobStatus | None:

@@ -56,7 +56,7 @@ class CommandHandler:
                 self._answer(command)
             case Reconfigure():
                 if self._pending is not None:
-                    self._answer(self._pending, "a newer spec came before it could be taken on")
+                    self._answer(self._pending, "a newer spec arrived before it could be applied")
                 self._pending = command
                 self._wake.set()
 

@@ -24,17 +24,15 @@ from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
-from runtime.driver.restart import SpecFile, exit_after_restart
+from runtime.driver.process import JvmSilent, SpecFile, exit_after_restart
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
-from runtime.driver.slots.files import FileSlots
-from runtime.driver.slots.manager import SlotManager
+from runtime.driver.slots.manager import FileSlots, SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.supervisor import DriverContext
-from runtime.driver.spark_process import JvmSilent
 from runtime.kafka.errors import WireError
+from runtime.kafka.timing import BackgroundTasks, callback_failures
 from runtime.ledger.records import InternalRecord
 from runtime.metrics.snapshot import JobSnapshot
-from runtime.slot.event_loop import BackgroundTasks, callback_failures
 from runtime.slot.log import log_driver_message, log_event
 
 _PAUSE_S = 1.0
@@ -403,7 +401,7 @@ def _refusal_of_transforms(flows: Sequence[str]) -> str:
     named = ", ".join(flows[:_NAMES_SHOWN])
     return (
         f"an edit was refused: this job was not started with the transforms or the folders of {named}."
-        " repl plan and repl apply start the job anew for that"
+        " Run repl plan and repl apply: they restart the job"
     )
 
 
@@ -412,6 +410,6 @@ def _refusal(unexpected: Sequence[str]) -> str:
     more = f" and {len(unexpected) - _NAMES_SHOWN} more" if len(unexpected) > _NAMES_SHOWN else ""
     return (
         f"an edit was refused: {', '.join(named)}{more} differ from the spec that this job was started with. "
-        "No control record changes which clusters are reached, or how: "
-        "repl plan and repl apply start the job anew for that"
+        "No control record changes which clusters are reached, or how. "
+        "Run repl plan and repl apply: they restart the job"
     )

@@ -1,8 +1,8 @@
 """Writes under the driver's transactional id, and confirms before each action that this driver still holds it
 (R10).
 
-`DriverWriter` commits heartbeats, generations and first positions. `Leadership` sends the heartbeat: while it
-is seconds old, no other driver ran the job at that moment.
+`DriverWriter` commits heartbeats, generations and first positions. `Leadership` sends the heartbeat. A
+heartbeat that was committed seconds ago proves that no other driver ran the job at that moment.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from runtime.contract.records import job_status
+from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.driver.slots.channel import at
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import InternalRecord, batches_of
 from runtime.ledger.transaction_writer import TransactionWriter

@@ -29,8 +29,11 @@ from runtime.contract.spec.jobspec import (  # noqa: E402
 )
 from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
 from runtime.driver.job import JobRunner  # noqa: E402
-from runtime.driver.restart import SpecFile  # noqa: E402
-from runtime.driver.spark_process import JvmSilent, die_with_parent  # noqa: E402
+from runtime.driver.process import (  # noqa: E402
+    JvmSilent,
+    SpecFile,
+    die_with_parent,
+)
 from runtime.slot import log  # noqa: E402
 from runtime.slot.log import log_driver_message  # noqa: E402
 
@@ -43,12 +46,12 @@ def main() -> int:
     parser.add_argument(
         "--final-is-success",
         action="store_true",
-        help="end with 0 also when it must not be started again, for who starts anew after every failure",
+        help="exit with 0 also when it must not be restarted, for launchers that restart after every failure",
     )
     parser.add_argument(
         "--restarted",
         action="store_true",
-        help="its supervisor starts it again: end where a driver on another machine runs the job by now",
+        help="set by a supervisor that restarts it: end if a driver on another machine runs the job now",
     )
     arguments = parser.parse_args()
     code = _run_job(arguments.spec, arguments.restarted)

@@ -28,8 +28,8 @@ _PORTS_TRIED = 100  # from the usual port on, where the topology declares none
 class JobMetrics:
     """A JobMetrics object takes snapshots of the job until cancelled and owns the endpoint.
 
-    `book` takes the slots' reports. A declared port is the only one that it takes. Without one, it is
-    METRICS_PORT, or the next port that is free.
+    `book` receives the slots' reports. If the topology declares a port, no other port is tried. Otherwise the
+    endpoint listens on METRICS_PORT, or on the next free port.
     """
 
     def __init__(

@@ -16,12 +16,12 @@ import uvloop
 from pyspark import TaskContext
 
 from runtime.contract.records import control, job_status
+from runtime.contract.records.control import Assignment, SlotSpec, client_id
 from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec import assignment, naming
-from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
+from runtime.contract.spec import naming
+from runtime.driver.process import die_with_parent
 from runtime.driver.slots.channel import TopicTail, pause, post
-from runtime.driver.spark_process import die_with_parent
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
@@ -217,7 +217,7 @@ def _execute(
         return
     match message:
         case control.Assign(assignment=text):
-            given = assignment.decode(bytes(text))
+            given = control.decode_assignment(bytes(text))
             on_assignment(given.version)
             slot.assign(given)
         case control.StopSlot():

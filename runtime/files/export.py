@@ -22,8 +22,7 @@ from runtime.contract.spec.files import OWN_FOLDER, FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.files.formats import PartitionFiles
 from runtime.kafka.cluster import KafkaCluster, named, opened
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition

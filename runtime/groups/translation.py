@@ -29,7 +29,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets

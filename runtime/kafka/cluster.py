@@ -16,10 +16,16 @@ from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer, Links
-from runtime.kafka.errors import BrokerError, ConnectionFailure, Disconnected, Unsupported, WireError
+from runtime.kafka.errors import (
+    BrokerError,
+    ConnectionFailure,
+    Disconnected,
+    ErrorCode,
+    Unsupported,
+    WireError,
+)
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.metadata import (
     NO_LEADER,

@@ -24,9 +24,8 @@ from runtime.kafka.errors import (
     Unsupported,
     WireError,
 )
-from runtime.kafka.protocol.fields import INT32, Reader
 from runtime.kafka.protocol.metadata import MAX_BROKER_LIST_BYTES, MetadataRequest
-from runtime.kafka.protocol.request import SHORT_ANSWERS, Api, Request, frame
+from runtime.kafka.protocol.request import INT32, SHORT_ANSWERS, Api, Reader, Request, frame
 
 SMALLEST = 64 * 1024
 PIECE = 1 << 20

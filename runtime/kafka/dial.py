@@ -20,13 +20,13 @@ from runtime.kafka.auth.login import Exchange, LoginError, advance, quoted
 from runtime.kafka.auth.oauthbearer import Token, Tokens, TokenSource, fetch_token
 from runtime.kafka.auth.sasl import exchange_of, mechanism_of
 from runtime.kafka.auth.tls import tls_context
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import BufferPool, Connection
 from runtime.kafka.errors import (
     AuthenticationFailed,
     ConnectionFailure,
     CredentialsRefused,
     Disconnected,
+    ErrorCode,
     MechanismRefused,
     Reached,
     TimedOut,

@@ -17,8 +17,7 @@ from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import (
     FULL_SESSION_EPOCH,
     NO_SESSION_EPOCH,

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Unsupported, WireError
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, PartitionsRefused
+from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     AddPartitionsResponse,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, assert_never
 
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 
 KAFKA_VERSION = "4.1.1"  # the default version of a lab
 _PATTERN = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")

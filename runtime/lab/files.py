@@ -1,6 +1,6 @@
-"""This module writes files of the lab atomically, with one writer at a time.
+"""This module writes files of the lab atomically, with one writer at a time, and holds the lab's errors.
 
-Only their owner can read secrets.
+Only their owner can read secrets. An error tells what went wrong, where, and the hint.
 """
 
 import errno
@@ -12,7 +12,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runtime.lab.errors import LabBusy, LabError
+
+class LabError(Exception):
+    """The lab can't do what was requested; `way_out` is the hint for the user."""
+
+    def __init__(self, what: str, way_out: str = "", *, where: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.way_out = way_out
+        self.where = where
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        tail = f" — {self.way_out}" if self.way_out else ""
+        return f"{where}{self.what}{tail}"
+
+
+class LabBusy(LabError):
+    """Another process holds the lock of the folder."""
 
 
 def write(path: Path, text: str, *, secret: bool = False) -> None:

@@ -25,8 +25,7 @@ from typing import TypeAlias
 from xml.sax.saxutils import quoteattr
 
 from runtime.lab.cluster import DEFAULT, KAFKA_VERSION, KafkaVersion
-from runtime.lab.errors import LabBusy, LabError
-from runtime.lab.files import exclusive, explained, write
+from runtime.lab.files import LabBusy, LabError, exclusive, explained, write
 
 # It names an Ivy settings file, for a company's own mirror, as for Spark's packages.
 SETTINGS = "REPL_IVY_SETTINGS"
@@ -72,12 +71,12 @@ def resolve(java: str, ivy: Path, request: IvyRequest, scratch: Path, into: Path
     ) as process:
         assert process.stdout is not None
         try:
-            said = list(_counted(process.stdout, request, report))
+            output = list(_counted(process.stdout, request, report))
         except BaseException:
             process.kill()
             raise
     if process.returncode:
-        raise ivy_failure(request, said)
+        raise ivy_failure(request, output)
 
 
 def _settings() -> tuple[str, ...]:
@@ -122,23 +121,23 @@ def _dependency(one: IvyDependency) -> str:
     )
 
 
-def ivy_failure(request: IvyRequest, said: list[str]) -> LabError:
+def ivy_failure(request: IvyRequest, output: list[str]) -> LabError:
     """Returns the error for Ivy's output."""
-    if any(sign in line for line in said for sign in _FULL):
+    if any(sign in line for line in output for sign in _FULL):
         return LabError(
             f"the disk is full: {request.name} could not be fetched",
             "free some space (about 150 MB), or set XDG_CACHE_HOME to a folder that has it",
         )
-    reason = _reason(said)
+    reason = _reason(output)
     return LabError(
         f"{request.name} could not be fetched{f': {reason}' if reason else ''}",
         f"check the network, or name your company's mirror in an Ivy settings file with {SETTINGS}",
     )
 
 
-def _reason(said: list[str]) -> str:
+def _reason(output: list[str]) -> str:
     """Returns the first line of Ivy's output that states a cause; later errors follow from it."""
-    for line in said:
+    for line in output:
         for sign in (
             "Host ",
             "java.net.",

@@ -31,8 +31,7 @@ from runtime.lab.cluster import (
     LabKafkaCluster,
     Security,
 )
-from runtime.lab.errors import LabError
-from runtime.lab.files import exclusive, explained
+from runtime.lab.files import LabError, exclusive, explained
 from runtime.lab.kit import Kit, Report, bootstrap_flag, ensure_archive, find_kit, main_class, silent
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.lab import Lab
 
 KEYS = 100

@@ -17,9 +17,8 @@ import msgspec
 
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.launch.launcher import LaunchError
+from runtime.launch.launcher import LaunchError, refuse_secrets
 from runtime.launch.processes import ProcessIdentity
-from runtime.launch.references import refuse_secrets
 
 _POLL_S = 0.05
 _HINT = "make room, or make the folder writable, or name another with REPL_HOME"

@@ -21,9 +21,15 @@ import jinja2
 
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
-from runtime.launch import references
 from runtime.launch.command import HEAP, QUIET, SECURED
-from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
+from runtime.launch.launcher import (
+    LaunchError,
+    LaunchHandle,
+    LaunchState,
+    LaunchStatus,
+    referenced_variables,
+    refuse_secrets,
+)
 
 OPTIONS = {
     "image": "the image with Spark, Python and this product (needed)",
@@ -134,9 +140,9 @@ def _state(found: dict[str, Any], handle: LaunchHandle) -> tuple[LaunchState, La
 
 def manifest(spec: JobSpec) -> str:
     """Returns the Secret with the spec, and the SparkApplication, as YAML. Raises LaunchError."""
-    references.refuse_secrets(spec)
+    refuse_secrets(spec)
     options = spec.launch.options
-    variables = references.variables(spec)
+    variables = referenced_variables(spec)
     if unknown := sorted(set(options) - set(OPTIONS)):
         raise LaunchError(
             f"the launcher kubernetes has no option {', '.join(unknown)}", f"it knows {', '.join(OPTIONS)}"

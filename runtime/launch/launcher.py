@@ -3,13 +3,23 @@ terminal.
 
 A launcher manages processes and Spark clusters. Commands reach a job through the control topic, and its
 actual progress is read from the status topic and the ledger.
+
+A launcher handles secrets by reference, and checks before a start that the referenced secrets exist. The
+names are part of the spec. The values are in the environment that the supervisor inherits from its caller and
+passes on to the job and to every restart, or in files that are read where they are needed.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
+from runtime.contract.client.secrets import OPERATOR_KEYS, ClientSecrets, secret_settings
+from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.jobspec import JobSpec
 
 
@@ -79,3 +89,60 @@ class Launcher(Protocol):
     def tail(self, job: str, lines: int = 20) -> list[str]:
         """Returns the last lines of the job's log."""
         ...
+
+
+def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
+    """Yields (setting of a cluster, "env" or "file", name) for each reference."""
+    for name, cluster in sorted(spec.clusters.items()):
+        for key, value in sorted(cluster.client.items()):
+            if isinstance(value, dict):
+                yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
+
+
+def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
+    """Raises LaunchError for settings that the job's processes would refuse, because only the job's log
+    would show that.
+    """
+    secrets = ClientSecrets(environ)
+    for name, cluster in sorted(spec.clusters.items()):
+        try:
+            secrets.check_all(cluster.bootstrap, cluster.client)
+        except ClientSettingsError as wrong:
+            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.way_out) from None
+
+
+def referenced_variables(spec: JobSpec) -> list[str]:
+    """Returns the names of all referenced environment variables."""
+    return sorted({name for _, kind, name in references(spec) if kind == "env"})
+
+
+def refuse_secrets(spec: JobSpec) -> None:
+    """Raises LaunchError where the spec would contain a secret of Spark."""
+    if found := secret_settings(spec.launch.conf):
+        raise LaunchError(
+            f"the job spec would hold the secret {', '.join(found)}",
+            "keep it on the machines that run the job: in spark-defaults.conf or in the environment",
+        )
+
+
+def without_operator_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a job, without the variables that only planning and applying need."""
+    return {name: value for name, value in environ.items() if name not in OPERATOR_KEYS}
+
+
+def check_references(spec: JobSpec, environ: Mapping[str, str]) -> None:
+    """Raises LaunchError for settings that are not allowed, then for all missing references at once, by
+    name.
+    """
+    missing: list[str] = []
+    hints: set[str] = set()
+    _check_allowed(spec, environ)
+    for setting, kind, name in references(spec):
+        if kind == "env" and name not in environ:
+            missing.append(f"{setting} wants the environment variable {name}, which is not set")
+            hints.add("set the variable where repl is called: the job inherits it")
+        if kind == "file" and not os.access(Path(name), os.R_OK):
+            missing.append(f"{setting} wants the file {name}, which can't be read")
+            hints.add("put the file there, readable by who calls repl")
+    if missing:
+        raise LaunchError("; ".join(missing), "; ".join(sorted(hints)))

@@ -24,8 +24,7 @@ from runtime.contract.records.group_records import (
 )
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offsets_of
@@ -191,8 +190,8 @@ class ConsumerTimeTable:
         found: dict[int, list[InternalRecord]] = {}
         for key in self._unsaved:
             at = group_records.partition_of(key, partitions)
-            said = ConsumerTimes(self._known[key].moments, _now_ms())
-            record = InternalRecord(group_records.encode_times_key(key), group_records.encode_times(said))
+            times = ConsumerTimes(self._known[key].moments, _now_ms())
+            record = InternalRecord(group_records.encode_times_key(key), group_records.encode_times(times))
             found.setdefault(at, []).append(record)
         return found
 

@@ -25,7 +25,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.offset_map import OffsetMap, Span, trimmable
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 from runtime.ledger.ledger import Ledger

@@ -19,8 +19,7 @@ from runtime.batch.splice import Raw, join
 from runtime.batch.varint import varint
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition

@@ -22,8 +22,7 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure, TimedOut, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, TimedOut, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity, RenewProducerIdRequest

@@ -20,6 +20,7 @@ from runtime.metrics.snapshot import JobSnapshot, SlotMetrics
 FAMILIES = (
     *job_families.FAMILIES,
     *flow_families.FLOW_FAMILIES,
+    *flow_families.TOPIC_FAMILIES,
     *flow_families.PARTITION_FAMILIES,
     *job_families.SLOT_FAMILIES,
     *flow_families.GROUP_FAMILIES,
@@ -60,6 +61,7 @@ class JobCollector(Collector):
         yield from job_families.job_metrics(picture, self._ticks())
         yield from job_families.cluster_metrics(picture)
         yield from flow_families.flow_metrics(picture, page, partition_states)
+        yield from flow_families.topic_metrics(picture)
         yield from flow_families.partition_metrics(partition_states, now_ms, by_topic=by_topic)
         yield from job_families.slot_metrics(picture, page, now_ms)
         yield from flow_families.group_metrics(picture, now_s)

@@ -13,9 +13,10 @@ from typing import get_args
 from prometheus_client import Metric
 
 from runtime.contract.records.job_status import PartitionState, SlotView
+from runtime.contract.records.latency import TopicLatency, merged_by
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import State
-from runtime.metrics.family import Labels, Merge, MetricFamily, Sample, merged
+from runtime.metrics.job_families import Labels, Merge, MetricFamily, Sample, merged
 from runtime.metrics.snapshot import GroupSnapshot, JobSnapshot, MetricsSnapshot, ReportedPartition
 
 _OLD_REPORT_MS = 15_000  # a slot reports at least every five seconds
@@ -344,6 +345,38 @@ def flow_metrics(
         ((flow.spec.name, what), float(flow.actions.get(what, 0))) for flow in flows for what in ACTIONS
     )
     yield NOTES.of(((flow.spec.name,), float(len(flow.view.notes))) for flow in flows)
+
+
+TOPIC_LATENCY = MetricFamily(
+    "repl_topic_latency_seconds",
+    "gauge",
+    ("flow", "topic", "statistic"),
+    "From a record's timestamp to its commit, over the last minute. No series while idle.",
+)
+TOPIC_FAMILIES = (TOPIC_LATENCY,)
+_STATISTICS: Mapping[str, Callable[[TopicLatency], float]] = {
+    "min": lambda one: one.min_ms,
+    "avg": lambda one: one.average_ms,
+    "max": lambda one: one.max_ms,
+    "p50": lambda one: one.quantile(0.5),
+    "p99": lambda one: one.quantile(0.99),
+}
+
+
+def topic_metrics(picture: JobSnapshot) -> Iterator[Metric]:
+    """Yields the metrics of topics, added up by flow when there are more topics than `metrics_partitions`."""
+    running = {view.slot for view in picture.status.slots if view.state == "running"}
+    stats = [
+        flow for slot, report in picture.reports.items() if slot in running for flow in report.status.flows
+    ]
+    found = merged_by(((one.flow, latency.topic), latency) for one in stats for latency in one.latencies)
+    if len(found) > picture.spec.metrics_partitions:
+        found = merged_by(((flow, ""), latency) for (flow, _), latency in found.items())
+    yield TOPIC_LATENCY.of(
+        ((*key, name), value(latency) / 1000)
+        for key, latency in found.items()
+        for name, value in _STATISTICS.items()
+    )
 
 
 _GROUP = ("flow", "group")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import (
-    LATENCY_BOUNDS_MS,
     FlowStats,
     FlowView,
     JobStatus,
@@ -20,6 +19,7 @@ from runtime.contract.records.job_status import (
     PartitionStatus,
     SlotReport,
 )
+from runtime.contract.records.latency import LATENCY_BOUNDS_MS
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 

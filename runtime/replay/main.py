@@ -17,8 +17,8 @@ from pyspark.errors import PySparkException
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure
 from runtime.audit.partition_logs import open_spec
-from runtime.contract.views.comparison_view import ReplayedPartition
-from runtime.ledger.orphans import FlowNotEnded, leave_orphans
+from runtime.contract.views.records_view import ReplayedPartition
+from runtime.ledger.positions import FlowNotEnded, leave_orphans
 from runtime.replay.request import (
     ReplayOutcome,
     ReplayRequest,

@@ -12,8 +12,8 @@ from runtime.audit.partition_logs import open_spec, settings_of
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.comparison_view import ReplayedPartition, SalvagedPartition
-from runtime.kafka.codes import ErrorCode
+from runtime.contract.views.records_view import ReplayedPartition, SalvagedPartition
+from runtime.kafka.errors import ErrorCode
 
 
 class ReplayPartition(msgspec.Struct, frozen=True):

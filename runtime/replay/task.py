@@ -28,18 +28,16 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
 from runtime.contract.spec.jobspec import FlowSpec, TableRule
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.views.comparison_view import ReplayedPartition
+from runtime.contract.views.records_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.kafka.timing import RetryDeadline
-from runtime.ledger.ledger import Ledger
+from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.producer_directory import register
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.request import (
     ReplayPartition,

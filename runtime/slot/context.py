@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
-from runtime.ledger.ledger import Ledger
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot.budget import ByteBudget
 from runtime.slot.failpoints import Failpoint
 from runtime.sql.transformer import Transformer

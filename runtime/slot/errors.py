@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.kafka.codes import ErrorCode as E
 from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
+from runtime.kafka.errors import ErrorCode as E
 
 
 class SlotMustEnd(Exception):

@@ -1,20 +1,19 @@
-"""A flow in a slot owns its lanes, its reading and its counters, and handles the events of all of them."""
+"""A flow in a slot owns its lanes, reader, supervisor and counters, and handles their events."""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.batch import BadRecord, BatchFailure, QuarantineTooLarge, TooLarge
-from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, FlowStats
+from runtime.contract.records.control import AssignedFlow, AssignedPartition, transactional_ids
+from runtime.contract.records.job_status import FlowStats
 from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.records.latency import LATENCY_BOUNDS_MS, LatencyWindow, bucket_of
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.provenance import FlowProducer
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.kafka.cluster import KafkaCluster
-from runtime.ledger.ledger import UndecidedProgress
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.budget import TokenBucket
@@ -52,6 +51,7 @@ class FlowCounters:
         self.commits = 0
         self._latency_counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
         self._latency_sum_ms = 0.0
+        self._by_topic = LatencyWindow()
 
     def committed(self, event: Committed, now_ms: int) -> None:
         """Counts a committed transaction."""
@@ -63,12 +63,15 @@ class FlowCounters:
             if entry.part is not None:
                 self.records += entry.part.records
                 self.bytes += entry.part.bytes
-        for newest, records in event.latencies:
+        for topic, newest, records in event.latencies:
             latency = max(now_ms - newest, 0)
-            self._latency_counts[bisect_left(LATENCY_BOUNDS_MS, latency)] += records
+            self._latency_counts[bucket_of(latency)] += records
             self._latency_sum_ms += latency * records
+            self._by_topic.add(topic, latency, records, now_ms)
 
-    def stats(self, flow: str, aborts: int, throttled_ms: int, stuck_lanes: list[str]) -> FlowStats:
+    def stats(
+        self, flow: str, aborts: int, throttled_ms: int, stuck_lanes: list[str], now_ms: int
+    ) -> FlowStats:
         """Returns the counters as a record for the slot's status."""
         return FlowStats(
             flow=flow,
@@ -82,6 +85,7 @@ class FlowCounters:
             latency_sum_ms=self._latency_sum_ms,
             stuck_lanes=stuck_lanes,
             quarantined=self.quarantined,
+            latencies=self._by_topic.topics(now_ms),
         )
 
 
@@ -245,7 +249,8 @@ class FlowCopy:
     def stats(self) -> FlowStats:
         """Returns the flow's counters for the slot's status."""
         throttled_ms = int(self._bucket.throttled_s * 1000)
-        return self._counters.stats(self.name, self._lanes.aborts(), throttled_ms, self._lanes.stuck())
+        aborts, stuck = self._lanes.aborts(), self._lanes.stuck()
+        return self._counters.stats(self.name, aborts, throttled_ms, stuck, now_ms())
 
     # Events
 

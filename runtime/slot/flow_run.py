@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import WireError
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.kafka.timing import wait_at_most
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.context import SlotContext
-from runtime.slot.event_loop import wait_at_most
 from runtime.slot.flow import FlowCopy
 from runtime.slot.partition import now_ms
 from runtime.slot.write.flow_ledger import Superseded
@@ -90,9 +90,9 @@ class FlowRun:
     """A flow run owns one flow of a slot and reconciles it with the newest assignment.
 
     A flow that can't begin, for example because its source does not answer, retries and disturbs no other
-    flow (R7). `version` is the assignment that is in force: every partition that it takes away is released.
-    Without a running flow it is in force at once, however long a source takes. Otherwise `_reconcile` sets
-    it.
+    flow (R7). `version` is the version of the assignment that is in force: every partition that it removes is
+    released. While the flow does not run, a new assignment is in force at once, even if the source does not
+    answer. Otherwise `_reconcile` sets it.
     """
 
     def __init__(self, name: str, context: SlotContext, sources: SourceClusters) -> None:

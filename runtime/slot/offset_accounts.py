@@ -28,8 +28,8 @@ class OffsetAccounts:
     (`unexplained`). The range must also be read where the last marker may be written late, by another lane.
 
     `end` is the first offset that is not accounted for. `markers` counts the own markers that are due from
-    there on. The same account says where the next own batch will lie (`next_base`): that is an expectation,
-    which its acknowledgement proves or disproves.
+    there on. The account also predicts the base offset of the next own batch (`next_base`). The
+    acknowledgement of that batch confirms or refutes it.
     """
 
     __slots__ = ("_late", "_ranges", "_unproven", "_wrong", "end", "markers")
@@ -44,7 +44,7 @@ class OffsetAccounts:
 
     @property
     def next_base(self) -> int | None:
-        """The base offset of the next own batch if nobody else writes; None where it can't be known.
+        """The base offset of the next own batch if no other producer writes; None while it is not known.
 
         The partition must have joined a transaction of its lane: then the markers that are due are written.
         """
@@ -80,7 +80,7 @@ class OffsetAccounts:
         self._late = True
 
     def expected_wrongly(self) -> None:
-        """Records that `next_base` was wrong: it is None for the next transactions, each time for more."""
+        """Records that `next_base` was wrong: it is None for some transactions, twice as many each time."""
         self._unproven = _UNPROVEN << min(self._wrong, _MAX_DOUBLINGS)
         self._wrong += 1
 

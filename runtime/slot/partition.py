@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from runtime.batch import OutgoingBatch
 from runtime.batch.selection import QuarantinedRecord
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.naming import newest_id
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -70,7 +70,8 @@ class SourceLog(NamedTuple):
 class SessionAnswers:
     """The time when the broker of a fetch session last answered, shared by the session's partitions.
 
-    A fetch session leaves out partitions without news: an answer counts for all that it answered for once.
+    A fetch session omits partitions that did not change. So each answer counts for every partition that the
+    session has answered for once.
     """
 
     __slots__ = ("at_ms",)
@@ -93,8 +94,8 @@ class PartitionCopy:
     It is mutable on purpose: there is one event loop, one object per partition, and no lock. Only its own
     methods write its attributes. `cursor` is the position of the next fetch. `queue` holds the batches that
     were fetched before it and are not sent yet. `quarantine` holds the bad records since the committed
-    position, in order. A `rewind` discards the queue and returns to the committed
-    position. `rewinds` counts them: a response to a fetch from before a rewind is ignored.
+    position, in order. A `rewind` discards the queue and returns to the committed position. `rewinds` counts
+    them: a response to a fetch from before a rewind is ignored.
 
     While `in_transaction`, an open transaction may still commit something of the partition, so it stays in
     its lane. `suspect` means that its transactions failed, and that it is retried in a lane of its own.
@@ -164,7 +165,7 @@ class PartitionCopy:
 
     @property
     def behind(self) -> bool:
-        """Whether the source is known to have more records, so that a commit now only costs time."""
+        """Whether the source is known to have more records, so that an early commit has no use."""
         return self.cursor.offset < self.source.stable_end and self.fetchable
 
     @property

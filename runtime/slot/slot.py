@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import runtime.batch.arrays  # noqa: F401 - numpy is loaded before the first batch comes
+from runtime.contract.records.control import Assignment, SlotSpec, client_id
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import WireError
-from runtime.ledger.ledger import Ledger
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.kafka.timing import callback_failures, wait_at_most
+from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot import failpoints, log
 from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import SlotMustEnd
-from runtime.slot.event_loop import callback_failures, wait_at_most
 from runtime.slot.flow_run import FlowRun, SourceClusters
 from runtime.slot.partition import now_ms
 from runtime.sql.transformer import Transformer

@@ -1,14 +1,18 @@
-"""Checks a transform with Spark's own analyzer, before any job runs it.
+"""Checks a transform with Spark's own analyzer before any job runs it, and tries it on some records.
 
-Beside what Spark refuses by itself, this refuses what can't be exact: the same record must give the same
+Beside what Spark refuses by itself, a check refuses what can't be exact: the same record must give the same
 result each time it is evaluated, and a record's result depends on that record alone.
+
+A trial has the same query, the same evaluation and the same edits as a slot. It runs in the place of the
+slot, as the collecting worker of the query. Nothing is written.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
@@ -25,12 +29,24 @@ from pyspark.sql.types import (
 )
 
 from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec, fields_of
+from runtime.contract.views.transform_view import (
+    Decision,
+    SampleRecord,
+    TransformProblem,
+    TrialResult,
+    TryRequest,
+    decode_request,
+    encode_results,
+)
 from runtime.sql.avro_schema import BadSchema, change_problem
 from runtime.sql.query import CORRUPT, answers, decoded, schema_of
-from runtime.sql.request import TransformProblem
-from runtime.sql.rows import DDL
+from runtime.sql.rows import DDL, SourceRow, row_of
 from runtime.sql.rows import KEY as KEY_BYTES
 from runtime.sql.rows import VALUE as VALUE_BYTES
+from runtime.sql.transformer import InvalidValue, Transformer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TREES = "org.apache.spark.sql.catalyst.trees.TreePattern"
 # What a transform may not contain, by the names of Spark's tree patterns.
@@ -181,3 +197,60 @@ def _place(error: PySparkException, text: str) -> tuple[int, int]:
         if context.contextType() is QueryContextType.SQL and context.startIndex() >= 0:
             return 1, context.startIndex() + 1
     return 0, 0
+
+
+RESULT = "results"
+
+
+def run_trial(text: bytes, token: str, answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the encoded results of a request. `answers` are Spark's answers to the rows of its records."""
+    import pyarrow as pa
+
+    asked = decode_request(text)
+    assert isinstance(asked, TryRequest)
+    found = encode_results(asyncio.run(_tried(asked, token, answers)))
+    yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], [RESULT])
+
+
+async def _tried(asked: TryRequest, token: str, answers: Iterable[pa.RecordBatch]) -> list[TrialResult]:
+    from runtime.sql.evaluator import Evaluator
+
+    evaluator = Evaluator(token, asked.transform, answers)
+    serving = asyncio.create_task(evaluator.run())
+    try:
+        return await results(Transformer(asked.transform, evaluator), asked.transform, asked.records)
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await evaluator.close()
+
+
+async def results(
+    transformer: Transformer, transform: TransformSpec, records: Iterable[SampleRecord]
+) -> list[TrialResult]:
+    """Returns what the transformer decides about the records, in their order. Raises EvaluationEnded."""
+    asked = list(records)
+    bad: Decision = "quarantined" if transform.quarantines else "stops"
+    found: list[TrialResult] = []
+    for record, answer in zip(asked, await transformer.answers([_row(one) for one in asked]), strict=True):
+        try:
+            after = transformer.new_value(record.value, answer) if record.value is not None else None
+        except InvalidValue as error:
+            found.append(TrialResult(record=record, decision=bad, why=str(error)))
+            continue
+        travels = after is not None or record.value is None  # a tombstone always travels
+        found.append(TrialResult(record=record, decision="travels" if travels else "filtered", after=after))
+    return found
+
+
+def _row(record: SampleRecord) -> SourceRow:
+    return row_of(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        appended=record.appended,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
+    )

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from runtime.contract.spec.transform import TransformSpec
-from runtime.sql.feed import socket_file
-from runtime.sql.rows import COLUMNS, ROWS, SourceRow, read_columns
+from runtime.sql.rows import COLUMNS, ROWS, SourceRow, read_columns, socket_file
 
 _BATCH_BYTES = 4 << 20  # of keys and values in one Arrow batch; one larger record goes alone
 _IN_FLIGHT = 16  # Arrow batches

@@ -21,10 +21,7 @@ except ModuleNotFoundError:
 
 from pyspark import SparkConf, SparkContext  # noqa: E402
 
-from runtime.sql.check import problems  # noqa: E402
-from runtime.sql.pipeline import session_of, standing_query  # noqa: E402
-from runtime.sql.query import SETTINGS  # noqa: E402
-from runtime.sql.request import (  # noqa: E402
+from runtime.contract.views.transform_view import (  # noqa: E402
     CheckRequest,
     SqlOutcome,
     TryRequest,
@@ -32,7 +29,8 @@ from runtime.sql.request import (  # noqa: E402
     decode_results,
     encode,
 )
-from runtime.sql.trial import RESULT, run_trial  # noqa: E402
+from runtime.sql.check import RESULT, problems, run_trial  # noqa: E402
+from runtime.sql.query import SETTINGS, session_of, standing_query  # noqa: E402
 
 
 def main() -> None:

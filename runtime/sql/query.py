@@ -1,20 +1,30 @@
-"""Builds the query of a transform over the rows that a slot sends: one answer for each row, in their order.
+"""Builds the query of a transform, and runs it as the standing query of a slot.
 
 An answer is JSON: `b` is true for a record that does not match its format, `k` is whether it travels, and
-`s0`, `s1`, … are the new values of the paths of `set`, sorted. It is null where an expression failed.
+`s0`, `s1`, … are the new values of the paths of `set`, sorted. It is null where an expression failed. There
+is one answer for each row, in the order of the rows.
+
+The standing query is one Spark task with a feeding worker, the transform and the slot itself. The feeding
+worker yields the rows that the slot sends it. Spark's generated code evaluates the transform in the task.
+The collecting worker is the slot: it gets an answer for every row, so it knows the progress.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, cast
 
-from pyspark.sql import Column, DataFrame
+from pyspark import SparkContext
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec
 from runtime.sql.avro_schema import ddl_of
-from runtime.sql.rows import KEY, VALUE
+from runtime.sql.rows import DDL, KEY, ROWS, VALUE, feed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ANSWER = "answer"
 CORRUPT = "__corrupt"
@@ -97,3 +107,44 @@ def _bad(raw: str, name: str, form: FormatSpec) -> Column:
     read = F.col(name)
     wrong = read.isNull() | read[CORRUPT].isNotNull() | ~F.col(raw).cast(StringType()).rlike(_OBJECT)
     return F.col(raw).isNotNull() & wrong
+
+
+_SETTINGS = {
+    **SETTINGS,
+    # An Arrow batch leaves for the slot as soon as it has as many rows as the slot sent, whatever its size in
+    # bytes: nothing waits in a buffer until later rows fill it.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
+    "spark.sql.execution.pandas.udf.buffer.size": "16",
+}
+
+
+def session_of(context: SparkContext, settings: dict[str, str]) -> SparkSession:
+    """Returns a session of its own with these settings."""
+    session = SparkSession(context).newSession()
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    return session
+
+
+def standing_query(
+    context: SparkContext,
+    transform: TransformSpec,
+    token: str,
+    collect: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    result: str,
+) -> Any:
+    """Runs the query until `collect` ends, and returns the one value that it yields.
+
+    `result` is the schema of that value, and `token` names the socket between the two workers.
+    """
+
+    def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return feed(token, inputs)
+
+    def collecting(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return collect(found)
+
+    session = session_of(context, _SETTINGS)
+    rows = session.range(0, 1, 1, 1).mapInArrow(feeding, DDL)
+    ((value,),) = answers(rows, transform).mapInArrow(collecting, result).collect()
+    return value

@@ -15,9 +15,9 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from planner.model.address import topic_address
 from planner.model.topology import Internal
-from planner.state import log
+from planner.state import internal_topics
+from planner.state.internal_topics import read_registry
 from planner.state.lease import Lease, LeaseHolder
-from planner.state.registry import read_registry
 from planner.workflows import HistoryRequest, history
 from runtime.contract.spec.naming import LEASE
 from runtime.lab.lab import Lab
@@ -129,7 +129,7 @@ def _(story: Story, word: str, count: int) -> None:
 @given("another engineer is applying to dc1")
 def _(story: Story) -> None:
     place = endpoint(story.lab, "dc1")
-    log.ensure(place, [LEASE], Internal())
+    internal_topics.ensure(place, [LEASE], Internal())
     holder = LeaseHolder(story.fresh("lease"), "ada", "ops1", 7, "another", "a plan")
     story.open.enter_context(Lease(place, holder).acquire(30, lambda _held: None))
 

@@ -51,6 +51,7 @@ from runtime.contract.records.job_status import (
     SlotStatus,
     SlotView,
 )
+from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
@@ -151,7 +152,11 @@ class MadeUpClusters:
             for number, (one, lag) in enumerate(zip(at, lags, strict=True))
             if number % SLOTS == slot
         ]
-        stats = FlowStats(FLOW, latency_counts=[0, 10, 60, 25, 5, *([0] * 13)])
+        latencies = [
+            TopicLatency(topic, 100, 1_200, 4, 28, [0, 10, 60, 25, 5])
+            for topic in {one.topic for number, one in enumerate(at) if number % SLOTS == slot}
+        ]
+        stats = FlowStats(FLOW, latency_counts=[0, 10, 60, 25, 5, *([0] * 13)], latencies=latencies)
         return SlotReport("me", 1, SlotStatus(slot, now - 500, 1, flows=[stats], partitions=partitions))
 
 

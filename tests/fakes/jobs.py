@@ -32,8 +32,8 @@ from runtime.contract.records.job_status import (
     StatusKey,
 )
 from runtime.contract.spec import naming
-from runtime.contract.spec.internal_topics import at_destination
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.topic_settings import at_destination
 
 BEAT_S = 0.5
 ALL = 1_000_000  # of whatever is asked for

@@ -3,7 +3,7 @@
 from runtime.batch import Batch, OutgoingBatch, RewriteReason
 from runtime.batch.spec import OffsetDeltaRun
 from runtime.contract.records.advance import first_progress
-from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.records.control import AssignedPartition
 from runtime.ledger.records import InternalRecord, build
 from runtime.slot.partition import PartitionCopy
 

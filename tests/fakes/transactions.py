@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import Disconnected
+from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.transactions import EndTransactionRequest, EndTransactionResponse
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import re
 import struct
 import time
@@ -43,7 +44,6 @@ from tests.fakes.hostile_broker import (
 SHORT_S, LONG_S = 1.5, 20.0
 DEADLINE_S = 40.0  # the machine may be busy; a trickle would go on for minutes
 MOST_BYTES = 8 << 20
-MILLION = metadata((node, f"b{node}", 9092) for node in range(1_000_000))
 NO_VERSION = struct.pack(">h", 0) + uvarint(1) + struct.pack(">i", 0) + b"\0"
 BACKWARD_VERSIONS = (
     struct.pack(">h", 0)
@@ -75,8 +75,13 @@ def on(api: int, answer: Callable[[Asked], bytes]) -> Fault:
     return Fault(reply=lambda asked: (answer(asked),) if asked.api == api else None)
 
 
+@functools.cache
+def million_brokers() -> bytes:
+    return metadata((node, f"b{node}", 9092) for node in range(1_000_000))
+
+
 def lists_a_million(asked: Asked) -> Sequence[bytes] | None:
-    return frame_of(asked, MILLION) if asked.api == METADATA else None
+    return frame_of(asked, million_brokers()) if asked.api == METADATA else None
 
 
 def size(announced: int) -> Callable[[Asked], bytes]:
@@ -177,7 +182,8 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture(scope="module")
 def warm() -> None:
-    """What is imported and compiled once is no broker's doing."""
+    """Imports, compiles and builds once what would otherwise count as a broker's use of memory and time."""
+    million_brokers()
     with HostileBroker(Fault()) as broker:
         for login in (LOGIN, {}):
             honest_planner(f"127.0.0.1:{broker.port}", login)

@@ -14,7 +14,6 @@ from runtime.kafka.auth.oauthbearer import parse_answer
 from runtime.kafka.auth.sasl import scram
 from runtime.kafka.protocol.administration import DescribeAclsRequest, DescribeLogDirsRequest
 from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest
-from runtime.kafka.protocol.fields import Reader
 from runtime.kafka.protocol.groups import ListGroupsRequest
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
@@ -23,7 +22,7 @@ from runtime.kafka.protocol.handshake import (
     SaslHandshakeRequest,
 )
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataRequest
-from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.request import Reader, Request
 from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
 from tests.fakes.hostile_broker import api_versions, authenticated, metadata, old_text
 

@@ -10,7 +10,7 @@ import pytest
 
 from planner.cli.app import run
 from planner.model.address import topic_address
-from planner.model.plan import Action, Fingerprint, Plan
+from planner.model.plan import STEP_KINDS, Action, Fingerprint, Plan
 from planner.model.step import (
     AlterConfigs,
     AlterQuota,
@@ -29,7 +29,6 @@ from planner.model.step import (
 )
 from planner.model.topology import AclRule, QuotaEntity
 from planner.plan.agreement import disagreements
-from planner.plan.serialize import STEP_KINDS
 from planner.state import planfile
 from runtime.contract.spec import jobspec
 from tests.fakes.states import acl, flow, topology

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planner.cli.app import run
-from planner.plan.serialize import body_of, digest_of
+from planner.model.plan import body_of, digest_of
 from planner.state import planfile
 from tests.security.plans import honest
 

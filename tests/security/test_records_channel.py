@@ -9,10 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from runtime.contract.records import control, job_status
-from runtime.contract.records.control import Assign, StopSlot
+from runtime.contract.records.control import Assign, Assignment, SlotSpec, StopSlot
 from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import Assignment, SlotSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.clusters import DriverClusters, last_status, open_destination
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, post

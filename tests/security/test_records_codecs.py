@@ -1,6 +1,7 @@
 """Hostile records of every internal topic are each codec's own error, in bounded time and memory."""
 
 import contextlib
+import functools
 import json
 import time
 import tracemalloc
@@ -23,7 +24,7 @@ from runtime.contract.records import (
     record_values,
 )
 from runtime.contract.records import offset_map as offsetmap
-from runtime.contract.records.control import UnreadableControl
+from runtime.contract.records.control import Assignment, UnreadableControl
 from runtime.contract.records.group_records import (
     Checkpoint,
     CheckpointState,
@@ -50,8 +51,7 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec import assignment, jobspec
-from runtime.contract.spec.assignment import Assignment
+from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, TemplateRule
 
 _SECONDS, _BYTES = 5.0, 400 << 20
@@ -81,7 +81,7 @@ CODECS = [
     Codec("stop", control.decode_command, UnreadableControl, control.encode(control.StopJobCommand("1"))),
     Codec("edit", control.decode_command, UnreadableControl, control.encode(control.Reconfigure("1", SPEC))),
     Codec("word", control.decode_slot_message, UnreadableControl, control.encode(control.StopSlot("d"))),
-    Codec("assignment", assignment.decode, UnreadableValue, assignment.encode(Assignment(1))),
+    Codec("assignment", control.decode_assignment, UnreadableValue, control.encode_assignment(Assignment(1))),
     Codec(
         "job",
         job_status.decode_job,
@@ -150,15 +150,24 @@ CODECS = [
 each_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 
 
-def packed(sign: bytes, unpacked: int) -> bytes:
-    """So many bytes, compressed a thousandfold."""
+@functools.cache
+def bomb() -> bytes:
+    """512 MB of spaces, compressed a thousandfold."""
     packer = zlib.compressobj(9)
-    piece = sign * (1 << 20)
-    parts = [packer.compress(piece) for _ in range(unpacked >> 20)]
-    return b"".join((*parts, packer.flush()))
+    piece = b" " * (1 << 20)
+    parts = [packer.compress(piece) for _ in range(512)]
+    return b"".join((b"\x01", *parts, packer.flush()))
 
 
-BOMB = packed(b" ", 512 << 20)
+def unpacked(name: str) -> bytes:
+    return b"\x01" + TEXTS[name]
+
+
+@functools.cache
+def packed(name: str) -> bytes:
+    return b"\x01" + zlib.compress(TEXTS[name], 1)
+
+
 TEXTS = {
     "nothing": b"",
     "an array": b"[]",
@@ -182,14 +191,15 @@ TEXTS = {
     "a long name that is not known": b'{"type": "reconfigure", "' + b"\\u001b" * 100_000 + b'": 1}',
     "only spaces": b" " * (40 << 20),
 }
-VALUES = {
-    **{f"{name}, as it is": b"\x01" + text for name, text in TEXTS.items()},
-    **{f"{name}, packed": b"\x01" + zlib.compress(text, 1) for name, text in TEXTS.items()},
-    "no version": b"",
-    "another version": b"\x02{}",
-    "512 MB packed": b"\x01" + BOMB,
-    "512 MB packed, cut off": b"\x01" + BOMB[:-9],
-    "no version, deep": b"[" * _DEEP,
+# Built only by the tests that use them: every worker collects every test.
+VALUES: dict[str, Callable[[], bytes]] = {
+    **{f"{name}, as it is": functools.partial(unpacked, name) for name in TEXTS},
+    **{f"{name}, packed": functools.partial(packed, name) for name in TEXTS},
+    "no version": lambda: b"",
+    "another version": lambda: b"\x02{}",
+    "512 MB packed": bomb,
+    "512 MB packed, cut off": lambda: bomb()[:-9],
+    "no version, deep": lambda: b"[" * _DEEP,
 }
 
 
@@ -200,12 +210,13 @@ def test_the_sample_is_read(codec: Codec) -> None:
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
 @each_codec
-def test_a_hostile_value_is_the_codecs_own_error(codec: Codec, value: bytes) -> None:
+def test_a_hostile_value_is_the_codecs_own_error(codec: Codec, value: Callable[[], bytes]) -> None:
+    made = value()
     tracemalloc.start()
     began = time.process_time()
     try:
         with pytest.raises(codec.error) as raised:
-            codec.read(value)
+            codec.read(made)
         seconds, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -13,8 +13,8 @@ from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord, CreateTopic, StepResult
 from planner.state import history
+from planner.state.internal_topics import UnknownVersion, decode_owned, encode, encode_owned, registry_key
 from planner.state.lease import LeaseHolder, LeaseVerb, decode_lease, encode_lease
-from planner.state.log import UnknownVersion, decode_owned, encode, encode_owned, registry_key
 from planner.state.planfile import step_of
 from runtime.contract.records.record_values import UnreadableValue
 

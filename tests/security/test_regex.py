@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from runtime.contract.spec import rename
 from runtime.contract.spec.naming import illegal_because
-from runtime.contract.spec.regex import UnreadableRegex, matches, regex
 from runtime.contract.spec.rename import Match, backward, forward, problem
-from runtime.contract.spec.selection import SelectionRules, Selector
+from runtime.contract.spec.selection import SelectionRules, Selector, UnreadableRegex, matches, regex
 
 HERE = Path(__file__).parents[2]
 EXPONENTIAL = ("(a|a)+b", "(a+)+b", "(a*)*b", "((a?){30}){30}b", "(.*a){25}b", "(?:a|aa|aaa)+b")
@@ -145,7 +144,7 @@ def test_a_name_with_half_a_character_is_a_name():
 
 def test_nothing_is_written_to_stderr():
     """RE2 logs each mistake to stderr unless it is told not to."""
-    program = "from runtime.contract.spec.regex import *\ntry: regex('(')\nexcept UnreadableRegex: pass"
+    program = "from runtime.contract.spec.selection import *\ntry: regex('(')\nexcept UnreadableRegex: pass"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, check=True
     )

@@ -6,7 +6,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from runtime.launch.once import HERE, run_once
+from runtime.launch.command import HERE, run_once
 
 pytestmark = pytest.mark.spark
 

@@ -21,13 +21,12 @@ from rich.text import Text
 from planner.cli import app
 from planner.cli.console import SafeConsole, print_lines
 from planner.cli.output import emit, guarded, say
-from planner.cli.plan_output import print_plan
+from planner.cli.view import print_plan
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure, error, warning
 from planner.model.plan import Action, Change, FieldChange
-from planner.render import escape
-from planner.render.plan.html import html
-from planner.render.plan.markdown import failed, markdown
+from planner.render import readable
+from planner.render.plan.documents import failed, html, markdown
 from planner.render.plan.text import text
 from planner.render.table import Cell, Column, table
 from planner.render.yaml import scalar
@@ -49,7 +48,7 @@ ATTACKS = {
     "return": "safe\rerror: forged",
 }
 LINE = "name\nerror: forged"
-DANGEROUS = re.compile(f"(?![\n\t])[{escape.UNSHOWABLE}]")
+DANGEROUS = re.compile(f"(?![\n\t])[{readable.UNSHOWABLE}]")
 OUR_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 each = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 
@@ -179,7 +178,7 @@ def test_yaml_of_an_import_passes_unchanged(value: str):
     if "{" in value:
         return  # written as an expression
     written = scalar(value)
-    assert escape.lines(written) == written
+    assert readable.lines(written) == written
     assert yaml.safe_load(f"a: {written}") == {"a": value}
 
 

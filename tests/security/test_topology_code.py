@@ -12,7 +12,7 @@ from planner.cli.app import run
 from planner.kafka import ClusterEndpoint, admin, consumer, producer
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
-from planner.workflows.clusters import endpoints_of
+from planner.workflows.observing import endpoints_of
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.jobspec import ClusterSpec

@@ -11,7 +11,7 @@ from planner.model.diagnostic import Failure, SourceLocation
 from planner.model.plan import Mode, Plan
 from planner.model.step import LaunchJob
 from planner.model.topology import Cluster, SecretRef
-from planner.workflows.clusters import check_jobs, endpoints_of
+from planner.workflows.observing import check_jobs, endpoints_of
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, Setting
 

@@ -8,8 +8,7 @@ import pytest
 from runtime.contract.client.settings import wire_settings
 from runtime.driver.leadership import DriverFenced, DriverWriter
 from runtime.driver.slots.channel import at
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, Disconnected
+from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.lab import Lab
 from runtime.ledger.records import InternalRecord

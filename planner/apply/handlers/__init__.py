@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.apply.context import ApplyContext
-from planner.apply.handlers import acls, jobs, quotas, reassign, register, topics
+from planner.apply.handlers import jobs, principals, register, topics
 from planner.model.step import (
     AlterConfigs,
     AlterQuota,
@@ -29,11 +29,11 @@ HANDLERS: dict[type[Step], Handler] = {
     CreateTopic: topics.create,
     GrowPartitions: topics.grow,
     AlterConfigs: topics.alter_configs,
-    Reassign: reassign.perform,
+    Reassign: topics.reassign,
     DeleteTopic: topics.delete,
-    CreateAcl: acls.create,
-    DeleteAcl: acls.delete,
-    AlterQuota: quotas.alter,
+    CreateAcl: principals.create_acl,
+    DeleteAcl: principals.delete_acl,
+    AlterQuota: principals.alter_quota,
     Own: register.own,
     Disown: register.disown,
     LaunchJob: jobs.launch,

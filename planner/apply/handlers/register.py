@@ -6,8 +6,13 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from planner.apply.context import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS, ApplyContext
-from planner.apply.retry import REQUEST_SECONDS
+from planner.apply.context import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    PROPAGATION_SECONDS,
+    REQUEST_SECONDS,
+    ApplyContext,
+)
 from planner.kafka import explain, is_transient, topic_id_text
 from planner.model.address import Address, Kind
 from planner.model.observed import ID, RegistryEntry

@@ -15,8 +15,7 @@ from planner.model import shapes
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from planner.model.shapes import RecordShape, ScalarShape, Shape
 from runtime.contract.spec.naming import illegal_because, is_internal
-from runtime.contract.spec.regex import LONGEST, UnreadableRegex, regex
-from runtime.contract.spec.selection import written_out
+from runtime.contract.spec.selection import LONGEST, UnreadableRegex, regex, written_out
 
 
 class Invalid(Enum):

@@ -1,7 +1,7 @@
 """Lints of flows and jobs: their states, what a flow includes, and what both sides' Kafka versions lack.
 
 A job has one destination, and its Spark ports have a shared secret. A reverse flow fits its original. Guards
-judge the transitions of states later.
+judge the transitions of states later. Flows into files: what a job can run, and what is written twice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
 from planner.model.observed import LackingFeature, Observed
 from planner.model.topology import RUNNING, Flow, Job, Topology
-from runtime.contract.spec.mirror import NEVER, lacks
 from runtime.contract.spec.route import RouteDecision, is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
+from runtime.contract.spec.topic_settings import NEVER, lacks
 
 _SECURED = ("spark.authenticate", "spark.network.crypto.enabled")
 
@@ -343,3 +343,63 @@ def _settings_left_out(
     sources = {edge.source for edge in graph.live.edges if edge.flow == flow.name}
     explicit = (wanted.settings[node].explicit for node in sources if node in wanted.settings)
     return {key for one in explicit for key in one if lacks(known, key) and key not in NEVER}
+
+
+def endpoints(topology: Topology) -> Iterator[Diagnostic]:
+    """Yields the lints of all endpoints and of the flows that go to them."""
+    flows = [flow for _, flow in sorted(topology.file_flows.items())]
+    used = {flow.destination_cluster for flow in flows}
+    for name, endpoint in sorted(topology.endpoints.items()):
+        if name not in used:
+            yield warning(
+                f"no flow goes to the endpoint {name}",
+                "name it in the to of a flow, or remove it",
+                source=endpoint.source,
+                code="unused-endpoint",
+            )
+    yield from _jobs_of_files(topology, flows)
+    yield from _written_twice(flows)
+
+
+def _jobs_of_files(topology: Topology, flows: list[Flow]) -> Iterator[Diagnostic]:
+    """Yields an error for a job that can't have a home, or that has slots for another kind of flow."""
+    first: dict[str, Flow] = {}
+    others = {flow.job: name for name, flow in sorted(topology.flows.items())}
+    for flow in flows:
+        home = first.setdefault(flow.job, flow)
+        if flow.job in others:
+            yield error(
+                f"job {flow.job} would run flow.{flow.name} into files, and flow.{others[flow.job]} into a"
+                " cluster",
+                f"give flow.{flow.name} a job of its own: job: {flow.destination_cluster}-files",
+                address=str(job_address(flow.job)),
+                source=flow.source,
+                code="job-of-files",
+            )
+        elif home.source_cluster != flow.source_cluster:
+            yield error(
+                f"job {flow.job} would write files from {home.source_cluster} (flow.{home.name}) and from"
+                f" {flow.source_cluster} (flow.{flow.name}): its internal topics are at one cluster",
+                f"give flow.{flow.name} another job: job: {flow.destination_cluster}-{flow.source_cluster}",
+                address=str(job_address(flow.job)),
+                source=flow.source,
+                code="job-of-files",
+            )
+
+
+def _written_twice(flows: list[Flow]) -> Iterator[Diagnostic]:
+    """Warns of two flows that write the same topic of the same cluster to one endpoint."""
+    first: dict[tuple[str, str, str], str] = {}
+    for flow in flows:
+        for pattern in flow.topics.include:
+            key = flow.destination_cluster, flow.source_cluster, pattern
+            other = first.setdefault(key, flow.name)
+            if other != flow.name:
+                yield flow_diagnostic(
+                    warning,
+                    flow,
+                    f"flow.{other} and flow.{flow.name} both write {pattern} of {flow.source_cluster} to"
+                    f" {flow.destination_cluster}: a reader of the folder sees its records twice",
+                    "let one of them take it, or give one an endpoint of its own",
+                    "written-twice",
+                )

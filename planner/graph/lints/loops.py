@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from planner.graph.messages import counted, flow_diagnostic
-from planner.graph.provenance import ReplicationLoop
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop, TopicNode
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.topology import Provenance
 

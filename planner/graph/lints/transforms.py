@@ -53,13 +53,13 @@ def _lossy_failback(flow: Flow, original: Flow) -> Diagnostic:
 
 def _job_at_destination(flow: Flow) -> Diagnostic:
     fields = ", ".join(changed_fields_of(flow))
-    return warning(
+    return flow_diagnostic(
+        warning,
+        flow,
         f"job {flow.job} has the name of {flow.destination_cluster}: where it runs, it reads {fields} as they"
         f" are at {flow.source_cluster}, so raw values cross the border",
         f"run the job at {flow.source_cluster}, and give it a name of its own that says so: job: NAME",
-        address=str(flow_address(flow.name)),
-        source=flow.source,
-        code="raw-values-cross",
+        "raw-values-cross",
     )
 
 
@@ -68,14 +68,14 @@ def _raw_quarantine(flow: Flow) -> Diagnostic:
     assert transform is not None
     hidden = [f"{', '.join(changed_fields_of(flow))} as they are"] if changed_fields_of(flow) else []
     hidden += ["what where leaves out"] if transform.where else []
-    return warning(
+    return flow_diagnostic(
+        warning,
+        flow,
         f"flow.{flow.name} quarantines bad records as they came, at {flow.destination_cluster}: with them"
         f" {' and '.join(hidden)} may cross the border",
         f"write on_bad_record: stop, or let only those read the quarantine topics at"
         f" {flow.destination_cluster} who may read {flow.source_cluster}",
-        address=str(flow_address(flow.name)),
-        source=flow.source,
-        code="raw-values-quarantined",
+        "raw-values-quarantined",
     )
 
 

@@ -61,8 +61,16 @@ from planner.model.topology.root import (
     Timestamps,
     Topology,
 )
-from planner.model.topology.starts import Start, StartAt, StartAtOffsets, StartAtTimestamp
-from planner.model.topology.transforms import Format, OnBadRecord, RecordFormat, Transform
+from planner.model.topology.transforms import (
+    Format,
+    OnBadRecord,
+    RecordFormat,
+    Start,
+    StartAt,
+    StartAtOffsets,
+    StartAtTimestamp,
+    Transform,
+)
 from runtime.contract.client.secrets import SECRET_WORDS, looks_secret
 from runtime.contract.spec.acls import AclRule
 

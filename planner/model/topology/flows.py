@@ -23,8 +23,7 @@ from planner.model.shapes import (
     TopicNameShape,
 )
 from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, REPLICATION
-from planner.model.topology.starts import EARLIEST, START, Start
-from planner.model.topology.transforms import OnBadRecord, Transform
+from planner.model.topology.transforms import EARLIEST, START, OnBadRecord, Start, Transform
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename
 
 REGEXES = ListShape(RegexShape(), lone=True)

@@ -10,9 +10,8 @@ from planner.diff.values import displayed, displayed_values
 from planner.model.diagnostic import Diagnostic
 from planner.model.forecast import Simulation
 from planner.model.observed import CONFIG
-from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan
+from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, digest, plain
 from planner.model.step import Step
-from planner.plan.serialize import digest, plain
 from planner.render.plan.words import ChangeSummary
 
 FORMAT_VERSION = "1.0"

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from planner.model.forecast import FlowForecast, Simulation
-from planner.render.escape import one_line
-from planner.render.numbers import UNKNOWN, count, octets, per_second, plural, span
+from planner.render.readable import UNKNOWN, count, octets, one_line, per_second, plural, span
 from planner.render.table import Column, table
 
 NEVER = "never"

@@ -34,8 +34,6 @@ from planner.model.step import (
 from planner.model.topology import OnRemove, looks_secret
 from planner.model.topology.quotas import NO_LIMIT
 from planner.plan.job_agreement import launch_of
-from planner.render.escape import one_line
-from planner.render.numbers import plural
 from planner.render.plan.words import (
     LEGEND,
     SYMBOL,
@@ -48,6 +46,7 @@ from planner.render.plan.words import (
     value_text,
     will,
 )
+from planner.render.readable import one_line, plural
 from runtime.contract.spec import jobspec
 
 NO_BREAK = "\x00"  # keeps a symbol and the next word on one line

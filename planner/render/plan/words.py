@@ -12,7 +12,7 @@ from planner.diff.fields import DERIVED
 from planner.diff.values import displayed, readable
 from planner.model.address import Kind
 from planner.model.plan import Action, Change, FieldChange, Mode, Plan, Value
-from planner.render.numbers import plural
+from planner.render.readable import plural
 
 SYMBOL = {
     Action.NO_OP: " ",

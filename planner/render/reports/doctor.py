@@ -14,7 +14,7 @@ from planner.model.observed import (
     RightReport,
     TopicRightsReport,
 )
-from planner.render.numbers import plural
+from planner.render.readable import plural
 from planner.render.table import Cell, Column, Row, table
 
 _BROKERS = (

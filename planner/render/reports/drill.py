@@ -9,9 +9,8 @@ from xml.etree import ElementTree
 import jinja2
 from rich.text import Text
 
-from planner.model.drill import DrillReport, Scenario, worst
-from planner.render.escape import one_line
-from planner.render.numbers import UNKNOWN, plural
+from planner.model.drill import DrillReport, Scenario, largest
+from planner.render.readable import UNKNOWN, one_line, plural
 from planner.render.table import Cell, Column, Row, table
 
 FORMAT_VERSION = 1
@@ -107,8 +106,8 @@ def metrics(report: DrillReport, at_s: float, every_ms: int | None, last_success
     """Returns metrics in Prometheus' text format, for the textfile collector of its node exporter."""
     named = f'{{topology="{_label(report.topology)}"}}'
     success_s = at_s if report.passed else last_success_s
-    rto = worst([one.rto_s for one in report.scenarios])
-    rpo = worst([one.rpo_records for one in report.scenarios])
+    rto = largest([one.rto_s for one in report.scenarios])
+    rpo = largest([one.rpo_records for one in report.scenarios])
     values: list[tuple[str, str, float | None]] = [
         ("repl_drill_last_run_timestamp", "When the last drill ended.", at_s),
         ("repl_drill_last_success_timestamp", "When a drill last passed.", success_s),
@@ -135,7 +134,7 @@ def page(report: DrillReport) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    longest = worst([one.took_s for one in report.scenarios]) or 1.0
+    longest = largest([one.took_s for one in report.scenarios]) or 1.0
     return environment.get_template("drill.html.j2").render(
         report=report, summary=summary(report), figures=figures, longest=longest
     )
@@ -180,8 +179,8 @@ def _history_row(tree: Mapping[str, Any], signature: str, before: Mapping[str, A
 def _largest(tree: Mapping[str, Any]) -> tuple[float | None, float | None]:
     scenarios = tree.get("scenarios") or []
     return (
-        worst([one.get("rto_s") for one in scenarios]),
-        worst([one.get("rpo_records") for one in scenarios]),
+        largest([one.get("rto_s") for one in scenarios]),
+        largest([one.get("rpo_records") for one in scenarios]),
     )
 
 

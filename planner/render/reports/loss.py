@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from planner.graph.messages import few
-from planner.render.numbers import count, moment, plural, span
+from planner.render.readable import count, moment, plural, span
 from planner.render.table import Cell, Column, table
 from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupTopics
 from runtime.contract.views.verdict_view import FailoverVerdict, Verdict

@@ -1,31 +1,135 @@
-"""`repl apply` and `repl destroy`: a topology is planned, approved and executed; a saved plan is executed."""
+"""`repl apply` and `repl destroy`: a topology is planned, approved and executed; a saved plan is executed.
 
-from collections.abc import Callable, Collection, Sequence
+A saved plan is opened only if it is approved, signed as required, and in agreement with what it shows.
+Jobs are started by the launchers of this machine, each in the folder for its jobs.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from planner.apply.context import JobLauncher, Launchers, LaunchFailed
 from planner.diff.differ import declaring_nothing
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
-from planner.model.plan import Plan
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
+from planner.model.plan import PREFIX, Plan
 from planner.model.step import ApplySummary
 from planner.plan import with_diagnostics
 from planner.state import planfile
-from planner.workflows.applying.saved_plan import approved, refuse_expect_without_a_plan
+from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
 from planner.workflows.applying.session import ApplySession, PlanRecheck, carry_out
-from planner.workflows.clusters import check_jobs, endpoints_of
 from planner.workflows.interaction import (
     UNATTENDED,
     ApplyEnded,
     ApprovePlan,
     DiagnosticCollector,
     Interaction,
+    Noticed,
     PlanReady,
+    ProgressHandler,
+    SavedPlanReady,
+    silent,
 )
-from planner.workflows.observing import REPORTED_S, observe, waiting
+from planner.workflows.observing import REPORTED_S, check_jobs, endpoints_of, observe, waiting
 from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
-from planner.workflows.spark import home_of, launchers
-from planner.workflows.topology import ChangeRequest, checked, folder_of
+from planner.workflows.topology import ChangeRequest, checked, folder_of, launcher_home
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.contract.views.status_view import PartitionWaits
+from runtime.launch.launcher import Launcher, LaunchError, LaunchState
+
+LAST_LINES = 15  # of the log of a job that does not start
+_DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPlan:
+    """A saved plan as it can be shown: with its digest, and how it is signed."""
+
+    plan: Plan
+    digest: str
+    signature: Signature
+
+    @property
+    def signed(self) -> bool:
+        return self.signature is not Signature.NOT_SIGNED
+
+
+def save_plan(plan: Plan, file: Path) -> OpenedPlan:
+    """Writes a plan to a file, signed where a key is set. Failure: it can't be written or holds a secret."""
+    key = key_of()
+    digest = planfile.write(plan, file, key)
+    return OpenedPlan(plan, digest, Signature.NOT_SIGNED if key is None else Signature.VALID)
+
+
+def open_plan(file: Path) -> OpenedPlan:
+    """Reads a saved plan to show it. Failure where its steps are not what its changes show."""
+    saved = planfile.load(file)
+    return OpenedPlan(saved.agreed(), saved.digest, saved.checked_with(key_of()))
+
+
+def approved(path: Path, expect: str | None, progress: ProgressHandler = silent) -> Plan:
+    """Returns the saved plan to execute and reports its steps. Failure where it is not the approved one."""
+    saved = planfile.load(path)
+    if expect is not None:
+        _refuse_another(saved, expect)
+    _refuse_unsigned(saved, key_of(), progress)
+    plan = saved.agreed()
+    if plan.applyable:
+        progress(SavedPlanReady(plan))
+    return plan
+
+
+def refuse_expect_without_a_plan(expect: str | None) -> None:
+    if expect is not None:
+        what = "--expect names a saved plan, and this is a topology"
+        raise Failure(error(what, "name the file that repl plan --out wrote", code="expect"))
+
+
+def _refuse_another(saved: SavedPlan, expect: str) -> None:
+    wanted = expect.strip().lower()
+    if not _DIGEST.fullmatch(wanted):
+        what = f"--expect {expect!r} is no digest of a plan"
+        way_out = f"write {PREFIX} and 64 hex digits, as repl plan printed them"
+        raise Failure(error(what, way_out, code="expect"))
+    if wanted != saved.digest:
+        raise Failure(
+            error(
+                f"{saved.path} is not the plan that was approved: its digest is {saved.digest}, "
+                f"expected is {wanted}",
+                "apply the file that was approved, or have this one approved (repl show FILE)",
+                code="expect",
+                exit=ExitCode.REFUSED,
+            )
+        )
+
+
+def _refuse_unsigned(saved: SavedPlan, key: bytes | None, progress: ProgressHandler) -> None:
+    match saved.checked_with(key):
+        case Signature.NOT_CHECKED:
+            unchecked = note(
+                f"{saved.path} is signed, and its signature is not checked: no key is set",
+                f"set {KEY} or {KEY_FILE} to the key that it was signed with",
+                code="plan-signature",
+            )
+            progress(Noticed(unchecked))
+        case Signature.NOT_SIGNED if key is not None:
+            raise _refused(saved, "is not signed, and a key is set")
+        case Signature.OTHER_KEY:
+            raise _refused(saved, "is not signed with the key that is set")
+        case _:
+            pass
+
+
+def _refused(saved: SavedPlan, what: str) -> Failure:
+    return Failure(
+        error(
+            f"{saved.path} {what} ({KEY} or {KEY_FILE})",
+            "make the plan again where that key is set: repl plan --out FILE",
+            code="plan-signature",
+            exit=ExitCode.REFUSED,
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,3 +270,63 @@ def _ended(ended: ApplyEnded, found: DiagnosticCollector) -> ApplyResult:
 
 def _left_out(what: str, why: str) -> Diagnostic:
     return error(f"{what} was left out, because it could not be read: {why}", "correct that and apply again")
+
+
+def home_of(plan: Plan, path: Path) -> Path:
+    """Returns the folder of this machine's jobs: beside the topology, wherever its plan was saved."""
+    files = [one.source.file for one in plan.connections.values() if one.source is not None]
+    return launcher_home(Path(files[0]) if files and Path(files[0]).exists() else path) / "jobs"
+
+
+def launchers(home: Path) -> Launchers:
+    """Returns what chooses the launcher of a job. Its errors become LaunchFailed."""
+
+    def choose(launch: LaunchSpec) -> JobLauncher:
+        from runtime.launch.choose import launcher_for  # most applies start no job
+
+        with _as_launch_failed():
+            return LauncherAdapter(launcher_for(launch, home))
+
+    return choose
+
+
+class LauncherAdapter:
+    """Adapts a launcher of the runtime to what an apply calls."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def launch(self, spec: JobSpec) -> str:
+        with _as_launch_failed():
+            handle = self._launcher.launch(spec)
+        return f"{handle.where}, its log is {handle.log}" if handle.log else handle.where
+
+    def update(self, spec: JobSpec) -> None:
+        with _as_launch_failed():
+            self._launcher.update(spec)
+
+    def runs(self, job: str) -> bool | None:
+        with _as_launch_failed():
+            match self._launcher.find(job).state:
+                case LaunchState.RUNNING | LaunchState.RESTARTING:
+                    return True
+                case LaunchState.ENDED:
+                    return False
+                case LaunchState.UNKNOWN:
+                    return None
+
+    def stop(self, job: str, grace_s: float) -> None:
+        with _as_launch_failed():
+            self._launcher.stop(job, grace_s)
+
+    def tail(self, job: str) -> Sequence[str]:
+        with _as_launch_failed():
+            return self._launcher.tail(job, LAST_LINES)
+
+
+@contextmanager
+def _as_launch_failed() -> Iterator[None]:
+    try:
+        yield
+    except LaunchError as failure:
+        raise LaunchFailed(failure.what, failure.way_out, failure.log) from failure

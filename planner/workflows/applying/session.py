@@ -18,9 +18,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
-from planner.apply.context import ApplyContext, Launchers, no_launchers
+from planner.apply.context import ApplyContext, Launchers, RequestGuard, no_launchers
 from planner.apply.executor import Interruption
-from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.observed import (
@@ -30,7 +29,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.plan import Plan
+from planner.model.plan import Plan, plain
 from planner.model.step import (
     DONE,
     NOTHING_DONE,
@@ -49,12 +48,11 @@ from planner.model.step import (
 from planner.observe import Observer
 from planner.plan.fingerprint import keys_of, no_longer_done, other_clusters, stale
 from planner.plan.recheck import recheck, required_keys, shown_as_running
-from planner.plan.serialize import plain
-from planner.state import log
+from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
+from planner.state.internal_topics import RegistryWriter, read_registry
 from planner.state.lease import TTL_MS, Lease, LeaseHolder
 from planner.state.planfile import digest, step_of
-from planner.state.registry import RegistryWriter, read_registry
 from planner.workflows.interaction import (
     ApplyEnded,
     ApplyStarted,
@@ -64,9 +62,9 @@ from planner.workflows.interaction import (
     ProgressHandler,
     StepWaits,
     UnexpectedError,
+    traceback_reporter,
     without_signals,
 )
-from planner.workflows.tracebacks import traceback_reporter
 from runtime.contract.spec import naming
 from runtime.contract.views.status_view import PartitionWaits
 
@@ -222,7 +220,7 @@ def carry_out(plan: Plan, session: ApplySession) -> ApplyEnded:
     session.recheck.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
     with ExitStack() as held:
         for cluster in written:
-            log.ensure(session.endpoints[cluster], INTERNAL, plan.internal)
+            internal_topics.ensure(session.endpoints[cluster], INTERNAL, plan.internal)
         leases = {cluster: held.enter_context(_leased(applied, session, cluster)) for cluster in written}
         applied = replace(applied, started_ms=_now_ms())  # waiting for the leases is no part of the apply
         before = _earlier(plan, session, written)

@@ -1,27 +1,32 @@
-"""Single questions to clusters and their ledgers.
+"""Single questions to clusters and their ledgers, of commands and of the pages of `repl ui`.
 
-These are `repl read`, `clients`, `offsets`, `locate`, `doctor` and `status`.
+The commands are `repl read`, `clients`, `offsets`, `locate`, `doctor` and `status`. The pages also ask for
+the groups of a flow and for a job's log.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+import math
+from collections.abc import AsyncGenerator, Coroutine, Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from planner.config import load
-from planner.graph.routes import reason_not_synced, router_of
+from planner.config.files import topology_files
+from planner.graph.jobs import launch_spec
+from planner.graph.routes import file_route, opposite_of, reason_not_synced, router_of
 from planner.kafka.errors import WireFailure
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.observed import ClusterReport
-from planner.model.topology import Flow, GroupMode, Topology
+from planner.model.topology import DEFAULT_EVERY_MS, Cluster, Flow, GroupMode, Job, Topology
 from planner.observe.doctor import examine
-from planner.workflows.audit.requests import answered, cluster_access, status_request
-from planner.workflows.clusters import endpoints_of
-from planner.workflows.topology import TopologyRequest, cluster_of, flow_of
-from runtime.audit.ledger import ClusterAccess
+from planner.workflows.flows.ending import group_losses
+from planner.workflows.observing import GIVEN_UP_S, endpoints_of
+from planner.workflows.topology import TopologyRequest, checked, cluster_of, flow_of, launcher_home
+from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
 from runtime.audit.offsets.locate import LocateRequest, locate
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
-from runtime.audit.read.clients import read_clients
+from runtime.audit.read.clients import read_clients, read_groups
 from runtime.audit.read.record_tracer import KnownCluster
 from runtime.audit.read.records import (
     ReadFromEarliest,
@@ -33,11 +38,82 @@ from runtime.audit.read.records import (
     read_cluster,
     read_records,
 )
+from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 from runtime.audit.status.join import join
 from runtime.audit.status.reader import StatusReader, read_status
-from runtime.contract.views.groups_view import GroupOffsetsView, LocatedRecord
+from runtime.contract.spec.route import Router
+from runtime.contract.views.groups_view import GroupLoss, GroupOffsetsView, LocatedRecord
 from runtime.contract.views.records_view import ClientsView, ClusterContentView, RecordsView
 from runtime.contract.views.status_view import StatusView
+from runtime.launch.launcher import LaunchError
+
+Answer = TypeVar("Answer")
+
+
+def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
+    """Carries out a request. Failure says what to do. Another cluster than the pinned one is refused."""
+    try:
+        return asyncio.run(question)
+    except AuditFailure as failure:
+        code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
+        raise Failure(error(str(failure), failure.hint, exit=code)) from None
+
+
+def cluster_access(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, ClusterAccess]:
+    """Returns how each cluster is reached, secrets resolved. Failure names every secret that is missing.
+
+    `given_up` is a cluster that a failover abandons: it is waited for only briefly.
+    """
+    listed = list(clusters)
+    endpoints = endpoints_of(listed)
+    return {
+        one.name: ClusterAccess(
+            one.name,
+            one.bootstrap,
+            endpoints[one.name].settings,
+            id=one.id,
+            at_most_s=GIVEN_UP_S if one.name == given_up else math.inf,
+            token_command=endpoints[one.name].token_command,
+        )
+        for one in listed
+    }
+
+
+def status_request(topology: Topology, given_up: str | None = None) -> StatusRequest:
+    """Returns the request for the status of every cluster that a flow touches."""
+    flows = [flow for _, flow in sorted(topology.job_flows.items())]
+    names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
+    clusters = [topology.clusters[name] for name in sorted(names)]
+    return StatusRequest(
+        topology=topology.name,
+        clusters=cluster_access(clusters, given_up),
+        flows=[_flow_request(flow, topology) for flow in flows],
+        router=_status_router(topology),
+        standbys={name: job.standby for name, job in topology.jobs.items() if job.standby},
+    )
+
+
+def _status_router(topology: Topology) -> Router:
+    """Returns a router that knows the flows into files too."""
+    routes = [one.route for one in router_of(topology).routes.values()]
+    return Router([*routes, *(file_route(flow) for flow in topology.file_flows.values())])
+
+
+def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
+    opposite = opposite_of(flow, topology)
+    into_files = flow.name in topology.file_flows
+    return FlowStatusRequest(
+        name=flow.name,
+        source=flow.source_cluster,
+        destination=flow.destination_cluster,
+        job=flow.job,
+        state=flow.state.value,
+        rpo_ms=flow.rpo_ms,
+        opposite=opposite.name if opposite is not None else None,
+        endpoint=topology.file_flows[flow.name].destination_cluster if into_files else "",
+        every_ms=(flow.every_ms or DEFAULT_EVERY_MS) if into_files else 0,
+    )
+
 
 __all__ = [
     "ClusterRequest",
@@ -221,7 +297,7 @@ async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerato
     """Yields the status again and again, each with the rates since the one before."""
     asked = status_request(load(request.path, request.var_files))
     within_s = request.timeout_ms / 1000
-    async with StatusReader(asked, within_s, retention=True) as reader:
+    async with StatusReader(asked, within_s, retention=True, traffic=True) as reader:
         before = await reader.read()
         reader.within_s = min(within_s, _LATER_WITHIN_S)
         while True:
@@ -229,3 +305,94 @@ async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerato
             now = await reader.read()
             yield join(asked, now, before)
             before = now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowGroupsRequest(TopologyRequest):
+    """A request for where each group of a flow would continue at its destination."""
+
+    flow: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLogRequest(TopologyRequest):
+    """A request for the last lines of a job's log, where this machine has it."""
+
+    job: str
+    lines: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class JobLog:
+    """The last lines of a job's log. `where` the job runs, and `log`, its file, are empty where not known."""
+
+    lines: tuple[str, ...]
+    where: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNames:
+    """The groups of each cluster, with Kafka's state of each. The diagnostics name the unread clusters."""
+
+    states: dict[str, dict[str, str]]
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def watched_topology(request: TopologyRequest) -> Topology:
+    """Returns the topology whose status can be followed. Failure holds its errors, and missing secrets."""
+    topology = checked(request.path, request.var_files).topology
+    cluster_access(topology.clusters.values())
+    return topology
+
+
+def topology_stamp(request: TopologyRequest) -> Hashable:
+    """Returns a value that changes when a file of the topology does."""
+    found = []
+    try:
+        files = topology_files(request.path, request.var_files)
+    except Failure as failure:
+        return str(failure)
+    for file in (*files, *request.var_files):
+        try:
+            seen = file.stat()
+        except OSError:
+            found.append((str(file), 0, 0))
+        else:
+            found.append((str(file), seen.st_mtime_ns, seen.st_size))
+    return tuple(found)
+
+
+def flow_groups(request: FlowGroupsRequest) -> tuple[GroupLoss, ...]:
+    """Returns where each group that the flow syncs would continue at its destination. It changes nothing."""
+    topology = checked(request.path, request.var_files).topology
+    flow = flow_of(topology, request.flow)
+    return tuple(group_losses(topology, [flow], request.timeout_ms / 1000))
+
+
+def group_names(request: TopologyRequest) -> GroupNames:
+    """Lists the groups of every cluster. One that does not answer is left out and named."""
+    topology = checked(request.path, request.var_files).topology
+    states: dict[str, dict[str, str]] = {}
+    missing: list[Diagnostic] = []
+    for name, access in cluster_access(topology.clusters.values()).items():
+        try:
+            states[name] = answered(read_groups(access, request.timeout_ms / 1000))
+        except Failure as failure:
+            missing += [warning(one.summary, one.way_out) for one in failure.diagnostics]
+    return GroupNames(states, tuple(missing))
+
+
+def job_log(request: JobLogRequest) -> JobLog:
+    """Returns the last lines of a job's log. Failure where the launcher has none to show from here."""
+    from runtime.launch.choose import launcher_for  # the other questions need no launcher
+
+    topology = checked(request.path, request.var_files).topology
+    job = topology.jobs.get(request.job, Job(request.job))
+    try:
+        launcher = launcher_for(launch_spec(job), launcher_home(request.path) / "jobs")
+        handle = launcher.find(request.job).handle
+        lines = launcher.tail(request.job, request.lines)
+    except LaunchError as wrong:
+        raise Failure(error(wrong.what, wrong.way_out)) from None
+    return JobLog(tuple(lines), handle.where if handle else "", handle.log if handle else "")

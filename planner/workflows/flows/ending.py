@@ -95,7 +95,7 @@ async def _until_copied(
     gives_up: _GivesUp,
     progress: ProgressHandler,
 ) -> None:
-    from planner.workflows.audit.requests import status_request
+    from planner.workflows.audit.reading import status_request
     from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
 
@@ -164,7 +164,7 @@ def left_to_copy(topics: "Sequence[TopicStatusView]") -> str:
 
 def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
     """Returns, for each group of the flows that still run, where it would continue."""
-    from planner.workflows.audit.requests import answered
+    from planner.workflows.audit.reading import answered
 
     return answered(_losses(topology, flows, within_s))
 
@@ -176,7 +176,7 @@ def report_subscriptions(
 
     The apply is done by then: what can't be read is a warning.
     """
-    from planner.workflows.audit.requests import answered
+    from planner.workflows.audit.reading import answered
 
     try:
         groups = tuple(answered(_topics(topology, flows, timeout_ms / 1000)))
@@ -209,7 +209,7 @@ async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 
 def _requests(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalRequest]":
     from planner.graph.routes import router_of
-    from planner.workflows.audit.requests import cluster_access
+    from planner.workflows.audit.reading import cluster_access
     from runtime.audit.offsets.offsets import RehearsalRequest
 
     router = router_of(topology)

@@ -1,28 +1,44 @@
-"""`repl failover`: gives up a cluster. Its flows end with what arrived; groups move to the destinations."""
+"""`repl failover` and `repl failback`: a cluster is given up, and returns.
+
+Failover: the flows of the cluster end with what arrived, and groups move to the destinations. Failback:
+records that were written at the destination return, then the flows run as before. A failback is an edit of
+the topology: it adds a flow in the reverse direction (NAME-back), or resumes it. `switch_back` then promotes
+it and activates the original flow.
+"""
 
 import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Flow, FlowState, Topology
+from planner.config.edit import with_reverse_flow, with_state
+from planner.config.files import text_to_edit
+from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
+from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
+from planner.model.topology import RUNNING, Flow, FlowState, Topology
 from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
-from planner.workflows.flows.ending import group_losses, report_subscriptions
-from planner.workflows.flows.states import apply_with_states
+from planner.workflows.flows.ending import copied, drained, group_losses, report_subscriptions
+from planner.workflows.flows.states import apply_edited, apply_with_states
 from planner.workflows.interaction import (
     UNATTENDED,
+    CopyCompleted,
     FailoverCost,
     Interaction,
     ProgressHandler,
     RecordsLost,
+    UnsentRecords,
+    UnsentRecordsFound,
     silent,
 )
+from planner.workflows.plans import see
 from planner.workflows.topology import ChangeRequest, checked, cluster_of
 
 if TYPE_CHECKING:
     from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupTopics
-    from runtime.contract.views.status_view import StatusView
+    from runtime.contract.views.status_view import StatusView, TopicStatusView
+
 
 # How long the status is measured before a failover: a job that died with its cluster misses some heartbeats
 # meanwhile, so that the plan sees it dead.
@@ -156,7 +172,257 @@ def _not_yet(flows: list[Flow]) -> set[str]:
 
 
 def _status(topology: Topology, given_up: str, timeout_ms: int, over_s: float) -> "StatusView":
-    from planner.workflows.audit.requests import status_request
+    from planner.workflows.audit.reading import status_request
     from runtime.audit.status.reader import read_status
 
     return asyncio.run(read_status(status_request(topology, given_up), over_s, timeout_ms / 1000))
+
+
+def without_others(
+    topology: Topology, coming: Iterable[Failback], timeout_ms: int, progress: ProgressHandler
+) -> list[Failback]:
+    """Leaves out of new reverse flows the topics that other flows copy back already."""
+    listed = list(coming)
+    if all(one.back is not None for one in listed):
+        return listed
+    observed = see(topology, timeout_ms, progress=progress).observed
+    names = {
+        name: frozenset(live.topics) if (live := observed.reachable(name)) is not None else frozenset()
+        for name in observed.clusters
+    }
+    return [
+        without_covered(one, topology, names[one.flow.source_cluster], names[one.flow.destination_cluster])
+        if one.back is None
+        else one
+        for one in listed
+    ]
+
+
+def with_failback_flows(topology: Topology, failbacks: Iterable[Failback]) -> dict[Path, str]:
+    """Returns the edited text of each file, also of files that stay as they are."""
+    after: dict[Path, str] = {}
+    for one in failbacks:
+        if one.back is None:
+            _free(one, topology)
+            _edit(after, one.flow.source, one.flow.name, _adding(one))
+        else:
+            _edit(after, one.back.source, one.back.name, _running(one.back.name, one.back.state))
+    return after
+
+
+def _free(one: Failback, topology: Topology) -> None:
+    other = topology.flows.get(one.name)
+    if other is not None:
+        raise Failure(
+            error(
+                f"the reverse flow of {one.flow.name} would be {one.name}, and another flow has that name",
+                f"rename that flow, or write the reverse flow yourself, with reverse_of: {one.flow.name}",
+                source=other.source,
+            )
+        )
+
+
+def _adding(one: Failback) -> Callable[[str], str | None]:
+    return lambda text: with_reverse_flow(
+        text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.covered
+    )
+
+
+def _running(name: str, state: FlowState) -> Callable[[str], str | None]:
+    if state is FlowState.ACTIVE:
+        return lambda text: text
+    return lambda text: with_state(text, name, FlowState.ACTIVE.value)
+
+
+def _edit(
+    after: dict[Path, str], source: SourceLocation | None, name: str, edit: Callable[[str], str | None]
+) -> None:
+    if source is None:
+        raise Failure(error(f"flow.{name} is in no file"))
+    file = Path(source.file)
+    edited = edit(after[file] if file in after else text_to_edit(file))
+    if edited is None:
+        raise Failure(
+            error(
+                f"{source.file}: nothing can be written beside flow {name}",
+                f"add a flow with reverse_of: {name}, from and to swapped, by hand; then run this again",
+                source=source,
+            )
+        )
+    after[file] = edited
+
+
+def check_failback_edit(topology: Topology, failbacks: Iterable[Failback]) -> None:
+    """Failure where the edit has not the intended effect."""
+    for one in failbacks:
+        back = topology.flows.get(one.name)
+        if back is None or back.state is not FlowState.ACTIVE:
+            raise Failure(error(f"the state of flow {one.name} is set elsewhere", "edit it by hand"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailbackRequest(ChangeRequest):
+    """A request to return to `cluster`, out of which flows were promoted or failed over.
+
+    `copied_within_ms`: how long to wait until everything is copied; with `wait` False that is not awaited.
+    """
+
+    cluster: str
+    copied_within_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class FailbackResult:
+    """The apply, and the clusters: the flows' source, and the one where producers are still running.
+
+    `subscriptions`: what the consumers of each group subscribe to after a switch.
+    """
+
+    applied: ApplyResult
+    cluster: str
+    destination: str
+    switch_follows: bool = False
+    subscriptions: "tuple[GroupTopics, ...]" = ()
+
+
+def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
+    """Copies back what was written at the destination since the flows out of the cluster ended.
+
+    Reports the records that were never sent, writes the reverse flows into the topology, applies, and waits
+    until they have copied everything. After an interruption the same request continues.
+    """
+    topology = checked(request.path, request.var_files).topology
+    cluster_of(topology, request.cluster)
+    found = pending_failbacks(topology, request.cluster)
+    if not found:
+        raise _nothing_ended(topology, request.cluster)
+    _report_unsent(topology, found, request, interaction.progress)
+    found = without_others(topology, found, request.timeout_ms, interaction.progress)
+    applied = apply_edited(
+        with_failback_flows(topology, found),
+        [one.name for one in found],
+        request,
+        interaction,
+        lambda edited: check_failback_edit(edited, found),
+    )
+    destination = found[0].flow.destination_cluster
+    if not applied.complete:
+        return FailbackResult(applied, request.cluster, destination)
+    if request.wait:
+        _await_copies(request, found, interaction.progress)
+    switch_follows = any(one.flow.reverse_of is None for one in found)
+    return FailbackResult(applied, request.cluster, destination, switch_follows)
+
+
+def _await_copies(request: FailbackRequest, found: Iterable[Failback], progress: ProgressHandler) -> None:
+    topology = checked(request.path, request.var_files).topology
+    seconds = request.copied_within_ms / 1000
+    for one in found:
+        asyncio.run(copied(topology, topology.flows[one.name], seconds, _timed_out, progress))
+        progress(CopyCompleted(one.name))
+
+
+def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
+    """Promotes the reverse flows, moves the groups, and activates the flows out of the cluster again.
+
+    Producers at the other cluster must be stopped before. Waits until everything is copied back.
+    """
+    topology = checked(request.path, request.var_files).topology
+    cluster_of(topology, request.cluster)
+    states: dict[str, FlowState] = {}
+    found = _to_switch(topology, request.cluster)
+    for one in found:
+        assert one.back is not None
+        if one.back.state is FlowState.ACTIVE:
+            asyncio.run(drained(topology, one.back, request.copied_within_ms / 1000, interaction.progress))
+        states |= {one.back.name: FlowState.PROMOTED, one.flow.name: FlowState.ACTIVE}
+    applied = apply_with_states(states, request, interaction)
+    destination = found[0].flow.destination_cluster
+    if not applied.complete:
+        return FailbackResult(applied, request.cluster, destination)
+    backs = [one.back for one in found if one.back is not None]
+    groups = report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
+    return FailbackResult(applied, request.cluster, destination, subscriptions=groups)
+
+
+def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
+    ended = [one for one in pending_failbacks(topology, cluster) if one.flow.reverse_of is None]
+    found = ended or resumed_failbacks(topology, cluster)
+    if not found:
+        raise _nothing_ended(topology, cluster)
+    for one in found:
+        if one.back is None:
+            raise Failure(
+                error(
+                    f"nothing of flow.{one.flow.name} was copied back yet",
+                    f"begin with repl failback {cluster}",
+                    source=one.flow.source,
+                    exit=ExitCode.REFUSED,
+                )
+            )
+        if one.back.state is FlowState.FAILED_OVER:
+            raise Failure(
+                error(
+                    f"flow.{one.back.name} failed over before all records were copied back",
+                    f"once {one.back.source_cluster} is back: repl failback {one.back.source_cluster}",
+                    source=one.back.source,
+                    exit=ExitCode.REFUSED,
+                )
+            )
+    return found
+
+
+def _nothing_ended(topology: Topology, cluster: str) -> Failure:
+    runs = any(flow.source_cluster == cluster and flow.state in RUNNING for flow in topology.flows.values())
+    why = f"no flow out of {cluster} was promoted or failed over"
+    if not runs:
+        return Failure(error(why, "look at repl status"))
+    return Failure(error(why, may_follow(FlowState.ACTIVE), exit=ExitCode.REFUSED))
+
+
+def _timed_out(name: str, seconds: float, left: str) -> Failure:
+    return Failure(
+        error(
+            f"flow.{name}: records are left to copy back after {seconds:.0f} s, it keeps copying: {left}",
+            "run the same command again to wait on, or look at repl status",
+        )
+    )
+
+
+def _report_unsent(
+    topology: Topology, found: Sequence[Failback], request: FailbackRequest, progress: ProgressHandler
+) -> None:
+    """Reports what the old source holds and never sent. Failure where a cluster does not answer."""
+    from planner.workflows.audit.reading import status_request
+    from runtime.audit.status.reader import read_status
+
+    status = asyncio.run(read_status(status_request(topology), 0, request.timeout_ms / 1000))
+    seen = {flow.name: flow for flow in status.flows}
+    for one in found:
+        flow = seen[one.flow.name]
+        if not flow.source_answers or not flow.destination_answers:
+            raise Failure(
+                error(
+                    f"nothing can be copied back to {flow.source} yet: {flow.why}",
+                    f"{flow.source} and {flow.destination} must both answer",
+                    source=one.flow.source,
+                )
+            )
+    new = [one for one in found if one.back is None or one.back.state is not FlowState.ACTIVE]
+    unsent = [UnsentRecords(one.flow.name, _unsent(seen[one.flow.name].topics)) for one in new]
+    if unsent:
+        progress(UnsentRecordsFound(found[0].flow.source_cluster, tuple(unsent)))
+
+
+def _unsent(topics: "Sequence[TopicStatusView]") -> dict[str, int]:
+    return {topic.topic: records for topic in topics if (records := _unsent_of(topic))}
+
+
+def _unsent_of(topic: "TopicStatusView") -> int:
+    """Counts also what topics hold that were promoted on their own, whose lag is not counted any more."""
+    beyond = (
+        max(one.source_end - one.position, 0)
+        for one in topic.partitions
+        if one.source_end is not None and one.position is not None
+    )
+    return max(topic.lag_records or 0, sum(beyond))

@@ -1,11 +1,14 @@
-"""Finds where a record of one side of a flow is on the other side, also where salvage replayed it."""
+"""Finds offsets: of a record on the other side of a flow, and of the first record as late as a timestamp.
+
+A record is also found where salvage replayed it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from msgspec.structs import replace
 
@@ -34,8 +37,7 @@ from runtime.contract.records.offset_map import (
 from runtime.contract.records.provenance import ClusterPartition, FlowProducer
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.groups_view import LocatedRecord, LocateResult
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 
@@ -195,17 +197,17 @@ def not_copied(asked: LocateRequest, progress: Mapping[PartitionKey, Progress]) 
         return NothingCopied(cluster, asked.flow)
     side = "into" if asked.reverse else "from"
     names = {one.destination_topic if asked.reverse else key.topic for key, one in progress.items()}
-    there = f"it copied {side} {', '.join(sorted(names)[:10])}"
+    hint = f"it copied {side} {', '.join(sorted(names)[:10])}"
     others = {key.topic if asked.reverse else one.destination_topic for key, one in progress.items()}
     if asked.topic in names:
-        there = f"{asked.topic} has other partitions: repl status --all lists them"
+        hint = f"{asked.topic} has other partitions: repl status --all lists them"
     elif asked.topic in others and asked.reverse:
-        there = (
+        hint = (
             f"that is a topic's name at {asked.source.name}: leave --reverse out to ask about a record there"
         )
     elif asked.topic in others:
-        there = f"that is a topic's name at {cluster}: add --reverse to ask about a record there"
-    return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", there)
+        hint = f"that is a topic's name at {cluster}: add --reverse to ask about a record there"
+    return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", hint)
 
 
 async def _as_late(asked: LocateRequest, timestamp_ms: int) -> int | None:
@@ -262,3 +264,28 @@ def _answer(asked: LocateRequest, offset: int | None, offsets: OffsetMap) -> tup
             return LocateResult.UNMAPPED, None
         case other_answer:
             assert_never(other_answer)
+
+
+class TimedOffset(NamedTuple):
+    """The offset and the timestamp of a record."""
+
+    offset: int
+    timestamp_ms: int
+
+
+async def offsets_by_time(
+    reach: ClusterAccess, timestamps_ms: Mapping[tuple[str, int], int], within_s: float
+) -> dict[tuple[str, int], TimedOffset | None]:
+    """Returns the first record at or after each timestamp, by topic and partition; None if there is none.
+
+    A partition that can't be asked is left out. Raises AuditFailure if the cluster does not answer.
+    """
+    asked = {TopicPartition(*place): at for place, at in timestamps_ms.items()}
+    async with open_cluster(reach, within_s) as cluster:
+        answers = await list_offsets(cluster, asked, within=within_s)
+    found: dict[tuple[str, int], TimedOffset | None] = {}
+    for place, answer in answers.items():
+        if isinstance(answer, ListedOffset):
+            known = TimedOffset(answer.offset, answer.timestamp) if answer.offset >= 0 else None
+            found[place.topic, place.partition] = known
+    return found

@@ -24,8 +24,7 @@ from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import RouteDecision, Router
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, committed_by, list_groups, list_offsets, offsets_of
 from runtime.ledger.records import InternalTopicScan
@@ -191,9 +190,9 @@ async def predecessor_progress(asked: PredecessorRequest) -> PredecessorProgress
         running = await _members(asked, source, destination)
         read = await _reader(asked, source, destination)
         mirrors = {at: TopicPartition(_mirror(asked, at.topic), at.partition) for at in partitions}
-        first = await _look(asked, read, destination, mirrors.values())
+        first = await _inspect(asked, read, destination, mirrors.values())
         await asyncio.sleep(asked.watch_s)
-        last = await _look(asked, read, destination, mirrors.values())
+        last = await _inspect(asked, read, destination, mirrors.values())
         with as_audit_failure(asked.source.name):
             starts = await offsets_of(source, dict.fromkeys(partitions, EARLIEST), within=asked.within_s)
             ends = await offsets_of(source, dict.fromkeys(partitions, LATEST), within=asked.within_s)
@@ -306,32 +305,32 @@ async def _committed(asked: PredecessorRequest, source: KafkaCluster, group: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Inspection:
     """The tool's positions at one time, and the log's start and end of each mirror partition that exists."""
 
     positions: Positions
     logs: Mapping[TopicPartition, tuple[int, int]]
 
 
-async def _look(
+async def _inspect(
     asked: PredecessorRequest, read: _Read, destination: KafkaCluster, mirrors: Iterable[TopicPartition]
-) -> _Look:
+) -> _Inspection:
     positions = await read()
     wanted = list(mirrors)
     with as_audit_failure(asked.destination.name):
         known = await destination.topics({at.topic for at in wanted}, fresh=True)
-        there = [at for at in wanted if at.topic in known and at.partition in known[at.topic].partitions]
-        ends = await list_offsets(destination, dict.fromkeys(there, LATEST), within=asked.within_s)
-        starts = await list_offsets(destination, dict.fromkeys(there, EARLIEST), within=asked.within_s)
+        existing = [at for at in wanted if at.topic in known and at.partition in known[at.topic].partitions]
+        ends = await list_offsets(destination, dict.fromkeys(existing, LATEST), within=asked.within_s)
+        starts = await list_offsets(destination, dict.fromkeys(existing, EARLIEST), within=asked.within_s)
     logs = {
         at: (start.offset, end.offset)
-        for at in there
+        for at in existing
         if isinstance(start := starts.get(at), ListedOffset) and isinstance(end := ends.get(at), ListedOffset)
     }
-    return _Look(positions, logs)
+    return _Inspection(positions, logs)
 
 
-def _moved(first: _Look, last: _Look, asked: PredecessorRequest) -> str:
+def _moved(first: _Inspection, last: _Inspection, asked: PredecessorRequest) -> str:
     """Returns what moved between the two looks."""
     for at, position in last.positions.items():
         before = first.positions.get(at)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from runtime.audit.ledger import ClusterAccess, as_audit_failure, open_cluster, producers_at
 from runtime.audit.read.records import ReadRecordsRequest
-from runtime.audit.status.numbers import rate, sum_known, sum_rates
+from runtime.audit.status.facts import rate, sum_known, sum_rates
 from runtime.contract.client.secrets import redacted
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
@@ -25,9 +25,8 @@ from runtime.contract.views.records_view import (
     TopicClients,
 )
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.confluent import admin_client
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest

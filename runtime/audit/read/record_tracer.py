@@ -32,8 +32,7 @@ from runtime.contract.records.offset_map import MappedOffset, OffsetMap
 from runtime.contract.records.provenance import FlowProducer, origins
 from runtime.contract.views.records_view import ProvenanceHopView, RecordView
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 
 
@@ -332,7 +331,7 @@ class RecordTracer:
                 for trail in waiting:
                     trail.add_place(None, None)
                 continue
-            await self._look(ledgers, TopicPartition(topic, partition), topic_id, waiting)
+            await self._inspect(ledgers, TopicPartition(topic, partition), topic_id, waiting)
         return bool(places)
 
     def _worth_it(self, trail: RecordTrail, previous: Previous) -> bool:
@@ -342,7 +341,7 @@ class RecordTracer:
         known = self._others.get(previous.hop.cluster or "")
         return known is not None and (bool(known.flows) or trail.relies_on_headers)
 
-    async def _look(
+    async def _inspect(
         self,
         ledgers: ClusterLedger,
         at: TopicPartition,
@@ -350,18 +349,18 @@ class RecordTracer:
         trails: Sequence[RecordTrail],
     ) -> None:
         wanted = [trail.next_place.hop.offset or 0 for trail in trails if trail.next_place is not None]
-        there: dict[int, FetchedRecord] = {}
+        fetched: dict[int, FetchedRecord] = {}
         origins = None
         try:
-            there = await fetch_places(ledgers.cluster, at, topic_id, wanted)
-            origins = await ledgers.read(at.topic, there.values())
+            fetched = await fetch_places(ledgers.cluster, at, topic_id, wanted)
+            origins = await ledgers.read(at.topic, fetched.values())
         except BrokerError as error:
             if error.code not in _GONE:  # the topic was recreated or deleted: the record no longer exists
                 self._note(ledgers.name, str(error))
         except (WireError, BatchFailure, UnreadableRecord) as error:
             self._note(ledgers.name, str(error))
         for trail, offset in zip(trails, wanted, strict=True):
-            record = there.get(offset)
+            record = fetched.get(offset)
             trail.add_place(
                 record, origins.origin_of(record) if origins is not None and record is not None else None
             )

@@ -12,11 +12,16 @@ from runtime.audit.status.facts import (
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
+    lag_ms,
+    longest,
+    rate,
+    sum_known,
+    sum_rates,
 )
-from runtime.audit.status.numbers import lag_ms, longest, quantile, rate, sum_known, sum_rates, summed
 from runtime.audit.status.states import JobFacts, PartitionFacts, SlotPartitionReport, judge, state_of
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec import naming
 from runtime.contract.spec.selection import NamePatterns
@@ -25,9 +30,11 @@ from runtime.contract.views.status_view import (
     STALLED,
     UNKNOWN,
     ClusterStatusView,
+    ClusterTrafficView,
     FlowStatusView,
     PartitionStatusView,
     StatusView,
+    TopicLatencyView,
     TopicStatusView,
     next_step,
 )
@@ -83,9 +90,12 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
     begun: dict[str, set[int]] = {}
     for key in flow.progress:
         begun.setdefault(key.topic, set()).add(key.partition)
-    topics = [_topic(flow, topic, begun.get(topic, set())) for topic in sorted(flow.names)]
-    partitions = [one for topic in topics for one in topic.partitions]
     stats = flow.job.stats.get(flow.asked.name, ()) if flow.job.seen.up else ()
+    by_name = by_topic(latency for one in stats for latency in one.latencies)
+    topics = [
+        _topic(flow, topic, begun.get(topic, set()), by_name.get(topic)) for topic in sorted(flow.names)
+    ]
+    partitions = [one for topic in topics for one in topic.partitions]
     recent = flow.job.recent.get(flow.asked.name, ()) if flow.job.seen.up else ()
     latencies = recent if any(recent) else summed(one.latency_counts for one in stats)
     lag = longest(one.lag_ms for one in partitions)
@@ -149,32 +159,32 @@ def _empty(flow: FlowFacts) -> str:
 
 def _why(flow: FlowFacts, state: str, partitions: list[PartitionStatusView]) -> str:
     """Returns what hinders the flow, in one line: clusters first, then its job, then its worst partition."""
-    said = []
+    reasons = []
     if not flow.source.answers:
-        said.append(f"source {flow.source.name} does not answer: {flow.source.why}")
+        reasons.append(f"source {flow.source.name} does not answer: {flow.source.why}")
     if not flow.read:
         verb = "can't be read" if flow.destination.answers else "does not answer"
-        said.append(f"destination {flow.destination.name} {verb}: {flow.destination.why}")
+        reasons.append(f"destination {flow.destination.name} {verb}: {flow.destination.why}")
     elif not flow.job.seen.up and state in (DOWN, *(str(one) for one in S if one.needs_someone)):
-        said.append(f"job {flow.job.seen.name}: {flow.job.seen.why}")
+        reasons.append(f"job {flow.job.seen.name}: {flow.job.seen.why}")
     view = flow.job.flows.get(flow.asked.name)
     if view is not None and view.why and flow.job.seen.up:
-        said.append(view.why)
+        reasons.append(view.why)
     if (
         flow.read
         and flow.generation is not None
         and flow.generation.state not in ("stopped", flow.asked.state)
     ):
-        said.append(f"the topology says {flow.asked.state}, it is {flow.generation.state}")
+        reasons.append(f"the topology says {flow.asked.state}, it is {flow.generation.state}")
     if flow.read and flow.job.seen.name != flow.asked.job:
-        said.append(f"job {flow.job.seen.name} has it, not {flow.asked.job}")
-    if not said and flow.source.answers and not flow.names:
-        said.append(f"no topic at {flow.source.name} matches")
-    if not said:
-        said += [
+        reasons.append(f"job {flow.job.seen.name} has it, not {flow.asked.job}")
+    if not reasons and flow.source.answers and not flow.names:
+        reasons.append(f"no topic at {flow.source.name} matches")
+    if not reasons:
+        reasons += [
             f"{one.topic}-{one.partition}: {one.why}" for one in partitions if one.state == state and one.why
         ][:1]
-    return "; ".join(said)
+    return "; ".join(reasons)
 
 
 def _link_age(flow: FlowFacts) -> int | None:
@@ -185,7 +195,7 @@ def _link_age(flow: FlowFacts) -> int | None:
     return max(flow.now_ms - beats.last_timestamp, 0)
 
 
-def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
+def _topic(flow: FlowFacts, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicStatusView:
     known = flow.source.topics.get(topic) if flow.source.topics is not None else None
     numbers = begun | set(range(known.partitions)) if known is not None else begun
     partitions = [_partition(flow, PartitionKey(flow.asked.name, topic, one)) for one in sorted(numbers)]
@@ -199,6 +209,18 @@ def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
         bytes_per_s=sum_rates(one.bytes_per_s for one in partitions),
         partitions=partitions,
         time_to_loss_ms=_time_to_loss(flow, topic, partitions),
+        latency=None if latency is None else _latency(latency),
+    )
+
+
+def _latency(found: TopicLatency) -> TopicLatencyView:
+    return TopicLatencyView(
+        records=found.records,
+        min_ms=found.min_ms,
+        avg_ms=found.average_ms,
+        max_ms=found.max_ms,
+        p50_ms=found.quantile(0.5),
+        p99_ms=found.quantile(0.99),
     )
 
 
@@ -214,7 +236,7 @@ def _time_to_loss(flow: FlowFacts, topic: str, partitions: list[PartitionStatusV
 
 def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
     progress, report = flow.progress.get(key), flow.job.partitions.get(key)
-    said = report.status if report is not None else None
+    reported = report.status if report is not None else None
     at_source = TopicPartition(key.topic, key.partition)
     name = progress.destination_topic if progress is not None else flow.names[key.topic]
     at_destination = TopicPartition(name, key.partition) if name is not None else None
@@ -245,7 +267,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
     )
     if state.state in _ANOTHER_LOG:  # the ledger's position belongs to a log that was replaced
         lag = behind = None
-    blocked_by = said.blocked_by if said is not None and state.state == S.BLOCKED_AT_SOURCE else None
+    blocked_by = reported.blocked_by if reported is not None and state.state == S.BLOCKED_AT_SOURCE else None
     before = flow.before.get(key)
     return PartitionStatusView(
         topic=key.topic,
@@ -255,7 +277,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
         since_ms=state.since_ms,
         why=state.why,
         needs_someone=state.needs_someone,
-        foreign_writes=said.foreign_writes if said is not None else False,
+        foreign_writes=reported.foreign_writes if reported is not None else False,
         slot=report.slot if report is not None and flow.job.seen.up else None,
         source_start=start,
         source_end=end,
@@ -266,10 +288,12 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
         position=progress.position if progress is not None else None,
         lag_records=lag,
         lag_ms=behind,
-        last_fetch_ms=_time_or_none(said.last_fetch_ms) if said is not None else None,
+        last_fetch_ms=_time_or_none(reported.last_fetch_ms) if reported is not None else None,
         last_commit_ms=_time_or_none(progress.written_at) if progress is not None else None,
         last_timestamp_ms=_time_or_none(progress.last_timestamp) if progress is not None else None,
-        caught_up_since_ms=_time_or_none(said.caught_up_since_ms) if said is not None and lag == 0 else None,
+        caught_up_since_ms=_time_or_none(reported.caught_up_since_ms)
+        if reported is not None and lag == 0
+        else None,
         records=progress.records if progress is not None else 0,
         bytes=progress.bytes if progress is not None else 0,
         dropped=progress.dropped if progress is not None else 0,
@@ -316,14 +340,14 @@ def _behind(
     flow: FlowFacts, key: PartitionKey, lag: int | None, report: SlotPartitionReport | None
 ) -> int | None:
     progress = flow.progress.get(key)
-    said = report.status if report is not None else None
+    reported = report.status if report is not None else None
     # The time of the slot's last fetch, not of its last report: the link may have failed in between.
-    caught_up = said is not None and said.position >= said.source_end >= 0
+    caught_up = reported is not None and reported.position >= reported.source_end >= 0
     return lag_ms(
         lag,
         flow.now_ms,
         first_missing_ms=flow.source.first_missing.get(key),
-        caught_up_ms=said.last_fetch_ms if said is not None and caught_up else None,
+        caught_up_ms=reported.last_fetch_ms if reported is not None and caught_up else None,
         newest_copied_ms=progress.last_timestamp if progress is not None else None,
     )
 
@@ -343,16 +367,35 @@ def join(asked: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | Non
     """
     before = before if before is not None else now
     jobs = _jobs(asked, now, before)
+    flows = [_flow(asked, flow, jobs, now, before) for flow in asked.flows]
     return StatusView(
         topology=asked.topology,
         at_ms=now.at_ms,
         over_ms=now.at_ms - before.at_ms,
-        clusters=[
-            ClusterStatusView(name=one.name, answers=one.answers, id=one.id, why=one.why)
-            for _, one in sorted(now.clusters.items())
-        ],
+        clusters=[_cluster(one, flows) for _, one in sorted(now.clusters.items())],
         jobs=[jobs[key].seen for key in sorted(jobs)],
-        flows=[_flow(asked, flow, jobs, now, before) for flow in asked.flows],
+        flows=flows,
+    )
+
+
+def _cluster(found: ClusterFacts, flows: list[FlowStatusView]) -> ClusterStatusView:
+    into = [one for one in flows if one.destination == found.name]
+    out = [one for one in flows if one.source == found.name]
+    traffic = found.traffic
+    return ClusterStatusView(
+        name=found.name,
+        answers=found.answers,
+        id=found.id,
+        why=found.why,
+        records_in_per_s=sum_rates(one.records_per_s for one in into),
+        bytes_in_per_s=sum_rates(one.bytes_per_s for one in into),
+        records_out_per_s=sum_rates(one.records_per_s for one in out),
+        bytes_out_per_s=sum_rates(one.bytes_per_s for one in out),
+        traffic=None
+        if traffic is None
+        else ClusterTrafficView(
+            over_ms=traffic.over_ms, records_per_s=traffic.records_per_s, bytes_per_s=traffic.bytes_per_s
+        ),
     )
 
 

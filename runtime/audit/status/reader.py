@@ -23,10 +23,18 @@ from runtime.audit.ledger import (
     ledger_of,
     unanswered,
 )
-from runtime.audit.status.facts import ClusterFacts, LedgerFacts, StatusRequest, StatusSnapshot, TopicFacts
+from runtime.audit.status.facts import (
+    ClusterFacts,
+    ClusterTraffic,
+    LedgerFacts,
+    StatusRequest,
+    StatusSnapshot,
+    TopicFacts,
+)
 from runtime.audit.status.join import join
 from runtime.audit.status.retention import RetentionReader
 from runtime.audit.status.states import doubtful
+from runtime.audit.status.traffic import TrafficReader
 from runtime.batch import Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records import job_status
@@ -45,10 +53,10 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.views.status_view import StatusView
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 from runtime.kafka.timing import in_time
@@ -254,6 +262,8 @@ class _Found:
     copied: set[str] = field(default_factory=set)
     retention: Mapping[str, int | None] = field(default_factory=dict)
     id: str | None = None
+    listed: Mapping[str, TopicMetadata] = field(default_factory=dict)
+    traffic: ClusterTraffic | None = None
 
     def facts(self) -> ClusterFacts:
         return ClusterFacts(
@@ -267,6 +277,7 @@ class _Found:
             highs=self.highs,
             first_missing=self.first_missing,
             retention=self.retention,
+            traffic=self.traffic,
         )
 
 
@@ -278,7 +289,8 @@ class StatusReader:
     little.
 
     With `times` it reads the timestamp of the first uncopied record, from which lag in seconds is computed.
-    With `retention` it reads how long sources keep records, from which the time to loss is computed.
+    With `retention` it reads how long sources keep records, from which the time to loss is computed. With
+    `traffic` it measures what is written to each cluster, over all its topics.
     """
 
     def __init__(
@@ -288,6 +300,7 @@ class StatusReader:
         *,
         times: bool = True,
         retention: bool = False,
+        traffic: bool = False,
     ) -> None:
         self.asked = asked
         self._times = times
@@ -296,6 +309,7 @@ class StatusReader:
         self._sites = {name: ReconnectingCluster(asked.clusters[name]) for name in sorted(names)}
         self._desks: dict[str, StatusLedgerReader] = {}
         self._retention = {name: RetentionReader() for name in asked.sources if retention}
+        self._traffic = {name: TrafficReader() for name in self._sites if traffic}
 
     async def __aenter__(self) -> Self:
         return self
@@ -317,6 +331,7 @@ class StatusReader:
         if self._times:
             await asyncio.gather(*(self._missing(name, one, ledgers) for name, one in found.items()))
         await asyncio.gather(*(self._guarded(found[name], self._kept) for name in self._retention))
+        await asyncio.gather(*(self._guarded(found[name], self._measured) for name in self._traffic))
         at_ms = int(time.time() * 1000)
         return StatusSnapshot(at_ms, {name: one.facts() for name, one in found.items()}, ledgers)
 
@@ -349,7 +364,7 @@ class StatusReader:
             one.why = str(failure)
 
     async def _listing(self, one: _Found, cluster: KafkaCluster) -> None:
-        topics = await cluster.all_topics()
+        topics = one.listed = await cluster.all_topics()
         one.topics = {
             name: TopicFacts(topic.id, len(topic.partitions))
             for name, topic in topics.items()
@@ -369,8 +384,8 @@ class StatusReader:
             topics = one.topics or {}
             for progress in ledger.progress.values():
                 for key, state in progress.items():
-                    there = topics.get(state.destination_topic)
-                    if there is not None and key.partition < there.partitions:
+                    mirror = topics.get(state.destination_topic)
+                    if mirror is not None and key.partition < mirror.partitions:
                         one.wanted.add(TopicPartition(state.destination_topic, key.partition))
 
     async def _starts(self, one: _Found, cluster: KafkaCluster) -> None:
@@ -411,6 +426,10 @@ class StatusReader:
         one.retention = await self._retention[one.site.reach.name].read(
             cluster, one.copied, self._part_limit(one)
         )
+
+    async def _measured(self, one: _Found, cluster: KafkaCluster) -> None:
+        reader = self._traffic[one.site.reach.name]
+        one.traffic = await reader.read(cluster, one.listed, self._part_limit(one))
 
     async def _ledgers(self, found: dict[str, _Found]) -> dict[str, LedgerFacts]:
         ledgers: dict[str, LedgerFacts] = {}

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest, Described
 
 AGAIN_S = 300.0  # settings change rarely, and a reading comes every two seconds

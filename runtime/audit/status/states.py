@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
-from runtime.audit.status.numbers import summed
 from runtime.contract.records.job_status import (
     FlowStats,
     FlowView,
@@ -20,6 +19,7 @@ from runtime.contract.records.job_status import (
     SourceEnds,
 )
 from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.latency import summed
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.status_view import (
@@ -347,17 +347,17 @@ def _finding(facts: PartitionFacts) -> tuple[S, str] | None:
     if progress is None:
         return None
     if source.topics is not None:
-        here = source.topics.get(facts.source_topic.topic)
-        if here is None or facts.source_topic.partition >= here.partitions:
+        source_topic = source.topics.get(facts.source_topic.topic)
+        if source_topic is None or facts.source_topic.partition >= source_topic.partitions:
             return S.SOURCE_DELETED, f"{facts.source_topic.topic} is gone from {source.name}"
-        if _other(here, progress.source_topic_id):
+        if _other(source_topic, progress.source_topic_id):
             return S.RECREATED, f"{facts.source_topic.topic} at {source.name} was deleted and made again"
     if destination.topics is not None:
         name = progress.destination_topic
-        there = destination.topics.get(name)
-        if there is None:
+        mirror = destination.topics.get(name)
+        if mirror is None:
             return S.RECREATED, f"{name} is gone from {destination.name}"
-        if _other(there, progress.destination_topic_id):
+        if _other(mirror, progress.destination_topic_id):
             return S.RECREATED, f"{name} at {destination.name} was deleted and made again"
     return _cut(facts, progress)
 

@@ -29,8 +29,7 @@ from pyspark import SparkConf, SparkContext  # noqa: E402
 from pyspark.errors import PySparkException  # noqa: E402
 
 from runtime.audit.ledger import AuditFailure  # noqa: E402
-from runtime.audit.verify.plan import SavedVerification, VerificationFile, grouped, plan, remaining  # noqa: E402  # noqa: E402
-from runtime.audit.verify.request import (  # noqa: E402
+from runtime.audit.verify.pieces import (  # noqa: E402
     VerificationOutcome,
     VerificationPiece,
     VerifiedPiece,
@@ -39,6 +38,7 @@ from runtime.audit.verify.request import (  # noqa: E402
     encode_outcome,
     encode_request,
 )
+from runtime.audit.verify.plan import SavedVerification, VerificationFile, grouped, plan, remaining  # noqa: E402  # noqa: E402
 from runtime.audit.verify.results import results  # noqa: E402
 from runtime.audit.verify.task import (  # noqa: E402
     RESULT,
@@ -47,7 +47,7 @@ from runtime.audit.verify.task import (  # noqa: E402
     verify_pieces,
     verify_pieces_with_sql,
 )
-from runtime.contract.views.comparison_view import VerificationReport  # noqa: E402
+from runtime.contract.views.records_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
 _PREFIX = "verify: "  # lines with this prefix are shown to the user of the command
@@ -141,7 +141,7 @@ def _one(
         work = functools.partial(verify_pieces, request, tasks)
         (found,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
         return decode_verified(found)
-    from runtime.sql.pipeline import standing_query  # most flows do not need Spark SQL
+    from runtime.sql.query import standing_query  # most flows do not need Spark SQL
 
     token = secrets.token_hex(16)
     collect = functools.partial(verify_pieces_with_sql, request, tasks, pieces, token)

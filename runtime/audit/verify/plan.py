@@ -29,7 +29,7 @@ from runtime.audit.ledger import (
     ledger_of,
 )
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
-from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.pieces import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
     Orphans,
@@ -40,10 +40,9 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.spec.regex import regex
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.views.comparison_view import UncomparableRange
+from runtime.contract.spec.selection import NamePatterns, regex
+from runtime.contract.views.records_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
@@ -78,8 +77,8 @@ class FlowLedgerSnapshot:
     maps: Mapping[PartitionKey, OffsetMap]
     orphans: Mapping[PartitionKey, Orphans]
     own: Mapping[PartitionKey, Sequence[tuple[int, int]]]
-    here: PartitionLogs
-    there: PartitionLogs
+    source_logs: PartitionLogs
+    destination_logs: PartitionLogs
 
 
 async def plan(asked: VerifyRequest) -> list[PlannedPartition]:
@@ -102,14 +101,18 @@ async def read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
             raise LedgerNotFound(flow.destination)
         keys = _chosen(asked, await _progress(flow.destination, opened, flow.name))
         copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
-        there = await logs_of(destination, flow.destination, asked.destination, copies, asked.within_s)
+        destination_logs = await logs_of(
+            destination, flow.destination, asked.destination, copies, asked.within_s
+        )
         progress = await _progress(flow.destination, opened, flow.name)
         maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
         with as_audit_failure(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
-            here = await logs_of(source, flow.source, asked.source, originals, asked.within_s)
+            source_logs = await logs_of(source, flow.source, asked.source, originals, asked.within_s)
             own = await _left_by_the_opposite(asked, source, progress)
-    return FlowLedgerSnapshot({key: progress[key] for key in keys}, maps, orphans, own, here, there)
+    return FlowLedgerSnapshot(
+        {key: progress[key] for key in keys}, maps, orphans, own, source_logs, destination_logs
+    )
 
 
 async def _left_by_the_opposite(
@@ -152,9 +155,9 @@ def _chosen(asked: VerifyRequest, progress: Mapping[PartitionKey, Progress]) -> 
     wanted = regex(asked.topics)
     chosen = {key: one for key, one in own.items() if wanted.matches(key.topic)}
     if not chosen:
-        there = ", ".join(sorted({key.topic for key in own})[:10])
+        copied = ", ".join(sorted({key.topic for key in own})[:10])
         what = f"{flow.name} copied no topic {asked.topics}"
-        raise AuditFailure(flow.destination, what, f"it copied {there}")
+        raise AuditFailure(flow.destination, what, f"it copied {copied}")
     return chosen
 
 
@@ -164,7 +167,7 @@ class _Partition:
     ) -> None:
         self._asked, self._number, self._key = asked, number, key
         self._progress, self._map = read.progress[key], read.maps[key]
-        self._here, self._there = read.here, read.there
+        self._source_logs, self._destination_logs = read.source_logs, read.destination_logs
         orphaned = orphaned_ranges(read.orphans.get(key, NO_ORPHANS), self._progress.source_topic_id)
         given_up = [(gap.low, gap.end, gap.why) for gap in self._progress.gaps]
         self._gaps = [*((one.low, one.end, one.why) for one in orphaned), *given_up]
@@ -200,8 +203,8 @@ class _Partition:
     def _unreadable(self) -> str:
         progress, flow = self._progress, self._asked.flow
         sides = (
-            (self._at, progress.source_topic_id, self._here, flow.source),
-            (self._at_copy, progress.destination_topic_id, self._there, flow.destination),
+            (self._at, progress.source_topic_id, self._source_logs, flow.source),
+            (self._at_copy, progress.destination_topic_id, self._destination_logs, flow.destination),
         )
         for at, known, logs, cluster in sides:
             if at.topic not in logs.ids:
@@ -214,7 +217,7 @@ class _Partition:
 
     def _bounds(self, planned: PlannedPartition) -> None:
         asked, offsets, flow = self._asked, self._map, self._asked.flow
-        start = self._here.starts[self._at]
+        start = self._source_logs.starts[self._at]
         high = asked.high if asked.high is not None else offsets.end
         low = asked.low if asked.low is not None else min(start, offsets.low)
         if asked.last is not None:
@@ -230,7 +233,7 @@ class _Partition:
 
     def _kept_from(self) -> int:
         """Returns the source offset of the first copied record that the destination still has."""
-        start, offsets = self._there.starts[self._at_copy], self._map
+        start, offsets = self._destination_logs.starts[self._at_copy], self._map
         if start <= offsets.destination_low:
             return offsets.low
         origin = offsets.origin(start)
@@ -251,7 +254,7 @@ class _Partition:
         progress = self._progress
         begin, behind = self._copied_to(low), self._copied_to(high)
         if high == self._map.end and (self._alone or self._replayed) and self._asked.high is None:
-            behind = max(behind, self._there.ends[self._at_copy])
+            behind = max(behind, self._destination_logs.ends[self._at_copy])
         runs = self._runs(low, high)
         return VerificationPiece(
             number=self._number,
@@ -267,8 +270,8 @@ class _Partition:
             owned_end=self._map.destination_end,
             runs=encode_runs(runs, low, begin),
             gaps=tuple(gap for gap in self._gaps if gap[0] <= high and low <= gap[1]),
-            compacted=self._key.topic in self._here.compacted
-            or progress.destination_topic in self._there.compacted,
+            compacted=self._key.topic in self._source_logs.compacted
+            or progress.destination_topic in self._destination_logs.compacted,
             alone=self._alone,
             replayed=tuple(self._replayed),
             own=self._own,
@@ -291,7 +294,7 @@ class _Partition:
         )
         if offset == offsets.low:
             found = offsets.destination_low
-        return max(found, self._there.starts[self._at_copy])
+        return max(found, self._destination_logs.starts[self._at_copy])
 
     def _runs(self, low: int, high: int) -> Iterator[Run]:
         """Yields the runs of the range, cut at both ends."""

@@ -16,8 +16,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from runtime.audit.partition_logs import FetchedRecord
-from runtime.audit.verify.compare import RecordContent, RecordDifference, condensed
-from runtime.audit.verify.request import VerificationPiece
+from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerificationPiece, condensed
 from runtime.contract.records.provenance import (
     HEADER,
     ClusterPartition,

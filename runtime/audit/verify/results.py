@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from runtime.audit.verify.compare import RecordContent, RecordDifference
+from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerifiedPiece
 from runtime.audit.verify.plan import PlannedPartition
-from runtime.audit.verify.request import VerifiedPiece
-from runtime.contract.views.comparison_view import Difference, UncomparableRange, VerifiedPartition
+from runtime.contract.views.records_view import Difference, UncomparableRange, VerifiedPartition
 
 _KEY_CHARACTERS = 40
 _CONTENT_BYTES = 32

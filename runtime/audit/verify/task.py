@@ -19,9 +19,15 @@ from runtime.audit.partition_logs import (
     fetch_places,
     open_spec,
 )
-from runtime.audit.verify.compare import ComparedRecord, RecordComparer
+from runtime.audit.verify.pieces import (
+    ComparedRecord,
+    RecordComparer,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+    decode_request,
+)
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, content_of
-from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
 from runtime.contract.records.provenance import ClusterTopic, FlowProducer
@@ -193,19 +199,20 @@ class _Work:
         pair = PieceComparison(piece, self._filter(piece), self._asked, self._at_destination, replayed)
         within = self._asked.within_s
         at = TopicPartition(piece.topic, piece.partition)
-        here = CommittedRecordReader(
+        at_source = CommittedRecordReader(
             self._source, at, piece.source_id, piece.low, piece.high, self._bucket, within
         )
         at = TopicPartition(piece.destination_topic, piece.partition)
         low, high = piece.destination_low, piece.destination_high
-        there = CommittedRecordReader(
+        at_destination = CommittedRecordReader(
             self._destination, at, piece.destination_id, low, high, self._bucket, within
         )
         why, passed = "", False
         try:
             while not pair.comparer.done:
                 await asyncio.gather(
-                    self._feed_here(pair, here, piece.topic), self._feed_there(pair, there, piece)
+                    self._feed_source(pair, at_source, piece.topic),
+                    self._feed_destination(pair, at_destination, piece),
                 )
                 pair.comparer.advance()
         except RecordsExpired as error:
@@ -214,7 +221,7 @@ class _Work:
             why = str(error)
         return pair.result(why, passed)
 
-    async def _feed_here(self, pair: PieceComparison, side: CommittedRecordReader, topic: str) -> None:
+    async def _feed_source(self, pair: PieceComparison, side: CommittedRecordReader, topic: str) -> None:
         while pair.comparer.wants_source:
             if side.ended:
                 pair.comparer.end_source()
@@ -224,7 +231,7 @@ class _Work:
                 found, filtered = await self._transform.apply(topic, found)
             pair.add_source(found, filtered)
 
-    async def _feed_there(
+    async def _feed_destination(
         self, pair: PieceComparison, side: CommittedRecordReader, piece: VerificationPiece
     ) -> None:
         """Reads the destination, and the originals of replayed records from anywhere in the source

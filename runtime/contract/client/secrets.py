@@ -5,12 +5,12 @@ alike. Before anything is read, the names of the settings, the addresses and the
 against the allow-list of `keys` and against the operator's three lists (`Allowances`). Those come from the
 environment alone. A list that is not set has a default; a list that is set and empty allows nothing.
 
-    REPL_ALLOW_ENV        names of variables, separated by commas; `DC1_*` stands for all that begin so
+    REPL_ALLOW_ENV        names of variables, separated by commas; `DC1_*` stands for any name with that start
     REPL_ALLOW_FILES      folders, separated by commas
     REPL_ALLOW_BOOTSTRAP  host or host:port, separated by commas; `*` stands for any run of characters
 
-A job's settings travel in the plan file, in the job spec, and in topics at the destination. Whatever has the
-right to read those reads the settings too. So no setting of a job holds a secret (`secret_settings`).
+A job's settings travel in the plan file, in the job spec, and in topics at the destination. Every client
+that may read one of these can read the settings. So no setting of a job holds a secret (`secret_settings`).
 
 librdkafka quotes a value that it refuses, and a broker may return a value that it received. Every value that
 a reference resolved to is remembered here. Code that makes an error out of foreign text passes it through

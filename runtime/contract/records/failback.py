@@ -57,9 +57,9 @@ def can_complete_failback(mine: Generation, opposite: Generation) -> bool:
 
 
 def can_start_failback(ended: Generation, opposite: Generation) -> bool:
-    """Returns the same as `may_turn` for a flow that has not come back yet.
+    """Returns the same as `can_complete_failback`, for a flow whose failback has not begun.
 
-    A life that ended before it had begun does not count.
+    A life that ended before its positions were committed does not count.
     """
     begun = ended.life - 1 if ended.turning else ended.life
     return opposite.ended and opposite.after == begun
@@ -107,7 +107,7 @@ def failback_start(
     before: Progress | None,
     opposite: Progress,
     offsets: OffsetMap,
-    here: PartitionBounds,
+    bounds: PartitionBounds,
     *,
     generation: int,
     now_ms: int,
@@ -118,30 +118,30 @@ def failback_start(
     copied. Where the destination lost its end, the lost records are copied back, although they came from the
     destination.
     """
-    position, segments = here.source_start, list[Segment]()
+    position, segments = bounds.source_start, list[Segment]()
     source_id, destination_id = opposite.destination_topic_id, opposite.source_topic_id
-    same_source = not is_other_topic(source_id, here.source_topic_id)
-    if same_source and not is_other_topic(destination_id, here.destination_topic_id):
-        position = _position(opposite, offsets, here.destination_end)
-        segments = list(_inverted(offsets, position, here.destination_end))
+    same_source = not is_other_topic(source_id, bounds.source_topic_id)
+    if same_source and not is_other_topic(destination_id, bounds.destination_topic_id):
+        position = _position(opposite, offsets, bounds.destination_end)
+        segments = list(_inverted(offsets, position, bounds.destination_end))
     restored = opposite.destination_end if same_source else 0
     if before is None:
         started = first_progress(
             generation=generation,
-            source_topic_id=here.source_topic_id,
-            destination_topic=here.destination_topic,
-            destination_topic_id=here.destination_topic_id,
+            source_topic_id=bounds.source_topic_id,
+            destination_topic=bounds.destination_topic,
+            destination_topic_id=bounds.destination_topic_id,
             position=position,
-            destination_end=here.destination_end,
+            destination_end=bounds.destination_end,
             now_ms=now_ms,
         )
     else:
         started = start_over(
             before,
             position=position,
-            destination_end=here.destination_end,
-            source_topic_id=here.source_topic_id,
-            destination_topic_id=here.destination_topic_id,
+            destination_end=bounds.destination_end,
+            source_topic_id=bounds.source_topic_id,
+            destination_topic_id=bounds.destination_topic_id,
             generation=generation,
             now_ms=now_ms,
         )
@@ -183,7 +183,7 @@ def _cut(run: Run, destination_end: int) -> Run:
 
 
 def foreign_offset_ranges(
-    before: Progress | None, after: FailbackStart, here: PartitionBounds
+    before: Progress | None, after: FailbackStart, bounds: PartitionBounds
 ) -> list[tuple[int, int]]:
     """Returns the ranges of source offsets that another producer wrote while only the opposite was to write.
 
@@ -191,7 +191,7 @@ def foreign_offset_ranges(
     than the marker of a transaction. For a topic that was recreated meanwhile, the ranges begin at its log
     start.
     """
-    found, at = [], _old_position(before, after, here)
+    found, at = [], _old_position(before, after, bounds)
     for segment in after.segments:
         for run in segment.span().runs:
             if run.source - at > 1:
@@ -202,18 +202,18 @@ def foreign_offset_ranges(
     return found
 
 
-def single_before(before: Progress | None, after: FailbackStart, here: PartitionBounds) -> int | None:
-    """Returns the one source offset between the old position and the opposite's first record, if it is one.
+def single_before(before: Progress | None, after: FailbackStart, bounds: PartitionBounds) -> int | None:
+    """Returns the source offset between the old position and the opposite's first record, if it is only one.
 
     It is a marker, or a record of another writer. Only the log shows which.
     """
-    at = _old_position(before, after, here)
+    at = _old_position(before, after, bounds)
     runs = (run for segment in after.segments for run in segment.span().runs)
     first = next((run for run in runs if run.source_end > at), None)
     end = first.source if first is not None else after.progress.position
     return at if end - at == 1 else None
 
 
-def _old_position(before: Progress | None, after: FailbackStart, here: PartitionBounds) -> int:
+def _old_position(before: Progress | None, after: FailbackStart, bounds: PartitionBounds) -> int:
     same = before is not None and not is_other_topic(before.source_topic_id, after.progress.source_topic_id)
-    return before.position if before is not None and same else here.source_start
+    return before.position if before is not None and same else bounds.source_start

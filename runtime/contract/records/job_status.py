@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from runtime.contract.records import record_values
+from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
@@ -48,7 +49,7 @@ class PartitionState(StrEnum):
 
     @property
     def needs_someone(self) -> bool:
-        """Returns whether the partition continues only when the topology or an operator says how."""
+        """Returns whether the partition waits for a decision: in the topology or by an operator."""
         return self in _NEEDS_SOMEONE
 
     @property
@@ -136,7 +137,7 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """Holds totals of one flow in one slot since the slot began.
 
     `latency_counts` counts records per bound of `LATENCY_BOUNDS_MS`, from a record's timestamp to its commit,
-    with one more count for slower records.
+    with one more count for slower records. `latencies` are those of the last minute, by topic.
     """
 
     flow: str
@@ -150,9 +151,7 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     latency_sum_ms: float = 0
     stuck_lanes: list[str] = []
     quarantined: int = 0
-
-
-LATENCY_BOUNDS_MS = (2, 5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400, 800, 2_000, 5_000, 30_000, 120_000)
+    latencies: list[TopicLatency] = []
 
 
 class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -145,8 +145,9 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Records which slots may copy a flow: those of generation `number`, and only while it is `active` (R3).
+    """Records the generation of a flow: its number, its state and its transactional ids (R3).
 
+    While `state` is `active`, slots of generation `number` may copy the flow, and no others.
     `transactional_ids` are all that its slots may ever use; the next generation fences every one of them.
     `restarted` is the spec's last `restart_from` that was carried out. `promoted` are the spec's patterns of
     topics that are no longer copied, whatever the state; the groups of `promoting` patterns are still to be

@@ -3,12 +3,12 @@
 The header has one entry per hop; the first names the record's origin. Value, version 1: version, then cluster
 id and topic (each a length byte and UTF-8), partition (4 bytes), time of the copy (8 bytes, ms), offset (8
 bytes; last, so that all before it is the same for a whole batch). Every later version begins with all of this
-and only adds behind it: an older reader still cuts loops.
+and only adds behind it: an older reader still prevents loops.
 
 The producers topic says which producer id belongs to which flow, for batch provenance. A record is written
 before the id's first data, and read by flows in the opposite direction. A producer id writes for one flow
-only, so its records in a topic came from the one topic to which the flow's rename rule leads back. So "do
-these records return to their home" is decided from names and ids, once per id and topic.
+only, so its records in a topic came from the one topic to which the flow's rename rule leads back. So whether
+these records return to their origin is decided from names and ids, once per id and topic.
 """
 
 from collections.abc import Iterable, Sequence

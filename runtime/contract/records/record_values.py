@@ -1,6 +1,6 @@
 """Decodes the keys and values of internal records within bounds of memory.
 
-A record may come from anything that has the right to write the topic. Text that is cut off, too long, too
+Any client with the right to write the topic may have written a record. Text that is cut off, too long, too
 deeply nested or of another shape is an `UnreadableValue`, and so is compressed text that unpacks past
 `MAX_TEXT_BYTES`. Each codec has an error of its own that is derived from it.
 """

@@ -1,4 +1,4 @@
-"""This package holds the job spec and what follows from it: names, routes, mirror settings, assignments.
+"""This package holds the job spec and what follows from it: names, routes, topic settings.
 
 It is pure.
 """

@@ -1,4 +1,4 @@
-"""ACL rules on topics: whom they apply to, who may write a mirror topic, and how rules are mirrored.
+"""Decides which topics an ACL rule covers, which principals may write a mirror, and how rules are mirrored.
 
 Plan and job use the same code. ALLOW WRITE is never mirrored: writers at the source need no access to the
 mirror. ALLOW ALL becomes READ and DESCRIBE. A prefixed rule stays prefixed if the flow takes every topic
@@ -94,7 +94,7 @@ def denial(cluster: str, topic: str, principal: str) -> AclRule:
 
 
 def rules_of_open_topic(cluster: str, topic: str, job: str, *, closed: bool) -> Iterator[AclRule]:
-    """Yields the rules of a mirror that everyone may write because no rule speaks of it.
+    """Yields the rules of a mirror that every principal may write because no rule covers it.
 
     A topic that is `closed` by mirrored rules lacks only the right of the job.
     """
@@ -105,12 +105,12 @@ def rules_of_open_topic(cluster: str, topic: str, job: str, *, closed: bool) -> 
 
 
 def flow_origin(flow: str) -> str:
-    """Returns the origin, in the registry, of what a flow makes: mirror topics, mirrored rules, denials."""
+    """Returns the registry's origin for the objects of a flow: mirror topics, mirrored rules, denials."""
     return f"flow.{flow}"
 
 
 def protection_origin(flows: Iterable[str], instead: str = "") -> str:
-    """Returns the origin of a rule that stands in the place of a right of everyone, in the registry."""
+    """Returns the registry's origin for a rule that replaces a rule for User:*."""
     origin = f"{PROTECTION} of {', '.join(f'flow.{name}' for name in sorted(flows))}"
     return f"{origin}, instead of {instead}" if instead else origin
 
@@ -149,9 +149,11 @@ class AclMirror:
             self.everywhere.add(rule.principal)
             return
         for topic, resource, pattern in self._resources(rule):
-            there = replace(rule, cluster=self._route.route.destination, resource=resource, pattern=pattern)
+            mirrored = replace(
+                rule, cluster=self._route.route.destination, resource=resource, pattern=pattern
+            )
             for operation in operations:
-                yield topic, replace(there, operation=operation)
+                yield topic, replace(mirrored, operation=operation)
 
     def _resources(self, rule: AclRule) -> list[tuple[str, str, Literal["LITERAL", "PREFIXED"]]]:
         """Returns the source name, the destination name and the pattern of each mirrored resource."""

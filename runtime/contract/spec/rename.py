@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import assert_never
 
 from runtime.contract.spec.naming import illegal_because, illegal_character
-from runtime.contract.spec.regex import LONGEST, Regex, UnreadableRegex, matches, regex
+from runtime.contract.spec.selection import LONGEST, Regex, UnreadableRegex, matches, regex
 
 Piece = str | int  # literal text, or the number of a group
 

@@ -157,7 +157,8 @@ class Router:
     def is_one(self, flow: str, topic: str) -> bool:
         """Returns whether the topic at the destination is an origin of the same topic at the source.
 
-        Then neither of the two is a mirror, and the settings of neither may follow the other's.
+        Then flows copy in both directions, and neither topic is a mirror: the settings of neither follow
+        those of the other.
         """
         route = self.routes[flow].route
         mirror = (route.destination, self.routes[flow].destination_topic(topic))

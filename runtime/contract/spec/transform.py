@@ -1,15 +1,20 @@
-"""Defines the transform of a flow as a job runs it: which records travel, and what of their values.
+"""Defines the transform of a flow as a job runs it, and the quarantine of its bad records.
 
-Spark evaluates the expressions. A path such as `value.address.city` names a field of a JSON value.
+A transform defines which records are copied, and how their values change. Spark evaluates the expressions. A
+path such as `value.address.city` names a field of a JSON value.
+
+A quarantined record has the key, the value and the headers of the source's record, byte by byte. The headers
+of `quarantine_headers` follow them. Its timestamp is the time of the quarantine, so that the topic's
+retention counts from then. It is written in the transaction that moves the flow's position past the record:
+exactly once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
 VALUE = "value"
-
 
 Setting = str | dict[str, str]  # text, or {"env": VAR}
 
@@ -41,7 +46,7 @@ class TransformSpec(
 ):
     """Describes the transform of a flow.
 
-    A record travels where `where` is true, and a tombstone always does. `set` maps paths of the value to
+    A record is copied if `where` is true. A tombstone is always copied. `set` maps paths of the value to
     expressions, `drop` lists paths that are removed. `on_bad_record` is for a record that does not match its
     format, or on which an expression fails.
     """
@@ -60,7 +65,7 @@ class TransformSpec(
 
     @property
     def quarantines(self) -> bool:
-        """Whether a bad record goes to the quarantine topic, and the partition goes on behind it."""
+        """Whether a bad record is written to the quarantine topic, and the partition continues after it."""
         return self.on_bad_record == "quarantine"
 
     @property
@@ -84,3 +89,60 @@ def overlapping(paths: Iterable[str]) -> list[tuple[str, str]]:
         for inner in ordered[at + 1 :]
         if inner.split(".")[: len(outer.split("."))] == outer.split(".")
     ]
+
+
+QUARANTINE_SUFFIX = ".quarantine"
+QUARANTINE_PATTERN = r".*\.quarantine"
+
+_REASON = "repl.reason"
+_FLOW = "repl.flow"
+_TOPIC = "repl.topic"
+_PARTITION = "repl.partition"
+_OFFSET = "repl.offset"
+_TIMESTAMP = "repl.timestamp"  # of the record at the source, in ms since 1970
+
+_HEADER_ROOM = 64 << 10  # how much larger a record of the quarantine may be than one of the mirror
+_LARGEST = "max.message.bytes"
+_DEFAULT_LARGEST = 1_048_588
+
+# Nothing is removed before an operator has decided. A topology that declares the topic may say otherwise.
+QUARANTINE_SETTINGS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "retention.ms": "-1",
+}
+
+
+def quarantine_topic(mirror: str) -> str:
+    """Returns the name of the quarantine topic of a mirror, at the same cluster."""
+    return mirror + QUARANTINE_SUFFIX
+
+
+def quarantine_origin(flow: str) -> str:
+    """Returns the origin of a flow's quarantine topics in the registry."""
+    return f"quarantine of flow.{flow}"
+
+
+def quarantine_settings(largest: str | None) -> dict[str, str]:
+    """Returns the settings of a new quarantine topic. `largest` is the mirror's max.message.bytes."""
+    most = int(largest) if largest is not None and largest.isdecimal() else _DEFAULT_LARGEST
+    return {**QUARANTINE_SETTINGS, _LARGEST: str(most + _HEADER_ROOM)}
+
+
+def quarantine_headers(
+    reason: str, flow: str, topic: str, partition: int, offset: int, timestamp: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the headers of a quarantined record.
+
+    They hold no value of the record, whatever the reason is.
+    """
+    for name, value in (
+        (_REASON, reason),
+        (_FLOW, flow),
+        (_TOPIC, topic),
+        (_PARTITION, str(partition)),
+        (_OFFSET, str(offset)),
+        (_TIMESTAMP, str(timestamp)),
+    ):
+        yield name.encode(), value.encode()

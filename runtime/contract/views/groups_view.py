@@ -101,9 +101,7 @@ _ANOTHER_LOG = (PartitionState.RECREATED, PartitionState.DIVERGED)
 
 
 class PartitionUnheard(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a partition whose loss is unknown, or known only as of `as_of_ms`, long before its flow's;
-    and why.
-    """
+    """Describes a partition whose loss is unknown, or known only as of `as_of_ms`, and the reason."""
 
     topic: str
     partition: int

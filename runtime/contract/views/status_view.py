@@ -21,13 +21,33 @@ STALLED = "stalled"  # the job reports that it copies, and the ledger does not m
 UNKNOWN = "unknown"  # the destination does not answer
 
 
+class ClusterTrafficView(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes what was written in the last `over_ms` to all topics of a cluster that are not internal.
+
+    Transaction markers count as records. `bytes_per_s` is None where repl may not describe log directories.
+    """
+
+    over_ms: int
+    records_per_s: float
+    bytes_per_s: float | None
+
+
 class ClusterStatusView(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a cluster: whether it answers, and why not."""
+    """Describes a cluster: whether it answers, and why not, and what moves there each second.
+
+    `…_in_per_s` is what flows copy into it, and `…_out_per_s` what they copy from it; None where that is not
+    known. `traffic` is None where it was not measured.
+    """
 
     name: str
     answers: bool
     id: str | None = None
     why: str = ""
+    records_in_per_s: float | None = None
+    bytes_in_per_s: float | None = None
+    records_out_per_s: float | None = None
+    bytes_out_per_s: float | None = None
+    traffic: ClusterTrafficView | None = None
 
 
 class SlotStatusView(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +151,7 @@ class PartitionStatusView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a partition that is stopped until the topology or an operator says how it continues."""
+    """Describes a partition that is stopped until the topology or an operator decides how it continues."""
 
     flow: str
     topic: str
@@ -141,11 +161,27 @@ class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
     next: str
 
 
+class TopicLatencyView(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes how long the records of a topic took from their timestamps to their commits.
+
+    They are the records that were committed in the last 30 to 60 seconds. Those of one batch count with the
+    timestamp of its newest record.
+    """
+
+    records: int
+    min_ms: float
+    avg_ms: float
+    max_ms: float
+    p50_ms: float
+    p99_ms: float
+
+
 class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a topic of a flow by its partitions together.
 
     `time_to_loss_ms`: how long until the source may delete records that are not copied, if nothing more were
-    copied, by its retention.ms. None where it deletes nothing by time, or that is not known.
+    copied, by its retention.ms. None where it deletes nothing by time, or that is not known. `latency` is
+    None where no record was copied lately.
     """
 
     topic: str
@@ -157,6 +193,7 @@ class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None
     partitions: list[PartitionStatusView]
     time_to_loss_ms: int | None = None
+    latency: TopicLatencyView | None = None
 
 
 class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ source is gone. A rule that existed without the flow is never removed.
 
 Flows with the same interval sync at the same moments and share one read of each cluster.
 
-A rule that came from the destination's own direction, in a loop of flows, is not mirrored again: it would
-outlive the rule that it was made from.
+In a loop of flows, a rule that a flow mirrored from the destination is not mirrored back: it would outlive
+its original rule.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.topics.admin import make_rules, remove_rules
-from runtime.driver.topics.registry import OwnedAcl, has_registry, owned_acl
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.driver.topics.admin import OwnedAcl, has_registry, make_rules, owned_acl, remove_rules
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.timing import Shared
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.slot.log import log_event

@@ -17,7 +17,7 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat, job_status
 from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
-from runtime.contract.spec import internal_topics, naming
+from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import DriverClusters, ensure
@@ -30,10 +30,10 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offset_commit
+from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.offset_maps import trim_map
 from runtime.ledger.records import READ_FAILURES, InternalRecord
 from runtime.metrics.snapshot import GroupSnapshot
-from runtime.slot.event_loop import BackgroundTasks
 
 _SOURCE_ENDS_EVERY_S = 5.0
 _SOURCE_ENDS_PURPOSE = "look"
@@ -123,7 +123,7 @@ class SideDuties:
         while True:
             try:
                 if not ready:
-                    await ensure(self._clusters, self._flow.source, internal_topics.at_source(), self._spec)
+                    await ensure(self._clusters, self._flow.source, topic_settings.at_source(), self._spec)
                     ready = True
                 await self._send_heartbeat()
                 self.notes.pop("heartbeats", None)

@@ -31,8 +31,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.groups.translation import GroupOffsetSides, PlacedOffset
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Committed, Outcome, commit_many, committed_by, list_groups
@@ -46,7 +45,7 @@ DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
 class GroupOffsetEntry:
     """An entry holds the state of one committed offset.
 
-    `seen_at` is when this offset was first seen at the source, in seconds of the event loop's clock.
+    `seen_at` is when this offset was first read at the source, in seconds of the event loop's clock.
     """
 
     source: int
@@ -77,8 +76,8 @@ class _Group:
 class GroupSyncCounts:
     """These are the totals over a flow's groups: offsets by state, and offsets written since the job started.
 
-    `checkpoint_latency_s` is the time from the first sight of an offset at the source to its commit at the
-    destination: the longest of the last pass that wrote any. `look_s` is the duration of the last pass.
+    `checkpoint_latency_s` is the time from the first read of an offset at the source to its commit at the
+    destination: the longest of the last pass that committed any. `look_s` is the duration of the last pass.
     """
 
     flow: str
@@ -205,7 +204,7 @@ _ACTIVE_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PendingOffsetCommit:
-    """This value is one offset to write. `said` is its checkpoint, and `last` is the checkpoint before."""
+    """This value is one offset to write. `last_checkpoint` is the checkpoint before it."""
 
     item: GroupPartition
     place: PlacedOffset
@@ -294,16 +293,16 @@ class GroupOffsetWriter:
             return _unwritten(
                 last, place, source, NoCommitDecision(State.PENDING, why=standing.unknown[item.group])
             )
-        there = standing.offsets.get(item.group, {})
-        stands = there[place.at].offset if place.at in there else None
+        committed = standing.offsets.get(item.group, {})
+        at_destination = committed[place.at].offset if place.at in committed else None
         wrote = self._sides.wrote(item.group, place.at)
-        decision = decide(place.position, GroupOffsetState(source, stands, wrote, last), _now_ms())
+        decision = decide(place.position, GroupOffsetState(source, at_destination, wrote, last), _now_ms())
         if isinstance(decision, NoCommitDecision):
             return _unwritten(last, place, source, decision)
         if item.group in standing.active:
             return _unwritten(last, place, source, _refusal(decision, ACTIVE))
         now_ms = _now_ms()
-        said = Checkpoint(
+        checkpoint = Checkpoint(
             source=source,
             destination=decision.offset,
             at_ms=now_ms,
@@ -313,11 +312,11 @@ class GroupOffsetWriter:
             written=decision.offset,
             written_source=source,
             written_ms=now_ms,
-            before=stands if stands is not None and stands in wrote else -1,
+            before=at_destination if at_destination is not None and at_destination in wrote else -1,
             by_time=_by_time(place),
             floor=_floor(place),
         )
-        return PendingOffsetCommit(item, place, decision, said, last)
+        return PendingOffsetCommit(item, place, decision, checkpoint, last)
 
     async def _write(self, wanted: list[PendingOffsetCommit]) -> list[GroupPartition]:
         """Writes the checkpoints, commits the offsets, and returns the items that were committed.
@@ -397,13 +396,13 @@ class GroupOffsetWriter:
             entry.state = entry.posted_state = one.state
             entry.posted_ms = one.at_ms
 
-    async def _post(self, said: Mapping[GroupPartition, Checkpoint]) -> None:
+    async def _post(self, checkpoints: Mapping[GroupPartition, Checkpoint]) -> None:
         records = [
             InternalRecord(
                 group_records.encode_checkpoint_key(CheckpointKey(self._flow.name, *item)),
                 group_records.encode_checkpoint(one),
             )
-            for item, one in said.items()
+            for item, one in checkpoints.items()
         ]
         await post(self._sides.destination, naming.CHECKPOINTS, records, purpose=NOTE)
 

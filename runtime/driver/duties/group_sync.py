@@ -27,7 +27,7 @@ from runtime.contract.groups import (
     own_groups,
 )
 from runtime.contract.records.group_records import CheckpointState as State
-from runtime.contract.spec import internal_topics, naming
+from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import ensure
@@ -225,7 +225,7 @@ class GroupSync:
         if self._flow.groups.mode != "timestamp":
             return None
         shared, kept = self._shared, self._job.internal.timestamps
-        topic = internal_topics.timestamps(self._job.internal)
+        topic = topic_settings.timestamps(self._job.internal)
         await ensure(shared.clusters, self._flow.destination, [topic], self._job)
         return ConsumerTimeTable(
             self._flow.name,
@@ -337,7 +337,7 @@ class FinalGroupSync:
         return await self._commit(offsets, sides, placed)
 
     async def _source(self, read: Read, known: Set[str]) -> KafkaCluster | None:
-        """Opens the source and reads its groups; returns None where no broker of it answering.
+        """Opens the source and reads its groups; returns None if none of its brokers answers.
 
         A broker may be dead or hang: answers of the other brokers before the timeout are kept in `read`.
         """
@@ -409,7 +409,7 @@ class FinalGroupSync:
         refused = sorted({item.group for item in placed if _state_of(state, item, offsets) is State.REFUSED})
         if refused:
             some = ", ".join(refused[:3]) + (" and more" if len(refused) > 3 else "")
-            notes[some] = "left alone, a member is connected at the destination"
+            notes[some] = "not committed, a member is connected at the destination"
         return tuple(f"{what}: {why}" for what, why in notes.items())
 
 

@@ -1,8 +1,9 @@
-"""Starts a failback: before it copies, the flow starts where its opposite ended, by the opposite's ledger.
+"""Starts a failback: the flow starts at the end of its opposite flow, by the ledger of the opposite flow.
 
-First the opposite flow records as orphaned what its own source still holds. Then positions and maps are
-committed, and with the last of them the note that this is done. After a crash in between it is done again
-from the same facts, because the opposite copies no more.
+First, the records that the opposite flow has not copied from its own source are recorded as orphaned. Then
+positions and maps are committed; the last of these transactions also records that the failback has started.
+After a crash in between, all steps are repeated from the same facts, because the opposite flow no longer
+copies.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import (
     FailbackStart,
     PartitionBounds,
@@ -34,24 +36,22 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.start import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.orphans import FlowNotEnded, OrphanMarks, leave_orphans
+from runtime.ledger.positions import FlowNotEnded, OrphanMarks, leave_orphans
 from runtime.slot import log
 
 FAILBACK = "failback"
-STRANGER = "written there while the flow had ended"
+STRANGER = "written by another producer while the flow had ended"
 _TRANSACTION_SIZE = 4 << 20
 
 
@@ -110,7 +110,7 @@ async def start_failback(
         return
     assert opposite is not None
     if not can_complete_failback(mine, theirs.generation):
-        raise WireError(f"{opposite}, the way it comes back by, is {_opposite_state(theirs.generation)}")
+        raise WireError(f"its opposite flow {opposite} is {_opposite_state(theirs.generation)}")
     try:
         await orphan_before(opposite, spec.destination, spec.source, shared)
     except FlowNotEnded as waits:
@@ -183,8 +183,8 @@ async def _partitions_at_both(
 ) -> list[AssignedPartition]:
     """Returns those partitions of separately promoted topics that exist at both sides.
 
-    They are not copied, but the records of them that returned keep their place in the ledger. A partition
-    that one side no longer has keeps its state.
+    These partitions are not copied, but the ledger keeps the positions of their records that were copied
+    back. A partition that is missing at one side keeps its state.
     """
     at_source = await source.topics({key.topic for key in keys}, fresh=True)
     at_destination = await destination.topics({theirs.topics[key] for key in keys}, fresh=True)

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from runtime.contract.records.control import AssignedPartition, client_id
 from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
-from runtime.contract.spec.assignment import AssignedPartition, client_id
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
@@ -36,8 +36,8 @@ from runtime.driver.flows.file_rounds import (
 )
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext, selection
+from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import pause
-from runtime.driver.spark_process import JvmSilent
 from runtime.files.export import (
     ExportedPartition,
     ExportPartition,
@@ -55,13 +55,12 @@ from runtime.files.manifest import (
     owner_problem,
 )
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
+from runtime.ledger.positions import resolve_start
 from runtime.ledger.records import READ_FAILURES
-from runtime.ledger.start_positions import resolve_start
 from runtime.slot.log import log_event
 
 _ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import opposite_of
 from runtime.contract.records.job_status import FlowView, PartitionState
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
@@ -33,14 +33,13 @@ from runtime.driver.flows.start import (
 from runtime.driver.slots.channel import pause
 from runtime.driver.topics.mirrors import MirrorTopic, MirrorTopicManager, discover, selected_topics
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
+from runtime.ledger.positions import first_positions
 from runtime.ledger.records import READ_FAILURES
-from runtime.ledger.start_positions import first_positions
 from runtime.slot.log import log_event
 
 
@@ -61,7 +60,7 @@ def topics_to_drain(
 ) -> frozenset[str]:
     """Returns the topics that match these patterns and that the flow has copied before.
 
-    A topic that was never copied is not started, because its name is promoted. Topics that match `closed`
+    A topic that was never copied is not started: it matches a promoted pattern. Topics that match `closed`
     patterns are promoted already.
     """
     wanted, done = NamePatterns(patterns), NamePatterns(closed)

@@ -1,10 +1,20 @@
-"""This module starts, edits, pauses and removes the flows of a job, each without disturbing another."""
+"""This module starts, edits, pauses, ends and removes the flows of a job, each without disturbing another.
+
+A flow ends, or a topic of it on its own, by a promotion or a failover. The topics of a promotion are copied
+until the source holds no uncopied record and no slot holds them. Then their groups are committed a last time.
+A failover stops with what has arrived.
+
+Each step of an end stands in the generation record before the next one begins. A driver that succeeds one
+that died in between completes the remaining steps. A later driver does not repeat them, so groups that
+continued at the destination meanwhile are not moved.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,16 +22,228 @@ from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
+from runtime.contract.spec.selection import NamePatterns
+from runtime.driver.duties.group_sync import FinalGroupSync
 from runtime.driver.flows.files import FileFlow
-from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.promotion import ENDED, EndingFlow, PromotingFlow
+from runtime.driver.flows.flow import DriverFlow, count_uncopied, topics_to_drain
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.membership import Membership
+from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
-from runtime.slot.event_loop import BackgroundTasks
 from runtime.slot.log import log_driver_message
+
+ENDED = ("promoted", "failed_over")
+ENDING = "its groups are translated a last time"
+_PROMOTION_POLL_S = 0.3
+
+
+class PromotingFlow(DriverFlow):
+    """A PromotingFlow copies a flow and promotes the topics that its spec names."""
+
+    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
+        super().__init__(spec, job, *more)
+        self._job = job
+        self._promoted: list[str] = []
+        self._behind = 0
+        self._group_notes: tuple[str, ...] = ()
+
+    @property
+    def promoted(self) -> Collection[PartitionKey]:
+        names = NamePatterns(self._promoted)
+        progress = self._shared.ledger.all_progress(self.name) if self._promoted else {}
+        return [key for key in progress if names.match(key.topic)]
+
+    async def run(self) -> None:
+        """Completes an unfinished promotion, promotes the topics, and then follows the flow until
+        cancelled.
+        """
+        if self.generation is None:
+            await self._retry_until_done(self._take_over)
+        await self._retry_until_done(self._commit_promoted)
+        await self._retry_until_done(self._choose_topics)
+        while self.draining.topics and not self._superseded:
+            await self._drain()
+        await self._retry_until_done(self._commit_promoting)
+        await self._retry_until_done(self._commit_promoted)
+        await super().run()
+
+    async def _own_generation(self) -> Generation | None:
+        """Returns the generation as this driver last wrote it, or None once another driver has taken the
+        flow over.
+        """
+        await self._shared.ledger.decided(self.name)
+        last = self._shared.ledger.generation(self.name)
+        return last if last is not None and last.number == self.generation else None
+
+    async def _choose_topics(self) -> None:
+        last = await self._own_generation()
+        closed = last.promoted if last is not None else self.spec.promoted
+        self.draining.topics = topics_to_drain(self.spec, self._shared, self.spec.promoted, closed)
+
+    async def _drain(self) -> None:
+        """Copies until the source holds no uncopied record and no slot holds the topics; records that
+        arrive meanwhile are copied first.
+        """
+        await self._retry_until_done(self._follow)
+        keys = [key for key in self.partitions if key.topic in self.draining.topics]
+        await self._retry_until_done(lambda: self._count_behind(keys))
+        if not self._behind:
+            self.partitions = {key: one for key, one in self.partitions.items() if key not in set(keys)}
+            self._shared.changed()
+            while self._shared.holds(self.name, self.draining.topics):  # noqa: ASYNC110
+                await asyncio.sleep(_PROMOTION_POLL_S)
+            await self._retry_until_done(lambda: self._count_behind(keys))
+            if not self._behind:
+                self.draining.topics = frozenset()
+                return
+        await asyncio.sleep(_PROMOTION_POLL_S)
+
+    async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
+        self._behind = await count_uncopied(self.spec, self._shared, await self._source(), keys)
+
+    async def _commit_promoting(self) -> None:
+        """Commits the topics as `promoting`, so that later generations do not copy them either."""
+        last = await self._own_generation()
+        new = [one for one in self.spec.promoted if last is not None and one not in last.promoted]
+        if last is not None and new:
+            await self._commit_generation(replace(last, promoting=new))
+
+    async def _commit_promoted(self) -> None:
+        """Commits the topics' groups a last time, after any pass of group sync that is under way."""
+        last = await self._own_generation()
+        if last is None:
+            return
+        if last.promoting:
+            topics = topics_to_drain(self.spec, self._shared, last.promoting, last.promoted)
+            async with self.draining.group_sync_lock:
+                self._group_notes = await FinalGroupSync(
+                    self._job, self.spec, self._shared, lambda _: topics
+                ).run()
+            last = replace(last, promoted=[*last.promoted, *last.promoting], promoting=[])
+            await self._commit_generation(last)
+            log.info("topics_promoted", key=self.name, flow=self.name, topics=len(topics))
+        self._promoted = last.promoted
+
+    async def _commit_generation(self, record: Generation) -> None:
+        await self._shared.leadership.ensure()
+        await self._shared.writer.commit({GenerationKey(self.name): record})
+
+    def view(self) -> FlowView:
+        view = super().view()
+        why = view.why
+        if self.draining.topics and self._behind and not why:
+            why = f"{self._behind:,} records of the topics to promote are left to copy"
+        notes = [*view.notes, *self._group_notes]
+        return replace(view, why=why, notes=notes, promoted=self._promoted)
+
+
+class EndingFlow(DriverFlow):
+    """An EndingFlow drains a flow that is promoted, stops its slots, and translates its groups a last
+    time.
+    """
+
+    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
+        super().__init__(spec, job, *more)
+        self._last_sync = FinalGroupSync(job, spec, self._shared, self.selected)
+        self._draining = spec.state == "promoted"
+        self._ended = False
+        self._behind = 0
+
+    def inherit(self, before: DriverFlow) -> None:
+        super().inherit(before)
+        if isinstance(before, EndingFlow):
+            self._draining, self._ended = before._draining, before._ended
+
+    @property
+    def copies(self) -> bool:
+        return self._draining
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    async def run(self) -> None:
+        """Drains a promoted flow, commits the end of the generation, and translates the groups.
+
+        A promoted flow is drained again when records arrived before the fence.
+        """
+        if not self._ended:
+            await self._retry_until_done(self._restore_end)
+        while not self._ended and not self._superseded:
+            if self._draining:
+                await self._drain()
+            await self._retry_until_done(self._commit_end)
+            if self.spec.state == "promoted":
+                # Records that arrived before the fence are copied first: a promotion must lose nothing.
+                await self._retry_until_done(self._count_behind)
+                if self._behind:
+                    self._draining, self.generation = True, None
+                    continue
+            await self._retry_until_done(self._complete_end)
+
+    async def _restore_end(self) -> None:
+        """Restores the flow's end from the ledger if an earlier driver completed it."""
+        shared = self._shared
+        await shared.ledger.decided(self.name)
+        last = shared.ledger.generation(self.name)
+        if last is not None and last.state == self.spec.state and last.note != ENDING:
+            self.generation = last.number
+            self._cluster_ids = (last.source_cluster_id, last.destination_cluster_id)
+            self._draining, self._ended = False, True
+        # Topics whose own promotion is not complete end together with the flow.
+        closed = last.promoted if last is not None else ()
+        self.draining.topics = topics_to_drain(self.spec, shared, self.spec.promoted, closed)
+
+    async def _drain(self) -> None:
+        """Copies until the source holds no uncopied record, then waits until no slot holds a partition of
+        the flow.
+        """
+        if self.generation is None:
+            await self._retry_until_done(self._take_over)
+        while not self._superseded:
+            await self._retry_until_done(self._follow)
+            await self._retry_until_done(self._count_behind)
+            if not self._behind:
+                break
+            await asyncio.sleep(_PROMOTION_POLL_S)
+        self._draining = False
+        self._shared.changed()
+        while self._shared.holds(self.name, None):  # noqa: ASYNC110 - a slot that hangs is restarted
+            await asyncio.sleep(_PROMOTION_POLL_S)
+
+    async def _count_behind(self) -> None:
+        self._behind = await count_uncopied(
+            self.spec, self._shared, await self._source(), self.partitions.keys()
+        )
+
+    async def _commit_end(self) -> None:
+        """Commits the generation that ends the flow; from then on no slot copies it."""
+        await self._take(self.spec.state, note=ENDING)
+
+    async def _complete_end(self) -> None:
+        """Translates the groups a last time and commits the generation without the note."""
+        shared = self._shared
+        if shared.ledger.all_progress(self.name):
+            self._notes = await self._last_sync.run()
+        await shared.ledger.decided(self.name)
+        last = shared.ledger.generation(self.name)
+        if last is not None and last.note == ENDING and last.number == self.generation:
+            promoted = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
+            done = replace(last, note="", written_at=int(time.time() * 1000), promoted=promoted, promoting=[])
+            await shared.writer.commit({GenerationKey(self.name): done})
+        self._ended = True
+        log.info(
+            "flow_ended", key=self.name, flow=self.name, state=self.spec.state, generation=self.generation
+        )
+
+    def view(self) -> FlowView:
+        view = super().view()
+        if self._draining and self._behind and not view.why:
+            return replace(view, why=f"{self._behind:,} records are left to copy")
+        return view
+
 
 _RELEASE_TIMEOUT_S = 60.0
 _POLL_S = 0.05

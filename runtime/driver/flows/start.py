@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import start_over
+from runtime.contract.records.control import AssignedPartition, transactional_ids
 from runtime.contract.records.failback import with_life_of
 from runtime.contract.records.ledger import (
     Generation,
@@ -31,17 +32,15 @@ from runtime.contract.records.ledger import (
     ProgressKey,
 )
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedPartition, transactional_ids
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, Latest, Start, State
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import DriverWriter, Leadership
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from runtime.ledger.start_positions import commit_first_positions, first_positions, names
+from runtime.ledger.positions import commit_first_positions, first_positions, names
 from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
 
@@ -224,7 +223,7 @@ async def commit_begun(
     await shared.ledger.decided(spec.name)
     mine = shared.ledger.generation(spec.name)
     if mine is None or mine.number != number:
-        raise WireError(f"generation {number} of {spec.name} is not the newest any more")
+        raise WireError(f"generation {number} of {spec.name} is no longer the newest")
     note: dict[LedgerKey, LedgerValue | None] = {}
     if mine.begun != selection(spec):
         note[GenerationKey(spec.name)] = replace(mine, begun=selection(spec), awaited=sorted(awaited))

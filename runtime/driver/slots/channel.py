@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from runtime.batch import Batch, BatchFailure, PartitionLocation, walk
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
@@ -56,7 +55,7 @@ async def end_of(cluster: KafkaCluster, topic: str) -> int:
 
 
 class UnreadableRecordCounter:
-    """A UnreadableRecordCounter counts the records of a topic that can't be read, for the status and the log.
+    """An UnreadableRecordCounter counts records of a topic that can't be read, for the status and the log.
 
     A record that can't be read stops nothing, because any writer of the topic could write one.
     """

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from runtime.contract.records.control import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.transform import TransformSpec
 
@@ -47,7 +47,7 @@ NO_SLOTS = SlotLayout((), {})  # of a job into files: its flows submit their tas
 
 
 def slot_layout(flows: Sequence[FlowSpec], slots: int) -> SlotLayout:
-    """Divides at least `slots` slots among the flows: each group has one, and the rest goes round.
+    """Divides at least `slots` slots among the groups of flows: one for each group, and the others in turn.
 
     Where there are fewer slots than groups, there are as many as groups: those that get no core are shown as
     unscheduled.

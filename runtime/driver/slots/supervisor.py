@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import msgspec
 
 from runtime.contract.records import control
+from runtime.contract.records.control import Assignment, SlotSpec, encode_assignment, transactional_ids
 from runtime.contract.records.job_status import SlotReport, SlotState, SlotView
 from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import Assignment, SlotSpec, encode, transactional_ids
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.leadership import Leadership
+from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import end_of, pause, post
 from runtime.driver.slots.membership import Membership, SlotLayout
-from runtime.driver.spark_process import JvmSilent
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
@@ -38,7 +38,7 @@ _PAUSE_S = 0.5
 class DriverContext:
     """This context holds the objects that every slot uses in the driver.
 
-    `reached` maps each cluster to its spec of the job's start, by which slots reach it.
+    `reached` maps each cluster to its spec at the start of the job, with which slots connect to it.
     """
 
     job: str
@@ -252,4 +252,4 @@ class SlotSupervisor:
 
 
 def _encode_raw(assignment: Assignment) -> msgspec.Raw:
-    return msgspec.Raw(encode(assignment))
+    return msgspec.Raw(encode_assignment(assignment))

@@ -1,17 +1,20 @@
 """This module administers topics and their ACL rules with confluent-kafka. Its blocking calls run in threads.
 
-Topics are created, grown and changed; ACL rules on them are read, made and removed. The rules that the job
-makes are entered into the registry.
+Topics are created, grown and changed; ACL rules on them are read, made and removed. The mirror topics and
+rules that the job makes are entered into the registry of the destination. The entries have the planner's own
+format, so the planner owns what the job makes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
@@ -30,15 +33,133 @@ from confluent_kafka.admin import (
 )
 
 from runtime.contract.client.secrets import redacted
+from runtime.contract.records import record_values
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import AclRule
-from runtime.contract.spec.mirror import ConfigUpdate, TopicSettings
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.naming import REGISTRY, is_from_kafka
+from runtime.contract.spec.topic_settings import ConfigUpdate, TopicSettings
 from runtime.driver.slots.channel import post
-from runtime.driver.topics import registry
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import acl_parts
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.ledger.records import InternalRecord
+
+_VERSION = 1
+_ACL = "acl."
+
+
+async def has_registry(cluster: KafkaCluster) -> bool:
+    """Returns whether the planner has created the registry at the cluster. Raises WireError."""
+    return (await cluster.topics([REGISTRY]))[REGISTRY].error is ErrorCode.NONE
+
+
+def topic_key(cluster: str, topic: str) -> bytes:
+    """Returns the registry's key of a topic."""
+    return f"topic.{cluster}.{topic}".encode()
+
+
+def topic_entry(
+    *,
+    topology: str,
+    origin: str,
+    source: tuple[str, str] | None = None,
+    topic_id: bytes,
+    partitions: int,
+    replication: int | None = None,
+    config: Mapping[str, str],
+    at_ms: int,
+) -> bytes:
+    """Encodes the entry of a topic. `source`: the cluster and the topic from which a mirror is copied."""
+    spec = {f"config.{key}": value for key, value in sorted(config.items())}
+    spec["partitions"] = str(partitions)
+    if replication is not None:
+        spec["replication"] = str(replication)
+    if is_from_kafka(topic_id):
+        spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
+    if source is not None:
+        spec["source.cluster"], spec["source.topic"] = source
+    return _registry_entry(topology, spec, origin, at_ms)
+
+
+def acl_key(rule: AclRule) -> bytes:
+    """Returns the registry's key of an ACL rule."""
+    return f"{_ACL}{rule.cluster}.{rule.name}".encode()
+
+
+def acl_entry(rule: AclRule, topology: str, origin: str, at_ms: int, *, announced: bool) -> bytes:
+    """Encodes the entry of a rule that a job makes: `announced` before it is made, so that it has an owner
+    at any moment.
+    """
+    spec = {key: value for key, value in asdict(rule).items() if key != "cluster"}
+    if announced:
+        spec["announced"] = "true"
+    return _registry_entry(topology, spec, origin, at_ms)
+
+
+def _registry_entry(topology: str, spec: Mapping[str, str], origin: str, at_ms: int) -> bytes:
+    return msgspec.json.encode(
+        {
+            "v": _VERSION,
+            "topology": topology,
+            "spec": spec,
+            "protect": False,
+            "on_remove": "keep",
+            "origin": origin,
+            "created": True,
+            "plan": "",
+            "at": at_ms,
+        }
+    )
+
+
+class _AclSpec(msgspec.Struct, frozen=True):
+    resource_type: str
+    resource: str
+    pattern: Literal["LITERAL", "PREFIXED"]
+    principal: str
+    host: str
+    operation: str
+    permission: Literal["ALLOW", "DENY"]
+
+
+class _AclEntry(msgspec.Struct, frozen=True):
+    v: Literal[1]
+    topology: str
+    spec: _AclSpec
+    origin: str
+    created: bool
+
+
+class OwnedAcl(NamedTuple):
+    """A rule of the registry, with its topology and its origin (`flow.NAME` for one that a flow made)."""
+
+    rule: AclRule
+    topology: str
+    origin: str
+
+
+_acl = msgspec.json.Decoder(_AclEntry)
+
+
+def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
+    """Returns the rule of an entry that its topology created; None for other entries.
+
+    An entry that can't be read, or whose key is not that of its rule, is none: any writer of the topic can
+    write one.
+    """
+    if not key.startswith(_ACL.encode()):
+        return None
+    try:
+        entry = record_values.decode(_acl, value)
+    except UnreadableValue:
+        return None
+    rule = AclRule(cluster, **msgspec.structs.asdict(entry.spec))
+    if not entry.created or acl_key(rule) != key:
+        return None
+    return OwnedAcl(rule, entry.topology, entry.origin)
+
 
 T = TypeVar("T")
 
@@ -119,14 +240,14 @@ class TopicAdmin:
     def _edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
         resources = []
         for name, edit in edits.items():
-            changes = [_entry(key, value, AlterConfigOpType.SET) for key, value in edit.set.items()]
-            changes += [_entry(key, None, AlterConfigOpType.DELETE) for key in sorted(edit.unset)]
+            changes = [_config_entry(key, value, AlterConfigOpType.SET) for key, value in edit.set.items()]
+            changes += [_config_entry(key, None, AlterConfigOpType.DELETE) for key in sorted(edit.unset)]
             resources.append(ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes))
         futures = self._client.incremental_alter_configs(resources, request_timeout=_TIMEOUT_S)
         return _failures({resource.name: future for resource, future in futures.items()})
 
 
-def _entry(key: str, value: str | None, how: AlterConfigOpType) -> ConfigEntry:
+def _config_entry(key: str, value: str | None, how: AlterConfigOpType) -> ConfigEntry:
     return ConfigEntry(key, value, incremental_operation=how)
 
 
@@ -253,10 +374,44 @@ async def remove_rules(
 
 
 def _entry_of(rule: AclRule, topology: str, origin: str, *, announced: bool) -> bytes:
-    return registry.acl_entry(rule, topology, origin, int(time.time() * 1000), announced=announced)
+    return acl_entry(rule, topology, origin, int(time.time() * 1000), announced=announced)
 
 
 async def _register(cluster: KafkaCluster, entries: Mapping[AclRule, bytes | None]) -> None:
-    records = [InternalRecord(registry.acl_key(rule), entries[rule]) for rule in sorted(entries)]
+    records = [InternalRecord(acl_key(rule), entries[rule]) for rule in sorted(entries)]
     if records:
         await post(cluster, naming.REGISTRY, records)
+
+
+async def register_topics(
+    cluster: KafkaCluster,
+    flow: FlowSpec,
+    topology: str,
+    origin: str,
+    made: Collection[TopicToCreate],
+    sources: Mapping[str, str] | None = None,
+) -> None:
+    """Enters topics into the destination's registry, if the planner has created it: it owns them then.
+
+    `sources` maps the mirror topics among them to their source topics. Raises WireError.
+    """
+    if not made or not await has_registry(cluster):
+        return
+    topics = await cluster.topics([one.name for one in made])
+    records = [
+        InternalRecord(
+            topic_key(flow.destination, one.name),
+            topic_entry(
+                topology=topology,
+                origin=origin,
+                source=(flow.source, sources[one.name]) if sources is not None else None,
+                topic_id=topics[one.name].id,
+                partitions=one.partitions,
+                replication=flow.replication,
+                config=one.config,
+                at_ms=int(time.time() * 1000),
+            ),
+        )
+        for one in made
+    ]
+    await post(cluster, naming.REGISTRY, records)

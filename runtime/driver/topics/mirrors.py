@@ -12,12 +12,12 @@ is created without protection, and the flow's notes say so.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import (
     EVERYONE,
@@ -29,20 +29,23 @@ from runtime.contract.spec.acls import (
     protection_origin,
     rules_of_open_topic,
 )
-from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec
-from runtime.contract.spec.mirror import MirrorRule, TopicSettings, supported
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.clusters import DriverClusters
+from runtime.contract.spec.topic_settings import MirrorRule, TopicSettings, supported
+from runtime.driver.clusters import DriverClusters, await_leaders
 from runtime.driver.leadership import Leadership
-from runtime.driver.slots.channel import post
-from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicAdmin, TopicToCreate, make_rules
+from runtime.driver.topics.admin import (
+    BROKERS_DEFAULT,
+    TopicAdmin,
+    TopicToCreate,
+    has_registry,
+    make_rules,
+    register_topics,
+)
 from runtime.driver.topics.quarantine import QuarantineTopics
-from runtime.driver.topics.registry import has_registry, mirror_entry, mirror_key
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
-from runtime.ledger.records import InternalRecord
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import WireError
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,6 @@ class MirrorProtection:
 
 
 _REREAD_S = 60.0  # settings of mirrors, which only this product should change
-_LEADERS_TIMEOUT_S = 20.0
-_POLL_S = 0.05
 _DEFAULT_LARGEST = 1_048_588
 _MAX_MESSAGE, _MIN_IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
@@ -169,15 +170,15 @@ def discover(
     copy: list[MirrorTopic] = []
     notes: list[str] = []
     for topic in sorted(taken):
-        there = taken[topic]
-        owner = owners.setdefault(there, topic)
+        name = taken[topic]
+        owner = owners.setdefault(name, topic)
         if owner != topic:
-            notes.append(f"{topic} is not copied: {owner} has the name {there} at the destination")
+            notes.append(f"{topic} is not copied: {owner} has the name {name} at the destination")
             continue
-        mirror = MirrorTopic(topic, there, source[topic])
-        have = destination.get(there)
+        mirror = MirrorTopic(topic, name, source[topic])
+        have = destination.get(name)
         if have is None and topic in copied and not replace_lost:
-            notes.append(f"{there} is gone from the destination and is not made anew by itself")
+            notes.append(f"{name} was deleted at the destination and is not created again by itself")
         elif have is None:
             create.append(mirror)
         elif have < mirror.partitions:
@@ -195,9 +196,9 @@ def selected_topics(
     promoted = NamePatterns(flow.promoted)
     found = {}
     for topic in topics:
-        there = router.destination_topic(flow.name, topic)
-        if there is not None and (topic in draining or not promoted.match(topic)):
-            found[topic] = there
+        name = router.destination_topic(flow.name, topic)
+        if name is not None and (topic in draining or not promoted.match(topic)):
+            found[topic] = name
     return found
 
 
@@ -265,19 +266,19 @@ class MirrorTopicManager:
         """Returns why new mirrors could not be protected from foreign writers, by their name."""
         return self._protection.unprotected
 
-    def quarantine(self, there: str) -> AssignedQuarantine | None:
+    def quarantine(self, mirror: str) -> AssignedQuarantine | None:
         """Returns the quarantine topic of a mirror; None where there is none, or while it is not known."""
-        return self._quarantine.limits(there)
+        return self._quarantine.limits(mirror)
 
-    def is_ready(self, there: str) -> bool:
+    def is_ready(self, mirror: str) -> bool:
         """Returns whether a mirror may be copied into: its limits are known, and its quarantine's are."""
-        without = not self._quarantine.wanted or naming.is_internal(there)
-        known = there not in self.failed and self.limits(there) is not None
-        return known and (without or self.quarantine(there) is not None)
+        without = not self._quarantine.wanted or naming.is_internal(mirror)
+        known = mirror not in self.failed and self.limits(mirror) is not None
+        return known and (without or self.quarantine(mirror) is not None)
 
-    def limits(self, there: str) -> TopicLimits | None:
+    def limits(self, mirror: str) -> TopicLimits | None:
         """Returns the mirror's limits, or None while its settings are not known."""
-        settings = self._settings.get(there)
+        settings = self._settings.get(mirror)
         if settings is None:
             return None
         largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
@@ -320,8 +321,11 @@ class MirrorTopicManager:
         self.failed |= await admin.create(wanted)
         made = [one for one in wanted if one.name not in self.failed]
         self.done["topics"] += len(made)
-        await self._await_leaders({one.name: one.partitions for one in made})
-        await self._register(made, {one.destination_topic: one.topic for one in create})
+        cluster = await self._await_leaders({one.name: one.partitions for one in made})
+        sources = {one.destination_topic: one.topic for one in create}
+        registered = [one for one in made if not naming.is_internal(one.name)]
+        origin = flow_origin(self._flow.name)
+        await register_topics(cluster, self._flow, self._topology, origin, registered, sources)
         self._read_at = -_REREAD_S
 
     async def _known_settings(self, admin: TopicAdmin) -> frozenset[str]:
@@ -336,34 +340,6 @@ class MirrorTopicManager:
             )
         return self._known
 
-    async def _register(self, made: Sequence[TopicToCreate], sources: Mapping[str, str]) -> None:
-        """Records the mirrors in the destination's registry, if the planner has created one, so that the
-        planner owns them.
-        """
-        cluster = await self._clusters.cluster(self._flow.destination)
-        names = [naming.REGISTRY, *(one.name for one in made)]
-        topics = await cluster.topics(names)
-        if topics[naming.REGISTRY].error is not ErrorCode.NONE:
-            return
-        records = [
-            InternalRecord(
-                mirror_key(self._flow.destination, one.name),
-                mirror_entry(
-                    topology=self._topology,
-                    flow=self._flow.name,
-                    source=(self._flow.source, sources[one.name]),
-                    topic_id=topics[one.name].id,
-                    partitions=one.partitions,
-                    replication=self._flow.replication,
-                    config=one.config,
-                    at_ms=int(time.time() * 1000),
-                ),
-            )
-            for one in made
-            if not naming.is_internal(one.name)
-        ]
-        await post(cluster, naming.REGISTRY, records)
-
     async def _grow(self, grow: Sequence[MirrorTopic]) -> None:
         if not grow:
             return
@@ -375,22 +351,12 @@ class MirrorTopicManager:
         self.done["partitions"] += len(grown)
         await self._await_leaders(grown)
 
-    async def _await_leaders(self, partitions: Mapping[str, int]) -> None:
-        """Waits until metadata lists the partitions with their leaders. Raises BrokerError after 20 s."""
+    async def _await_leaders(self, partitions: Mapping[str, int]) -> KafkaCluster:
+        """Waits until metadata lists the partitions with their leaders, and returns the destination."""
         destination = await self._clusters.cluster(self._flow.destination)
         self._clusters.invalidate(self._flow.destination)
-        deadline = asyncio.get_running_loop().time() + _LEADERS_TIMEOUT_S
-        waiting = dict(partitions)
-        while waiting:
-            topics = await destination.topics(waiting, fresh=True)
-            for name in list(waiting):
-                led = [one for one in topics[name].partitions.values() if one.leader >= 0]
-                if topics[name].error is ErrorCode.NONE and len(led) >= waiting[name]:
-                    del waiting[name]
-            if waiting and asyncio.get_running_loop().time() > deadline:
-                raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, ", ".join(sorted(waiting)[:5]))
-            if waiting:
-                await asyncio.sleep(_POLL_S)
+        await await_leaders(destination, partitions)
+        return destination
 
     async def _read(self, mirrors: Sequence[MirrorTopic]) -> None:
         now = asyncio.get_running_loop().time()

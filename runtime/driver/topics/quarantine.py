@@ -8,27 +8,23 @@ leadership (R10).
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 
-from runtime.contract.records.quarantine import quarantine_settings, quarantine_topic
-from runtime.contract.spec import naming
-from runtime.contract.spec.assignment import AssignedQuarantine
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.mirror import TopicSettings, supported
-from runtime.driver.clusters import DriverClusters
+from runtime.contract.spec.topic_settings import TopicSettings, supported
+from runtime.contract.spec.transform import quarantine_origin, quarantine_settings, quarantine_topic
+from runtime.driver.clusters import DriverClusters, await_leaders
 from runtime.driver.leadership import Leadership
-from runtime.driver.slots.channel import post
-from runtime.driver.topics.admin import BROKERS_DEFAULT, TopicToCreate
-from runtime.driver.topics.registry import has_registry, mirror_key, quarantine_entry
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
-from runtime.ledger.records import InternalRecord
+from runtime.driver.topics.admin import (
+    BROKERS_DEFAULT,
+    TopicToCreate,
+    register_topics,
+)
+from runtime.kafka.errors import ErrorCode
 from runtime.slot.log import log_event
 
 _REREAD_S = 60.0
-_LEADERS_TIMEOUT_S = 20.0
-_POLL_S = 0.05
 _DEFAULT_LARGEST = "1048588"
 
 
@@ -100,8 +96,9 @@ class QuarantineTopics:
         await self._leadership.ensure()
         failed = await admin.create(missing)
         made = [one for one in missing if one.name not in failed]
-        await self._await_leaders({one.name: one.partitions for one in made})
-        await self._register(made)
+        cluster = await self._clusters.cluster(self._flow.destination)
+        await await_leaders(cluster, {one.name: one.partitions for one in made})
+        await register_topics(cluster, self._flow, self._topology, quarantine_origin(self._flow.name), made)
         for one in made:
             self._settings.pop(one.name, None)
         log_event(
@@ -112,42 +109,3 @@ class QuarantineTopics:
             error="; ".join(f"{name}: {why}" for name, why in failed.items()) or None,
         )
         return failed
-
-    async def _await_leaders(self, partitions: Mapping[str, int]) -> None:
-        """Waits until every partition has a leader. Raises BrokerError after 20 s."""
-        cluster = await self._clusters.cluster(self._flow.destination)
-        deadline = asyncio.get_running_loop().time() + _LEADERS_TIMEOUT_S
-        waiting = dict(partitions)
-        while waiting:
-            topics = await cluster.topics(waiting, fresh=True)
-            for name in list(waiting):
-                led = [one for one in topics[name].partitions.values() if one.leader >= 0]
-                if len(led) >= waiting[name]:
-                    del waiting[name]
-            if waiting and asyncio.get_running_loop().time() > deadline:
-                raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, ", ".join(sorted(waiting)[:5]))
-            if waiting:
-                await asyncio.sleep(_POLL_S)
-
-    async def _register(self, made: Sequence[TopicToCreate]) -> None:
-        """Records the topics in the destination's registry, if there is one: the planner owns them then."""
-        cluster = await self._clusters.cluster(self._flow.destination)
-        if not made or not await has_registry(cluster):
-            return
-        topics = await cluster.topics([one.name for one in made])
-        records = [
-            InternalRecord(
-                mirror_key(self._flow.destination, one.name),
-                quarantine_entry(
-                    topology=self._topology,
-                    flow=self._flow.name,
-                    topic_id=topics[one.name].id,
-                    partitions=one.partitions,
-                    replication=self._flow.replication,
-                    config=one.config,
-                    at_ms=int(time.time() * 1000),
-                ),
-            )
-            for one in made
-        ]
-        await post(cluster, naming.REGISTRY, records)

@@ -1,4 +1,4 @@
-"""This module encodes what only the planner asks brokers: principals, log directories and reassignments.
+"""This module encodes what the data path does not ask brokers: principals, log directories, reassignments.
 
 These are DescribeAcls v1 to v3, with Kafka's numbers for types and operations, DescribeClientQuotas and
 AlterClientQuotas v0 and v1, DescribeUserScramCredentials v0, DescribeLogDirs v1 to v4, and
@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
 
 _ANY = 1
 _FLOAT64 = struct.Struct(">d")

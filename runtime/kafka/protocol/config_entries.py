@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Truncated, writer_of
-from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.request import Api, Buffer, Reader, Truncated, writer_of
 
 TOPIC, BROKER = 2, 4
 DYNAMIC_TOPIC, DEFAULT = 1, 5

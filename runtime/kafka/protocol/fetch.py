@@ -15,8 +15,10 @@ from enum import IntEnum
 from typing import ClassVar
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, is_from_kafka
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import (
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.request import (
+    Api,
+    Buffer,
     FixedReader,
     Reader,
     Truncated,
@@ -25,7 +27,6 @@ from runtime.kafka.protocol.fields import (
     uvarint,
     writer_of,
 )
-from runtime.kafka.protocol.request import Api, Buffer
 
 _BY_ID = 13
 _PARTITION = struct.Struct(">iiqiqi")

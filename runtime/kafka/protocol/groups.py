@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition, write_by_topic
-from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
 
 # The versions of OffsetFetch that brought some of its fields.
 MANY_GROUPS = 8

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import FixedReader, Reader, Writer, reader_of, writer_of
-from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.request import Api, Buffer, FixedReader, Reader, Writer, reader_of, writer_of
 
 NEVER = 1 << 15
 

@@ -13,9 +13,8 @@ from typing import ClassVar
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.auth.login import quoted
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
-from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
 
 MAX_BROKERS = 10_000
 MAX_BROKER_LIST_BYTES = 1 << 20

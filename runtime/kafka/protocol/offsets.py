@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
-from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
-from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
 
 LATEST = -1
 EARLIEST = -2

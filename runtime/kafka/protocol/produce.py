@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import LeaderHint
-from runtime.kafka.protocol.fields import (
+from runtime.kafka.protocol.request import (
     INT16,
     INT32,
+    Api,
+    Buffer,
     FixedReader,
     Reader,
     Writer,
@@ -23,7 +25,6 @@ from runtime.kafka.protocol.fields import (
     uvarint,
     writer_of,
 )
-from runtime.kafka.protocol.request import Api, Buffer
 
 _ANSWERED = struct.Struct(">ihqqq")
 _LEADER = struct.Struct(">ii")

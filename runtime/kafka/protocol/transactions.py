@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import check_address
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
 
 _MANY_KEYS = 4
 _WITH_IDENTITY = 3

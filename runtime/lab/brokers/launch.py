@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.lab.brokers import processes, zookeeper
 from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.kit import Kit
 
 

@@ -16,8 +16,7 @@ from collections.abc import Collection, Mapping
 
 from runtime.lab.brokers import processes
 from runtime.lab.cluster import CONTROLLER, SCRAM, BrokerPorts, LabKafkaCluster
-from runtime.lab.errors import LabError
-from runtime.lab.files import write
+from runtime.lab.files import LabError, write
 from runtime.lab.kit import Kit
 
 _READY_S = 60.0

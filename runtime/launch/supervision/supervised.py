@@ -16,10 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
-from runtime.launch import processes, references
+from runtime.launch import processes
 from runtime.launch.command import ROOT, check_secret, find_java, spark_home, submission
 from runtime.launch.folder import JobFolder, Supervision, hold, log_excerpt, log_size, log_tail
-from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
+from runtime.launch.launcher import (
+    LaunchError,
+    LaunchHandle,
+    LaunchState,
+    LaunchStatus,
+    check_references,
+    without_operator_keys,
+)
 from runtime.launch.supervision.supervisor import marked
 
 _POLL_S = 0.05
@@ -34,7 +41,7 @@ class SupervisedLauncher:
     """A SupervisedLauncher object launches supervised jobs below one home folder."""
 
     home: Path
-    environ: dict[str, str] = field(default_factory=lambda: references.without_operator_keys(os.environ))
+    environ: dict[str, str] = field(default_factory=lambda: without_operator_keys(os.environ))
 
     def launch(self, spec: JobSpec) -> LaunchHandle:
         self.check(spec)
@@ -91,7 +98,7 @@ class SupervisedLauncher:
         spark = spark_home(self.environ)
         submission(spec, self._folder(spec.job), spark)
         check_secret(spec.launch, spark, self.environ)
-        references.check(spec, self.environ)
+        check_references(spec, self.environ)
         _check_cluster(spec.launch, self.environ)
 
     def _take_lock(self, folder: JobFolder) -> int:

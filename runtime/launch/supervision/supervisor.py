@@ -73,7 +73,7 @@ class SparkProcess:
         self.ended_at = os.pidfd_open(self._process.pid)
         self.identity = processes.identify(self._process.pid)
 
-    def said(self) -> bytes | None:
+    def read_output(self) -> bytes | None:
         """Reads available output: None means none yet, empty means the end."""
         try:
             return os.read(self.output, _CHUNK)
@@ -252,7 +252,7 @@ class Supervisor:
         finally:
             if not application.sweep():
                 self._log.write_line("some of its processes would not go")
-            while output := application.said():
+            while output := application.read_output():
                 self._log.write(output)
             application.close()
 
@@ -305,7 +305,7 @@ class Supervisor:
         return driver
 
     def _copy_output(self, application: SparkProcess) -> None:
-        output = application.said()
+        output = application.read_output()
         if output:
             self._log.write(output)
         elif output is not None:

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping
 from runtime.batch import Batch, PartitionLocation, RecordSet, walk
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
 from runtime.kafka.queries import list_offsets, offsets_of
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import TopicReplaced
 from runtime.slot import log
 from runtime.slot.offset_accounts import OffsetRange

@@ -6,21 +6,23 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.contract.spec.assignment import AssignedQuarantine
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.slot import log
-from runtime.slot.health.findings import (
+from runtime.slot.health.inspection import (
     DestinationFacts,
     Finding,
+    MissingPartition,
+    PartitionInspection,
     SourceFacts,
     accept_loss,
+    inspect,
     judge_destination,
     judge_source,
 )
-from runtime.slot.health.inspection import MissingPartition, PartitionInspection, inspect
 from runtime.slot.partition import PartitionCopy, now_ms
 
 
@@ -120,8 +122,8 @@ class PartitionSupervisor:
     ) -> None:
         """Stops a partition with a state until an operator acts.
 
-        It is inspected again now and then, in case the cause is gone. `quarantine` is set where the record
-        can't be written to it.
+        It is inspected again at long intervals, in case the cause is gone. `quarantine` is set if the record
+        can't be written to that quarantine topic.
         """
         if state is State.RECORD_TOO_LARGE:
             topic = quarantine.topic if quarantine is not None else copy.at.topic
@@ -234,7 +236,7 @@ class PartitionSupervisor:
         self, copy: PartitionCopy, finding: Finding, source: SourceFacts, destination: DestinationFacts
     ) -> None:
         """Commits progress that skips the lost records, because the loss is accepted."""
-        copy.enter(State.RETRYING, f"going on over: {finding.why}")
+        copy.enter(State.RETRYING, f"continues, because the loss is accepted: {finding.why}")
         log.warning(
             "loss_accepted",
             key=copy.label,

@@ -14,8 +14,7 @@ from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
@@ -56,7 +55,7 @@ async def open_transactions(
     oldest: dict[TopicPartition, ActiveProducer] = {}
     for place, answer in (await active_producers(cluster, list(places))).items():
         if isinstance(answer, ErrorCode):
-            found[place] = f"its producers can't be asked for: {answer.name}"
+            found[place] = f"its producers can't be listed: {answer.name}"
             continue
         held = [one for one in answer if one.transaction_start >= 0]
         if held:

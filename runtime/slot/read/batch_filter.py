@@ -1,13 +1,14 @@
-"""Decides which of a flow's fetched batches are copied: by its spec, and by their producers (R5).
+"""Decides which fetched batches of a flow are copied: by its spec, their producers (R5) and its transform.
 
-The functions that select and prepare batches use no client and no clock.
+The functions that select and prepare batches use no client and no clock. The transform is applied between the
+filter and the queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.batch import (
     AbortedTransactions,
@@ -23,11 +24,16 @@ from runtime.batch import (
     prepare,
 )
 from runtime.batch.selection import QuarantinedRecord
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.kafka.errors import Disconnected
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.slot.partition import Cursor, PartitionCopy
+from runtime.sql.registry import RegistryUnavailable
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Transformer
 
 MERGE = Merge()
 
@@ -173,3 +179,27 @@ class FlowFilter:
 
 def _producer_ids(walked: WalkedBatches) -> set[int]:
     return {one.producer_id for one in walked.sets if isinstance(one, Batch)}
+
+
+async def transformed(
+    transformer: Transformer, filtered: FilteredBatches, spec: RewriteSpec
+) -> FilteredBatches:
+    """Returns the filtered batches after the transform. Raises EvaluationEnded if Spark ends the query.
+
+    A schema registry that does not answer is a WireError: the partitions are retried.
+
+    At a record that can't be handled, the cursor stays before it (R4). Records that the transform drops count
+    as dropped; quarantined records do not. A batch that replaces several has the leader epoch of the last
+    one: an epoch newer than that of the record before its position never makes an intact log look truncated.
+    """
+    try:
+        found = await transformer.apply([out for out, _ in filtered.outgoing], spec)
+    except RegistryUnavailable as error:
+        raise Disconnected("schema registry", str(error), sent=False) from None
+    outgoing = [(out, filtered.outgoing[index][1]) for out, index in found.outgoing]
+    dropped = filtered.dropped + found.filtered
+    if found.failure is None:
+        return filtered._replace(outgoing=outgoing, dropped=dropped, quarantined=found.quarantined)
+    at = found.failure.offset
+    epoch = next(epoch for out, epoch in filtered.outgoing if at < out.position)
+    return FilteredBatches(outgoing, Cursor(at, epoch), dropped, found.failure, found.quarantined)

@@ -12,11 +12,10 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.contract.spec.naming import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 from runtime.slot.context import SlotContext
@@ -29,8 +28,7 @@ from runtime.slot.partition import (
     SourceLog,
     now_ms,
 )
-from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter
-from runtime.slot.read.transforming import transformed
+from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter, transformed
 from runtime.sql.transformer import Transformer
 
 _HELD_BACK_WAIT_MS = 10

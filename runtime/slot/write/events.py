@@ -21,13 +21,13 @@ class Sent:
 class Committed:
     """A transaction was committed, and its entries are applied to their partitions.
 
-    `copies` are all partitions that had joined it. `latencies` are pairs of a batch's newest timestamp in ms
-    and its record count.
+    `copies` are all partitions that had joined it. `latencies` are a batch's topic at the source, its
+    newest timestamp in ms and its record count.
     """
 
     entries: Sequence[CommitEntry]
     copies: Sequence[PartitionCopy]
-    latencies: Sequence[tuple[int, int]]
+    latencies: Sequence[tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Rewound:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A transaction was aborted. `copies` had joined it; those that the failure blames are decided on."""
+    """A transaction was aborted. `copies` had joined it; the flow handles those that the failure blames."""
 
     copies: Sequence[PartitionCopy]
     failure: TransactionFailure

@@ -214,7 +214,7 @@ class Lane:
         return not any(copy.behind for copy in tx.parts)
 
     def _due_at(self, tx: Transaction, window: float) -> float:
-        """Returns when the transaction should end: at a time after its first batch, or without one."""
+        """Returns when the transaction should end, counted from its first batch, or else from its start."""
         if tx.sent_at is not None:
             return tx.sent_at + window
         return tx.started + max(window, self._settings.ahead_s)

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.lane import Lane
 

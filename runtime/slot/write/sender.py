@@ -17,9 +17,8 @@ from typing import NamedTuple
 from runtime.batch import next_sequence, stamp
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import Connection
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity

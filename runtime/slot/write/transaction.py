@@ -114,7 +114,7 @@ class TransactionPartition:
         return None
 
     def impossible(self, base_offset: int) -> str | None:
-        """Returns an error text for an acknowledged offset before the end of what is acknowledged (R4)."""
+        """Returns an error text if an acknowledged offset lies below the acknowledged end (R4)."""
         if base_offset >= self._acknowledged_end:
             return None
         return (
@@ -215,13 +215,13 @@ def idle_step(copy: PartitionCopy) -> Advance:
 
 
 class Transaction:
-    """A transaction is open from its first batch on, or ahead of it, and owns the parts of its partitions.
+    """A transaction opens with its first batch, or ahead of it, and owns the parts of its partitions.
 
     Times are those of the event loop's clock, in seconds. `joined` means that the coordinator has added the
     ledger's partition to it. `entries` are the ledger entries that its end would commit. `idle` are the
-    partitions that have no batch in it, but an idle position to commit. `latencies` are pairs of a batch's
-    newest timestamp in ms and its record count. `closed` means that responses are not awaited any more.
-    `sent_at` is when the first batch was sent, None before.
+    partitions that have no batch in it, but an idle position to commit. `latencies` are a batch's topic at
+    the source, its newest timestamp in ms and its record count. `closed` means that responses are not
+    awaited any more. `sent_at` is when the first batch was sent, None before.
     """
 
     def __init__(self, started: float) -> None:
@@ -238,7 +238,7 @@ class Transaction:
         self.joined = False
         self.entries: list[CommitEntry] = []
         self.idle: list[PartitionCopy] = []
-        self.latencies: list[tuple[int, int]] = []
+        self.latencies: list[tuple[str, int, int]] = []
 
     def __iter__(self) -> Iterator[TransactionPartition]:
         return iter(self.parts.values())
@@ -298,7 +298,7 @@ class Transaction:
             self.fail(TransactionFailure(ErrorPhase.PRODUCE, None, blamed_copies, why))
             return
         self.runs += len(out.segments)
-        self.latencies.append((out.batch.max_timestamp, out.batch.records))
+        self.latencies.append((part.copy.key.topic, out.batch.max_timestamp, out.batch.records))
 
     def is_full(self, most_bytes: int) -> bool:
         """Returns whether the transaction should end because of its size."""

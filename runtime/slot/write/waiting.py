@@ -86,7 +86,7 @@ class IdlePositions:
     """Positions that moved over records which are not copied: aborted, filtered, or compacted away.
 
     They are committed with the next transaction of the lane. Without one, they are due together after an
-    interval, so that a source without news costs few transactions. `wake` is called when they are due.
+    interval, so that an idle source costs few transactions. `wake` is called when they are due.
     """
 
     def __init__(self, interval_s: float, wake: Callable[[], None]) -> None:
@@ -124,7 +124,8 @@ class IdlePositions:
     def moved(self) -> list[PartitionCopy]:
         """Returns the partitions whose position is still to be committed without a batch.
 
-        Those with bad records are taken until these have some size: a transaction must be written in time.
+        Partitions with bad records are returned up to a total size, because a transaction must be written in
+        time.
         """
         found: list[PartitionCopy] = []
         size = 0
@@ -242,7 +243,7 @@ class JoinQueue:
     def take_active(self, copies: Iterable[PartitionCopy]) -> list[TransactionPartition]:
         """Returns parts for those of `copies` that are active, and can join now.
 
-        One that can't is left alone: it has nothing to send.
+        A partition that can't join is not retried: it has nothing to send.
         """
         parts: list[TransactionPartition] = []
         for copy in self._active.take():

@@ -8,7 +8,7 @@ import uuid
 
 import msgspec
 
-from runtime.contract.spec.assignment import Assignment, SlotSpec
+from runtime.contract.records.control import Assignment, SlotSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, SelectionSpec, TemplateRule
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run

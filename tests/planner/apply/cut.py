@@ -17,8 +17,8 @@ from planner.model.observed import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import ApplyRecord
 from planner.state.history import read_history
+from planner.state.internal_topics import read_registry
 from planner.state.planfile import step_of
-from planner.state.registry import read_registry
 from planner.workflows.plans import apply_plan, see
 from planner.workflows.topology import checked
 from runtime.lab.lab import Lab

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from planner.apply.context import ApplyContext
+from planner.apply.context import ApplyContext, RequestGuard
 from planner.apply.executor import Interruption, execute
-from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Address, topic_address
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplySummary, Disown, Event, Own, Result, StepsEnded
-from planner.workflows.tracebacks import traceback_reporter
+from planner.workflows.interaction import traceback_reporter
 
 
 class BrokenRegistry:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.context import ApplyContext, JobTimeouts
+from planner.apply.context import ApplyContext, JobTimeouts, RequestGuard
 from planner.apply.handlers import HANDLERS
 from planner.apply.handlers.jobs import JobWatch, StoppedPartitions, accept_loss
-from planner.apply.retry import RequestGuard
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
 from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob

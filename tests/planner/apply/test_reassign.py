@@ -6,9 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata
 
-from planner.apply.context import ApplyContext
-from planner.apply.handlers.reassign import await_moved, moving
-from planner.apply.retry import RequestGuard
+from planner.apply.context import ApplyContext, RequestGuard
+from planner.apply.handlers.topics import await_moved, moving
 from planner.kafka import ClusterEndpoint
 from planner.model.address import topic_address
 from planner.model.step import DONE, Reassign, Result, Step

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException
 
-from planner.apply.retry import RequestGuard, error_is_final, send_with_retries
+from planner.apply.context import RequestGuard, error_is_final, send_with_retries
 from planner.model.address import topic_address
 from planner.model.step import DONE, CreateTopic, RequestResult, Result
 

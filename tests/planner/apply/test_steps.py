@@ -4,9 +4,8 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AclBindingFilter, ConfigResource, ResourceType
 
-from planner.apply.context import ApplyContext
+from planner.apply.context import ApplyContext, RequestGuard
 from planner.apply.handlers import HANDLERS
-from planner.apply.retry import RequestGuard
 from planner.kafka import topic_id_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.observed import RegistryEntry

@@ -7,7 +7,7 @@ import pytest
 from planner.config import load
 from planner.graph.routes import pending_failbacks
 from planner.model.diagnostic import ExitCode
-from planner.workflows.flows.failback import with_failback_flows
+from planner.workflows.flows.failover import with_failback_flows
 from tests.planner.cli.shop import HEAD, refused, shop
 
 ACTIVE = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"

@@ -12,7 +12,7 @@ PARSING = {
     "planner.model",
     "planner.model.diagnostic",
     "planner.render",
-    "planner.render.escape",
+    "planner.render.readable",
 }
 PROGRAM = """
 import sys

@@ -11,7 +11,7 @@ from planner.cli.app import root
 from planner.cli.lab_view import show
 from planner.workflows.lab import LabChoices, specs
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Security
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
 from tests.records import create_topic
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli.app import run
-from planner.cli.plan_output import exit_code, write_reports
+from planner.cli.view import exit_code, write_reports
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Mode, Plan
 from planner.plan import with_diagnostics

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.model.diagnostic import ExitCode, Failure
-from planner.workflows.flows.promotion import chosen_of
+from planner.workflows.flows.states import chosen_of
 from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
 from tests.planner.cli.shop import refused, shop
 

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,21 +11,12 @@ from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFro
 from runtime.audit.status.join import join
 from tests.commands import repl
 from tests.runtime.audit.given import NOW, asked, destination, ledger, look, progress, source
-
-NOBODY = "127.0.0.1:9"
+from tests.topologies import without_answer
 
 
 @pytest.fixture
 def topology(tmp_path: Path) -> Path:
-    file = tmp_path / "lonely.yaml"
-    body: dict[str, Any] = {
-        "apiVersion": "repl/v1",
-        "name": "lonely",
-        "clusters": {"dc1": {"bootstrap": NOBODY}, "dc2": {"bootstrap": NOBODY}},
-        "flows": [{"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}],
-    }
-    file.write_text(json.dumps(body))
-    return file
+    return without_answer(tmp_path)
 
 
 def test_status_where_no_cluster_answers(topology: Path):

@@ -4,27 +4,17 @@ import json
 import signal
 import socket
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from tests.commands import begin, repl
-
-NOBODY = "127.0.0.1:9"
+from tests.topologies import without_answer
 
 
 @pytest.fixture
 def topology(tmp_path: Path) -> Path:
-    file = tmp_path / "lonely.yaml"
-    body: dict[str, Any] = {
-        "apiVersion": "repl/v1",
-        "name": "lonely",
-        "clusters": {"dc1": {"bootstrap": NOBODY}, "dc2": {"bootstrap": NOBODY}},
-        "flows": [{"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}],
-    }
-    file.write_text(json.dumps(body))
-    return file
+    return without_answer(tmp_path)
 
 
 def test_it_serves_where_no_cluster_answers_and_ends_with_ctrl_c(topology: Path) -> None:

@@ -15,7 +15,7 @@ from planner.model.step import AlterConfigs, Own
 from planner.model.topology import FlowState, Topology
 from planner.plan import make_plan
 from planner.plan.agreement import disagreements
-from runtime.contract.spec.mirror import BOUNDS, FOREVER_MS
+from runtime.contract.spec.topic_settings import BOUNDS, FOREVER_MS
 from tests.planner.graph.build import cluster, flow, live, observed, topic, topology, wanted
 
 AFTER, BEFORE, LARGEST = (

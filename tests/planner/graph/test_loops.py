@@ -3,8 +3,13 @@
 import pytest
 
 from planner.graph import expand
-from planner.graph.provenance import replication_loops
-from planner.graph.replication_graph import CopyEdge, TopicNode, sample_name, strongly_connected
+from planner.graph.replication_graph import (
+    CopyEdge,
+    TopicNode,
+    replication_loops,
+    sample_name,
+    strongly_connected,
+)
 from planner.model.topology import Flow, FlowState, Provenance, Selection
 from runtime.contract.spec.rename import Match, Table, Template
 from tests.planner.graph.build import cluster, flow, observed, topology

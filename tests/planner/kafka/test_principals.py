@@ -5,12 +5,11 @@ import struct
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from planner.apply.context import ApplyContext
-from planner.apply.handlers.quotas import alter
-from planner.apply.retry import RequestGuard
+from planner.apply.context import ApplyContext, RequestGuard
+from planner.apply.handlers.principals import alter_quota
 from planner.kafka import ClusterEndpoint, explain, is_transient
+from planner.kafka.admin_requests import LimitsChange, alter_quotas, quotas_at_each_broker, quotas_of
 from planner.kafka.errors import Unreadable
-from planner.kafka.principals import LimitsChange, alter_quotas, quotas_at_each_broker, quotas_of
 from planner.model.address import Address, Kind
 from planner.model.step import AlterQuota, RequestResult, Result
 from planner.model.topology import QuotaEntity
@@ -144,7 +143,7 @@ def done(broker: HostileBroker, stops: list[str | None]) -> RequestResult:
         return stops.pop(0) if len(stops) > 1 else stops[0]
 
     context = ApplyContext(endpoint(broker), Registry(), RequestGuard(stop_reason), "digest", lambda: 0)
-    return alter(context, [STEP])[STEP.id]
+    return alter_quota(context, [STEP])[STEP.id]
 
 
 def test_apply_waits_until_the_broker_shows_the_limit() -> None:

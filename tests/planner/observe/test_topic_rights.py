@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.observe.topic_rights import DECLARED, INTERNAL, MIRROR, SOURCE, uses_of
+from planner.observe.doctor import DECLARED, INTERNAL, MIRROR, SOURCE, uses_of
 from runtime.contract.spec.rename import Template
 from runtime.lab.lab import Lab
 from tests.commands import repl

@@ -1,6 +1,6 @@
 """Groups and producers as they are shown."""
 
-from planner.render.reports.clients import LIMITS, as_json, screen
+from planner.render.reports.groups import LIMITS, clients_json, clients_screen
 from runtime.contract.views.records_view import (
     ClientsView,
     CommittedOffsetView,
@@ -53,7 +53,7 @@ def orders(*producers: ProducerView) -> TopicClients:
 
 
 def lines(found: ClientsView, width: int | None = 120) -> list[str]:
-    return [line.plain.rstrip() for line in screen(found, width)]
+    return [line.plain.rstrip() for line in clients_screen(found, width)]
 
 
 def test_who_reads_and_who_writes():
@@ -94,5 +94,5 @@ def test_narrow():
 
 
 def test_json_has_text_for_keys():
-    topic = as_json(seen(orders(producer(9, name="till"))))["topics"][0]
+    topic = clients_json(seen(orders(producer(9, name="till"))))["topics"][0]
     assert topic["producers"][0]["open_since"] == {"1": 40}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.render.reports import locate, offsets
+from planner.render.reports import groups
 from runtime.contract.views.groups_view import GroupOffsetsView, GroupOffsetView, LocatedRecord, LocateResult
 
 WHY = "the flow has not come that far; as of 1970-01-01T00:00:00Z"
@@ -50,7 +50,7 @@ def seen(rows: list[GroupOffsetView], *, answers: bool = True, unsynced: str = "
 
 
 def test_a_group_on_a_screen() -> None:
-    lines = [line.plain for line in offsets.screen(seen(ROWS), None)]
+    lines = [line.plain for line in groups.offsets_screen(seen(ROWS), None)]
     assert lines == [
         "billing over dc1-to-dc2: dc1 → dc2",
         "  at dc1: members are connected (Stable)",
@@ -64,7 +64,8 @@ def test_a_group_on_a_screen() -> None:
 
 def test_a_source_that_does_not_answer_is_said() -> None:
     text = "\n".join(
-        line.plain for line in offsets.screen(seen([], answers=False, unsynced="groups.sync is off"), 80)
+        line.plain
+        for line in groups.offsets_screen(seen([], answers=False, unsynced="groups.sync is off"), 80)
     )
     assert (
         "at dc1: does not answer (no bootstrap broker answers); its offsets are from the checkpoints" in text
@@ -74,7 +75,7 @@ def test_a_source_that_does_not_answer_is_said() -> None:
 
 
 def test_json_has_every_field() -> None:
-    document = offsets.as_json(seen(ROWS))
+    document = groups.offsets_json(seen(ROWS))
     assert document["partitions"][1]["why"] == "the flow has not come that far"
     assert document["source_answers"] is True
 
@@ -125,4 +126,4 @@ def located(found: LocateResult, *, reverse: bool = False) -> LocatedRecord:
     ],
 )
 def test_a_record_in_a_sentence(found: LocateResult, reverse: bool, text: str) -> None:
-    assert text in locate.as_text(located(found, reverse=reverse))
+    assert text in groups.location_text(located(found, reverse=reverse))

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from planner.render.plan.html import html
+from planner.render.plan.documents import html
 from tests.fakes.states import cluster, desired, wanted
 from tests.planner.render.scenes import SCENES, drifted, everything, many, nothing, planned, silent
 

@@ -6,7 +6,7 @@ import pytest
 
 from planner.model.diagnostic import error, warning
 from planner.plan import with_diagnostics
-from planner.render.plan.markdown import LIMIT, code, failed, markdown
+from planner.render.plan.documents import LIMIT, code, failed, markdown
 from tests.fakes.states import cluster, desired, live, owned, wanted
 from tests.planner.render.scenes import everything, many, planned
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from planner.render.reports.read import cluster_screen, records_json, records_screen, shown
+from planner.render.reports.records import cluster_screen, records_json, records_screen, shown
 from runtime.contract.views.records_view import (
     ClusterContentView,
     CopiedPartitionView,

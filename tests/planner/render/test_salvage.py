@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from planner.render.reports.salvage import as_json, line, screen
-from runtime.contract.views.comparison_view import SalvagedPartition, SalvagedRecord, SalvageView
+from planner.render.reports.comparison import line, salvage_json, salvage_screen
+from runtime.contract.views.records_view import SalvagedPartition, SalvagedRecord, SalvageView
 
 
 def record(**changes: Any) -> SalvagedRecord:
@@ -59,7 +59,7 @@ def seen(*partitions: SalvagedPartition, state: str = "failed_over") -> SalvageV
 
 
 def text(found: SalvageView) -> str:
-    return "\n".join(one.plain for one in screen(found, None))
+    return "\n".join(one.plain for one in salvage_screen(found, None))
 
 
 def test_nothing_is_missing() -> None:
@@ -140,6 +140,6 @@ def test_a_line_has_all_bytes() -> None:
 
 
 def test_json_counts() -> None:
-    found = as_json(seen(partition(record()), partition(record(), record())))
+    found = salvage_json(seen(partition(record()), partition(record(), record())))
     assert found["records"] == 3
     assert found["partitions"][0]["first"][0]["value"]["text"] == "v"

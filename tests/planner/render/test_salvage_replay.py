@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.render.reports.salvage import done, planned, replay_json
-from runtime.contract.views.comparison_view import ReplayedPartition, SalvageView
+from planner.render.reports.comparison import done, planned, replay_json
+from runtime.contract.views.records_view import ReplayedPartition, SalvageView
 from tests.planner.render.test_salvage import partition, record, seen
 
 

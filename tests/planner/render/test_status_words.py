@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from planner.render.numbers import count, latency, octets, per_second, span, sparkline
+from planner.render.readable import count, latency, octets, per_second, span, sparkline
 from planner.render.table import Cell, Column, Row, table
 
 WORDS: list[tuple[Any, Any, str]] = [

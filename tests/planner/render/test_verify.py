@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.render.reports.verify import as_json, screen, sentence
-from runtime.contract.views.comparison_view import (
+from planner.render.reports.comparison import sentence, verify_json, verify_screen
+from runtime.contract.views.records_view import (
     Difference,
     UncomparableRange,
     VerificationReport,
@@ -59,13 +59,13 @@ def difference(**changes: Any) -> Difference:
 
 
 def text(found: VerificationReport, width: int | None = None) -> str:
-    return "\n".join(line.plain for line in screen(found, width))
+    return "\n".join(line.plain for line in verify_screen(found, width))
 
 
 def test_equal() -> None:
     shown = text(seen(partition()))
     assert "Equal: 1,204 records compared in 4.1 s." in shown
-    assert as_json(seen(partition()))["equal"] is True
+    assert verify_json(seen(partition()))["equal"] is True
 
 
 def test_a_sample_says_its_share() -> None:
@@ -83,7 +83,7 @@ def test_what_is_not_comparable_is_never_called_equal_alone() -> None:
 def test_what_was_not_read_is_no_equality() -> None:
     found = seen(partition(unread="orders at dc2 is not the topic that was copied: it was recreated"))
     assert "not everything could be compared" in text(found)
-    assert as_json(found)["equal"] is False
+    assert verify_json(found)["equal"] is False
 
 
 def test_only_the_first_differences_of_a_partition_are_shown() -> None:
@@ -96,13 +96,13 @@ def test_only_the_first_differences_of_a_partition_are_shown() -> None:
 def test_replayed_records_have_a_count_of_their_own() -> None:
     found = seen(partition(replayed=17))
     assert "17 records replayed by salvage" in text(found)
-    assert as_json(found)["partitions"][0]["replayed"] == 17
-    assert as_json(found)["equal"] is True
+    assert verify_json(found)["partitions"][0]["replayed"] == 17
+    assert verify_json(found)["equal"] is True
 
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_it_fits(width: int) -> None:
-    table = list(screen(seen(partition(kept_back=3)), width))[:2]
+    table = list(verify_screen(seen(partition(kept_back=3)), width))[:2]
     assert all(len(line.plain) <= width for line in table)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from planner.model.diagnostic import Failure
 from planner.model.topology import Internal
-from planner.state import log
+from planner.state import internal_topics
 from planner.state.lease import Lease, LeaseHolder, LeaseState, current
 from runtime.contract.spec.naming import LEASE
 from tests.endpoints import endpoint
@@ -21,7 +21,7 @@ SHORT_MS = 3_000
 @pytest.fixture
 def place(lab):
     where = endpoint(lab, "dc1")
-    log.ensure(where, [LEASE], Internal())
+    internal_topics.ensure(where, [LEASE], Internal())
     return where
 
 

@@ -9,11 +9,10 @@ import pytest
 from planner.diff import diff
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.diagnostic import Failure, SourceLocation, warning
-from planner.model.plan import Plan
+from planner.model.plan import Plan, digest_of, plain
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.model.topology import Cluster, OnRemove, SecretRef, Setting
 from planner.plan import make_plan, with_diagnostics
-from planner.plan.serialize import digest_of, plain
 from planner.state import planfile
 from tests.fakes.states import (
     acl,

@@ -8,11 +8,17 @@ from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord, StepResult
 from planner.model.topology import Internal, OnRemove
-from planner.state import log
+from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
-from planner.state.log import UnknownVersion, decode_owned, encode_owned, registry_key
+from planner.state.internal_topics import (
+    RegistryWriter,
+    UnknownVersion,
+    decode_owned,
+    encode_owned,
+    read_registry,
+    registry_key,
+)
 from planner.state.planfile import step_of
-from planner.state.registry import RegistryWriter, read_registry
 from runtime.contract.spec.naming import HISTORY, REGISTRY
 from tests.endpoints import endpoint
 from tests.labs import spec
@@ -40,7 +46,7 @@ def test_a_cluster_that_was_never_applied_to_owns_nothing(own_lab, fresh):
 @pytest.mark.integration
 def test_written_overwritten_and_removed(lab, fresh):
     place = endpoint(lab, "dc1")
-    log.ensure(place, [REGISTRY], Internal())
+    internal_topics.ensure(place, [REGISTRY], Internal())
     first, second = owned(fresh("first")), owned(fresh("second"))
     writer = RegistryWriter(producer(place))
     writer.write(own=[first, second])
@@ -55,7 +61,7 @@ def test_written_overwritten_and_removed(lab, fresh):
 def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
     places = {name: endpoint(lab, name) for name in ("dc1", "dc2")}
     for place in places.values():
-        log.ensure(place, [HISTORY], Internal())
+        internal_topics.ensure(place, [HISTORY], Internal())
     applied = ApplyRecord(
         fresh("apply"), "shop", "apply", "d1", "ada", "ops1", 7, "abc123", {"dc1": "x"}, 2, 1_000
     )
@@ -82,4 +88,4 @@ def test_a_cluster_that_is_gone_is_an_error_with_a_way_out(own_lab):
     place = endpoint(gone, "dc1")
     gone.kill("dc1")
     with pytest.raises(Failure, match="cannot be used"):
-        log.ensure(place, [REGISTRY], Internal())
+        internal_topics.ensure(place, [REGISTRY], Internal())

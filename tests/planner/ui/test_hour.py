@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from planner.ui.feed import read_after
-from planner.ui.hour import BUCKET_MS, BUCKETS, Chart, Hour, Series
+from planner.ui.feed import BUCKET_MS, BUCKETS, Chart, Hour, Series, read_after
 from tests.planner.render import test_status as scenes
 from tests.runtime.audit.given import FLOW, NOW, TOPIC
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from planner.model.diagnostic import Failure, error
 from planner.ui.pages import MOST_ARROWS_DOWN
-from runtime.contract.views.status_view import StatusView
+from runtime.contract.views.status_view import ClusterTrafficView, StatusView
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, Visited, fresh, serving
 from tests.runtime.audit.given import FLOW, JOB, TOPIC
@@ -314,6 +314,18 @@ def test_many_flows_are_drawn_as_one_arrow_for_each_pair_of_clusters() -> None:
     assert (arrows[-1]["aria-label"] or "").startswith(
         "4 flows from dc1 to dc2: copying, 8,000/s, lag 1,600 records"
     )
+
+
+def test_what_is_written_to_a_cluster_stands_beside_what_flows_copy() -> None:
+    status = scenes.copying()
+    traffic = ClusterTrafficView(over_ms=10_000, records_per_s=123_456, bytes_per_s=None)
+    status = replace(status, clusters=[replace(one, traffic=traffic) for one in status.clusters])
+    with serving(fresh(status)) as visited:
+        text = visited.page("/").text
+    assert "Copied in by flows" in text
+    assert "123,456/s" in text
+    (dc1,) = [one for one in status.clusters if one.name == "dc1"]
+    assert (dc1.records_out_per_s, dc1.records_in_per_s) == (2_000, None)
 
 
 def test_a_topology_without_flows() -> None:

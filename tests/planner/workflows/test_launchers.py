@@ -10,7 +10,7 @@ from planner.apply.context import LaunchFailed
 from planner.model.diagnostic import SourceLocation
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Cluster
-from planner.workflows.spark import LauncherAdapter, home_of
+from planner.workflows.applying.apply import LauncherAdapter, home_of
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 

@@ -1,7 +1,7 @@
 """What is asked of which cluster, and how long each may keep silent."""
 
 from planner.model.topology import Cluster
-from planner.workflows.audit.requests import cluster_access, status_request
+from planner.workflows.audit.reading import cluster_access, status_request
 from tests.fakes.states import flow, topology
 
 PINNED = Cluster("dc1", "dc1:9092", id="AAA"), Cluster("dc2", "dc2:9092")

@@ -12,8 +12,7 @@ from confluent_kafka import Producer
 
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.topology import Flow, Selection
-from planner.render.plan.html import html
-from planner.render.plan.markdown import markdown
+from planner.render.plan.documents import html, markdown
 from planner.render.plan.simulation import remarks, text
 from planner.workflows import SimulationRequest, simulate
 from runtime.lab.lab import Lab

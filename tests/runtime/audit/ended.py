@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.ledger import GenerationKey
-from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.orphans import OrphanMarks, leave_orphans
+from runtime.ledger.positions import OrphanMarks, leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter, fence
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Driver, Side

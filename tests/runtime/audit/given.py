@@ -27,6 +27,7 @@ from runtime.contract.records.job_status import (
     SlotStatus,
     SlotView,
 )
+from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
@@ -118,9 +119,13 @@ def said(
 
 
 def report(
-    *partitions: PartitionStatus, age_ms: int = 700, driver: str = "me", counts: Sequence[int] = ()
+    *partitions: PartitionStatus,
+    age_ms: int = 700,
+    driver: str = "me",
+    counts: Sequence[int] = (),
+    latencies: Sequence[TopicLatency] = (),
 ) -> SlotReport:
-    stats = FlowStats(FLOW, latency_counts=list(counts))
+    stats = FlowStats(FLOW, latency_counts=list(counts), latencies=list(latencies))
     return SlotReport(driver, 1, SlotStatus(0, NOW - age_ms, 1, flows=[stats], partitions=list(partitions)))
 
 

@@ -124,6 +124,10 @@ def test_caught_up(world: World):
         assert partition["position"] == partition["source_end"]
         assert partition["caught_up_since_ms"] <= status["at_ms"]
     assert flow["latency_p50_ms"] <= flow["latency_p99_ms"]
+    latency = next(one["latency"] for one in flow["topics"] if one["topic"] == "orders")
+    assert latency["records"] == 300
+    assert 0 <= latency["min_ms"] <= latency["p50_ms"] <= latency["p99_ms"] <= latency["max_ms"]
+    assert latency["min_ms"] <= latency["avg_ms"] <= latency["max_ms"]
     assert flow["time_to_loss_ms"] == 7 * 86_400_000  # Kafka's default retention: nothing waits
     assert world.until("plain", lambda one: one["link_age_ms"] is not None)["link_age_ms"] < 60_000
 

@@ -6,8 +6,7 @@ from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure
 from runtime.audit.offsets.locate import LocateRequest, not_copied
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.ledger import PartitionKey
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected
+from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
 from tests.runtime.audit.given import progress
 
 REFUSED = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic orders")

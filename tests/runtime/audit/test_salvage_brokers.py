@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.ledger.orphans import FlowNotEnded
+from runtime.ledger.positions import FlowNotEnded
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.records.provenance import HEADER, decode
-from runtime.contract.views.comparison_view import ReplayedPartition
+from runtime.contract.views.records_view import ReplayedPartition
 from runtime.replay.request import (
     ReplayPartition,
     ReplayRequest,

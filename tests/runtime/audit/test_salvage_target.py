@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
-from runtime.contract.views.comparison_view import SalvagedPartition
+from runtime.contract.views.records_view import SalvagedPartition
 from runtime.replay.request import ReplayPartition, ReplayTarget, parts, unfit
 from runtime.replay.task import rewrite_spec
 from tests.runtime.slot.world import flow_spec

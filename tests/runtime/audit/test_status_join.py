@@ -11,6 +11,7 @@ from runtime.audit.status.join import join
 from runtime.audit.status.retention import kept_ms
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import SourceEnds
+from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Gap, PartitionKey
 from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView, StatusView
 from tests.runtime.audit.given import (
@@ -359,6 +360,19 @@ def test_latencies_are_the_histograms():
     assert flow.latency_p50_ms is not None
     assert 10 < flow.latency_p50_ms < 15
     assert (flow.latency_p99_ms, flow.latency_over_ms) == (15, None)
+
+
+def test_the_latency_of_a_topic_is_that_of_the_last_minute():
+    made = [TopicLatency(TOPIC, 4, 400, 20, 300, [0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 1])]
+    flow = flow_of(seen(written=ledger(progress(), job(), report(said(S.CAUGHT_UP), latencies=made))))
+    (topic,) = flow.topics
+    assert topic.latency is not None
+    assert (topic.latency.records, topic.latency.min_ms, topic.latency.max_ms) == (4, 20, 300)
+    assert topic.latency.avg_ms == 100
+    assert topic.latency.p50_ms == 20
+    assert 200 < topic.latency.p99_ms <= 300
+    quiet = flow_of(seen(written=ledger(progress(), job(), report(said(S.CAUGHT_UP)))))
+    assert quiet.topics[0].latency is None
 
 
 def test_latencies_are_recent_where_something_was_copied_between_the_looks():

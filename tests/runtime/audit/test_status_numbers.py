@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.status.numbers import lag_ms, quantile, rate, sum_known, summed
-from runtime.contract.records.job_status import LATENCY_BOUNDS_MS
+from runtime.audit.status.facts import lag_ms, rate, sum_known
+from runtime.contract.records.latency import LATENCY_BOUNDS_MS, quantile, summed
 
 LAGS: list[tuple[str, int | None, dict[str, Any], int | None]] = [
     ("not known", None, {"first_missing_ms": 900}, None),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.audit.verify.compare import RecordContent, RecordDifference
+from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerificationPiece, VerifiedPiece
 from runtime.audit.verify.plan import PlannedPartition, VerificationFile, remaining
-from runtime.audit.verify.request import VerificationPiece, VerifiedPiece
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.views.comparison_view import UncomparableRange
+from runtime.contract.views.records_view import UncomparableRange
 
 SECRET = RecordContent(0, b"key", None, (("name", b"\x00"),))
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.audit.verify.compare import ComparedRecord, RecordComparer, RecordContent, condensed
+from runtime.audit.verify.pieces import ComparedRecord, RecordComparer, RecordContent, condensed
 from runtime.audit.verify.results import differences_of
-from runtime.contract.views.comparison_view import Difference
+from runtime.contract.views.records_view import Difference
 
 
 def print_(letter: str) -> RecordContent:

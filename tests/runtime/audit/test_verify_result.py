@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from runtime.audit.partition_logs import FetchedRecord
-from runtime.audit.verify.compare import RecordContent, RecordDifference
+from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerificationPiece, VerifiedPiece
 from runtime.audit.verify.plan import PlannedPartition, grouped
 from runtime.audit.verify.provenance import ProvenanceFilter, own_headers
-from runtime.audit.verify.request import VerificationPiece, VerifiedPiece
 from runtime.audit.verify.results import results
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from runtime.audit.partition_logs import FetchedRecord
+from runtime.audit.verify.pieces import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords
-from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator, SourceTransform
 from runtime.contract.records.offset_map import Run, encode_runs
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode

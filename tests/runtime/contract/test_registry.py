@@ -4,31 +4,44 @@ import pytest
 
 from planner.diff.record import acl_entry as planned_acl
 from planner.diff.record import announced, topic_entry
-from planner.model.desired import DesiredAcl, DesiredTopic, MirroredBy
-from planner.state.log import decode_owned, registry_key
-from runtime.contract.spec.acls import AclRule
-from runtime.driver.topics.registry import OwnedAcl, acl_entry, acl_key, mirror_entry, mirror_key, owned_acl
+from planner.model.desired import DesiredAcl, DesiredTopic, MirroredBy, QuarantineOf
+from planner.state.internal_topics import decode_owned, registry_key
+from runtime.contract.spec.acls import AclRule, flow_origin
+from runtime.contract.spec.transform import quarantine_origin
+from runtime.driver.topics.admin import OwnedAcl, acl_entry, acl_key, owned_acl, topic_key
+from runtime.driver.topics.admin import topic_entry as registered_topic
 
 RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
 
 @pytest.mark.parametrize("replication", [None, 3])
-def test_the_planner_reads_it_as_its_own(replication: int | None):
+@pytest.mark.parametrize(
+    ("origin", "made_by", "source"),
+    [
+        (flow_origin("f"), MirroredBy("f", "dc1", "orders"), ("dc1", "orders")),
+        (quarantine_origin("f"), QuarantineOf("f", "mirror"), None),
+    ],
+)
+def test_the_planner_reads_it_as_its_own(
+    origin: str,
+    made_by: MirroredBy | QuarantineOf,
+    source: tuple[str, str] | None,
+    replication: int | None,
+):
     config = {"retention.ms": "5", "cleanup.policy": "delete"}
-    written = mirror_entry(
+    written = registered_topic(
         topology="t",
-        flow="f",
-        source=("dc1", "orders"),
+        origin=origin,
+        source=source,
         topic_id=bytes(range(16)),
         partitions=3,
         replication=replication,
         config=config,
         at_ms=0,
     )
-    origin = MirroredBy("f", "dc1", "orders")
-    desired = DesiredTopic("dc2", "orders", origin, partitions=3, replication=replication, config=config)
+    desired = DesiredTopic("dc2", "orders", made_by, partitions=3, replication=replication, config=config)
     planned = topic_entry(desired, "t", "AAECAwQFBgcICQoLDA0ODw", created=True)
-    key = mirror_key("dc2", "orders")
+    key = topic_key("dc2", "orders")
     assert decode_owned(key, written) == planned
     assert registry_key(planned.address) == key
 

@@ -15,10 +15,9 @@ from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, RouteSpec, S
 from runtime.contract.spec.route import CompiledRoute, Route
 from runtime.contract.spec.selection import SelectionRules
 from runtime.driver.duties.acl_sync import AclChanges, AclSync, ClusterRules, ClusterRulesReader, acl_changes
+from runtime.driver.topics.admin import OwnedAcl
 from runtime.driver.topics.mirrors import protecting_rules
-from runtime.driver.topics.registry import OwnedAcl
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 
 EVERY = SelectionSpec(include=[".*"])

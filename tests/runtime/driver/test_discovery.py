@@ -15,7 +15,7 @@ SAME = {"a": "a", "b": "b"}
         ({}, (), {"create": {"a", "b"}, "grow": set(), "copy": {"a", "b"}}),
         ({"a": 2, "b": 2}, (), {"create": set(), "grow": set(), "copy": {"a", "b"}}),
         ({"a": 1, "b": 9}, ("a",), {"create": set(), "grow": {"a"}, "copy": {"a", "b"}}),
-        # A mirror that was copied into and is gone is not silently made anew (R4).
+        # A mirror that was copied into and is gone is not silently created again (R4).
         ({"b": 2}, ("a", "b"), {"create": set(), "grow": set(), "copy": {"a", "b"}}),
     ],
 )
@@ -24,9 +24,9 @@ def test_what_follows(destination: dict[str, int], copied: tuple[str, ...], expe
     assert {kind: {one.topic for one in getattr(found, kind)} for kind in expected} == expected
 
 
-def test_a_mirror_that_is_gone_is_made_anew_where_losses_are_accepted():
+def test_a_mirror_that_is_gone_is_created_again_where_losses_are_accepted():
     assert discover({"a": "a"}, {"a": 1}, {}, {"a"}, replace_lost=True).create == (MirrorTopic("a", "a", 1),)
-    assert "not made anew" in discover({"a": "a"}, {"a": 1}, {}, {"a"}).notes[0]
+    assert "not created again" in discover({"a": "a"}, {"a": 1}, {}, {"a"}).notes[0]
 
 
 def test_two_topics_of_one_name_are_not_mixed():

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.ledger import Generation, PartitionKey
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, Latest, SelectionSpec, TableRule
 from runtime.driver.flows.start import group_by_start, initial_topics, selection
 

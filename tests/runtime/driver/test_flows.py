@@ -28,8 +28,8 @@ from runtime.driver.slots.membership import Membership
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import MetadataRequest
+from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from runtime.slot.event_loop import BackgroundTasks
 from tests.fakes.transactions import LateMarkers
 from tests.records import PATIENCE_S
 from tests.runtime.audit.ended import end_flow

@@ -14,7 +14,7 @@ from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec, LaunchSpec
-from runtime.driver.restart import SpecFile, exit_after_restart
+from runtime.driver.process import SpecFile, exit_after_restart
 from runtime.ledger.records import InternalRecord
 from runtime.slot import log
 from tests.fakes.internal_topics import InternalTopics

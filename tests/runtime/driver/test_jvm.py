@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from runtime.driver.spark_process import JvmCalls, JvmSilent
+from runtime.driver.process import JvmCalls, JvmSilent
 
 
 def test_a_silent_jvm_is_said_and_asked_again_after_the_call_that_hangs() -> None:

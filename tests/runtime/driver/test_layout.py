@@ -1,7 +1,7 @@
 """A flow with a transform has slots of its own; the others share the rest."""
 
+from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, regrouped
 from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.slots.membership import Membership, slot_layout

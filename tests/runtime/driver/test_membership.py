@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from runtime.contract.records.control import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
 from runtime.driver.slots.membership import Membership
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from runtime.contract.spec.jobspec import METRICS_PORT, JobSpec
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, replicas
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.metrics.snapshot import ClusterSnapshot, JobSnapshot
 from tests.runtime.metrics.given import flow, partition, picture, report, running

@@ -15,7 +15,7 @@ from runtime.driver.package import package
     [
         "runtime.driver.job",
         "runtime.driver.task",
-        "runtime.sql.pipeline",
+        "runtime.sql.query",
         "runtime.sql.evaluator",
         "runtime.audit.verify.task",
         "runtime.replay.task",

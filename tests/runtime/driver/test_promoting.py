@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.jobspec import FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
 from runtime.contract.spec.route import router_of
-from runtime.driver.flows.promotion import PromotingFlow
+from runtime.driver.flows.flows import PromotingFlow
 from runtime.driver.flows.start import FlowContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import commit, committed, driving

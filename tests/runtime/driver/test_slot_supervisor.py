@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from runtime.contract.spec.assignment import AssignedFlow
+from runtime.contract.records.control import AssignedFlow
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import in_thread, reason
 from runtime.driver.slots.channel import at
 from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.task import SlotResult, SlotStartRequest
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from tests.runtime.slot.world import assigned, flow_spec

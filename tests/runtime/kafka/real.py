@@ -13,7 +13,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from runtime.batch import Batch, PartitionLocation, records, stamp, walk
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.fetch import FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.kafka.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest

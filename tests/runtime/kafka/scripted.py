@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from runtime.contract.client.settings import WireSettings
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer
-from runtime.kafka.protocol.fields import Writer
-from runtime.kafka.protocol.request import Api
+from runtime.kafka.protocol.request import Api, Writer
 
 EVERYTHING = {int(api): (0, 20) for api in Api}
 

@@ -12,14 +12,12 @@ import pytest
 import uvloop
 
 from runtime.contract.client.settings import WireSettings
-from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import BufferPool, GrowingBuffers
 from runtime.kafka.dial import Dialer
-from runtime.kafka.errors import Disconnected, Malformed, TimedOut, Unsupported
+from runtime.kafka.errors import Disconnected, ErrorCode, Malformed, TimedOut, Unsupported
 from runtime.kafka.protocol.fetch import FetchRequest, Isolation
-from runtime.kafka.protocol.fields import Writer
 from runtime.kafka.protocol.groups import ListGroupsRequest
-from runtime.kafka.protocol.request import Api
+from runtime.kafka.protocol.request import Api, Writer
 from runtime.kafka.protocol.transactions import (
     EndTransactionRequest,
     EndTransactionResponse,

@@ -13,8 +13,7 @@ import pytest
 from runtime.contract.client.settings import WireSettings
 from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, SILENCE_S, KafkaCluster, first_answer
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
-from runtime.kafka.protocol.fields import Writer
-from runtime.kafka.protocol.request import Api
+from runtime.kafka.protocol.request import Api, Writer
 from tests.runtime.kafka.scripted import Talk, broker
 
 SILENCE = 0.02

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import ConnectionFailure, Disconnected, TimedOut, WireError
+from runtime.kafka.errors import ConnectionFailure, Disconnected, ErrorCode, TimedOut, WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition

@@ -10,7 +10,7 @@ import pytest
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.spec.naming import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.fetch import FetchLimits, FetchSession, fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.kafka.protocol.offsets import EpochQuestion, TopicPartition

@@ -12,8 +12,14 @@ import pytest
 
 from runtime.contract.client.settings import SecurityProtocol, Tls, TokenCommand, WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import AuthenticationFailed, Disconnected, Malformed, Unsupported, WireError
+from runtime.kafka.errors import (
+    AuthenticationFailed,
+    Disconnected,
+    ErrorCode,
+    Malformed,
+    Unsupported,
+    WireError,
+)
 from runtime.lab.cluster import Security
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom, Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition

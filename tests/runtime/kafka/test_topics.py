@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runtime.contract.spec.naming import NO_TOPIC_ID
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.topics import TopicCache

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, Disconnected, PartitionsRefused, TimedOut
+from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, PartitionsRefused, TimedOut
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     AddPartitionsResponse,

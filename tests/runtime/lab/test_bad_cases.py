@@ -10,7 +10,7 @@ import pytest
 
 from planner.cli.app import run
 from runtime.lab.cluster import LabClusterSpec
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.labs import spec

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.lab.brokers import processes
 from runtime.lab.cluster import LabClusterSpec, Listener
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.lab import Lab, LabState
 from tests.conftest import MakeLab
 from tests.labs import JVM, WITH_PARENT, spec

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from runtime.lab import kit
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.kit import SETTINGS, IvyDependency, IvyRequest, find_java
 from tests.commands import begin, environment, repl
 from tests.records import wait_for

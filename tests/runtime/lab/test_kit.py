@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.lab.errors import LabError
-from runtime.lab.files import exclusive
+from runtime.lab.files import LabError, exclusive
 from runtime.lab.kit import Kit, ensure_archive
 
 

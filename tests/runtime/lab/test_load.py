@@ -6,7 +6,7 @@ import threading
 import pytest
 from confluent_kafka import KafkaError
 
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.load import KEYS, LoadGenerator, OutageReporter, targets_of
 from tests.labs import spec
 from tests.records import PATIENCE_S, create_topic, read, wait_for

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from runtime.lab.cluster import Security
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.lab import LabState
 from tests.conftest import MakeLab
 from tests.labs import spec

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runtime.lab.brokers.ports import assign, require_free
 from runtime.lab.brokers.storage import new_id
 from runtime.lab.cluster import (
     LabClusterSpec,
@@ -17,8 +16,8 @@ from runtime.lab.cluster import (
     StoredLabCluster,
     default_ports,
 )
-from runtime.lab.create import load_all, require_same
-from runtime.lab.errors import LabError
+from runtime.lab.create import assign_ports, load_all, require_free_ports, require_same
+from runtime.lab.files import LabError
 from runtime.lab.kit import IvyRequest, ivy_failure
 
 
@@ -41,14 +40,14 @@ def test_listeners_that_are_refused(name: str) -> None:
 
 
 def test_fixed_ports_follow_the_first() -> None:
-    nodes, _ = assign(LabClusterSpec("dc1", brokers=3, port=19092, listeners=(Listener("LINK", {}),)))
+    nodes, _ = assign_ports(LabClusterSpec("dc1", brokers=3, port=19092, listeners=(Listener("LINK", {}),)))
     assert [node.port for node in nodes] == [19092, 19093, 19094]
     assert [node.controller_port for node in nodes] == [19192, 19193, 19194]
     assert [node.listener_ports for node in nodes] == [{"LINK": 19292}, {"LINK": 19293}, {"LINK": 19294}]
 
 
 def test_free_ports_are_free_and_differ() -> None:
-    nodes, _ = assign(LabClusterSpec("dc1", brokers=9))
+    nodes, _ = assign_ports(LabClusterSpec("dc1", brokers=9))
     chosen = [port for node in nodes for port in (node.port, node.controller_port)]
     assert len(set(chosen)) == 18
     for port in chosen:
@@ -72,7 +71,7 @@ def test_certificates_need_a_version_that_reads_them() -> None:
     ("version", "zookeeper"), [("2.4.1", True), ("3.4.1", True), ("3.5.2", False), ("4.1.1", False)]
 )
 def test_old_versions_get_a_zookeeper(version: str, zookeeper: bool) -> None:
-    nodes, found = assign(LabClusterSpec("dc1", brokers=3, port=19092, version=version))
+    nodes, found = assign_ports(LabClusterSpec("dc1", brokers=3, port=19092, version=version))
     assert {node.version for node in nodes} == {version}
     assert (found.port if found else None) == (19242 if zookeeper else None)
 
@@ -84,11 +83,13 @@ def test_default_ports_pass_over_taken_ones() -> None:
 
 def test_a_host_that_is_not_here_is_named() -> None:
     with pytest.raises(LabError, match=r"203.0.113.1:19092 cannot be listened on: Cannot assign"):
-        require_free(LabClusterSpec("dc1", host="203.0.113.1"), 19092)
+        require_free_ports(LabClusterSpec("dc1", host="203.0.113.1"), 19092)
 
 
 def test_behind_a_prefix_a_host_may_be_elsewhere() -> None:
-    require_free(LabClusterSpec("dc1", host="203.0.113.1", prefix=("ip", "netns", "exec", "dc1")), 19092)
+    require_free_ports(
+        LabClusterSpec("dc1", host="203.0.113.1", prefix=("ip", "netns", "exec", "dc1")), 19092
+    )
 
 
 def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
         (Listener("LINK", {1: "x:1", 2: "x:2"}),),
         ("p",),
     )
-    nodes, _ = assign(replace(spec, prefix=("elsewhere",)))
+    nodes, _ = assign_ports(replace(spec, prefix=("elsewhere",)))
     folder = tmp_path / "dc1"
     folder.mkdir()
     (folder / "cluster.json").write_bytes(msgspec.json.encode(StoredLabCluster(spec, "an-id", nodes)))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from runtime.lab.errors import LabError
+from runtime.lab.files import LabError
 from runtime.lab.lab import Lab
 
 pytestmark = pytest.mark.integration

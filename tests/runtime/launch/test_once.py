@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runtime.launch.command import run_once
 from runtime.launch.launcher import LaunchError
-from runtime.launch.once import run_once
 from tests.fakes.spark import FakeSpark
 
 _RUN = """
 import pathlib, sys
-from runtime.launch.once import run_once
+from runtime.launch.command import run_once
 run_once(pathlib.Path("my_main.py"), [], said=lambda line: print(line, flush=True), prefix="the driver ")
 """
 

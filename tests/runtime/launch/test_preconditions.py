@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from runtime.launch.command import find_java
-from runtime.launch.launcher import LaunchError
-from runtime.launch.references import check
+from runtime.launch.launcher import LaunchError, check_references
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.spark import FakeSpark
 from tests.runtime.launch.specs import spec_of
@@ -54,16 +53,16 @@ def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
         client={"sasl.password": {"env": "NOT_SET"}, "ssl.key.pem": {"file": str(tmp_path / "key")}}
     )
     with pytest.raises(LaunchError) as caught:
-        check(spec, {})
+        check_references(spec, {})
     assert "dc1: sasl.password wants the environment variable NOT_SET" in caught.value.what
     assert f"dc2: ssl.key.pem wants the file {tmp_path / 'key'}" in caught.value.what
     assert "set the variable where repl is called" in caught.value.way_out
     assert "put the file there" in caught.value.way_out
     with pytest.raises(LaunchError) as caught:
-        check(spec, {"NOT_SET": "x"})
+        check_references(spec, {"NOT_SET": "x"})
     assert caught.value.way_out == "put the file there, readable by who calls repl"
     (tmp_path / "key").touch()
-    check(spec, {"NOT_SET": "x"})
+    check_references(spec, {"NOT_SET": "x"})
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_a_job_that_uses_what_is_not_allowed_is_not_started(
     client: dict[str, object], environ: dict[str, str], why: str
 ):
     with pytest.raises(LaunchError, match=why):
-        check(spec_of(client=client), {"A": "a", **environ})
+        check_references(spec_of(client=client), {"A": "a", **environ})
 
 
 def test_yarn_wants_its_configuration(tmp_path: Path):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.contract.records.job_status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
+from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus
+from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency
 from runtime.contract.records.ledger import PartitionKey
 from runtime.metrics.endpoint import FAMILIES
 from runtime.metrics.snapshot import GroupSnapshot, SlotMetrics
@@ -145,6 +146,36 @@ def test_latency_is_a_histogram_with_the_bounds_of_the_contract():
     assert found[f'{name}_sum{{slot="0",flow="f"}}'] == 200
 
 
+def test_the_latency_of_a_topic_covers_all_its_slots():
+    book = SlotMetrics()
+    fast = TopicLatency("t", 90, 90 * 4, 4, 4, [0, 90])
+    slow = TopicLatency("t", 10, 10 * 100, 90, 110, [0] * 9 + [10])
+    reports = [
+        report(flows=[FlowStats("f", latencies=[fast, TopicLatency("u", 1, 7, 7, 7, [0, 0, 1])])]),
+        report(flows=[FlowStats("f", latencies=[slow])], slot=1),
+        report(flows=[FlowStats("f", latencies=[slow])], slot=2),
+    ]
+    slots = [running(), running(1), running(2, state="waiting")]
+    found = series(collected(picture(flow(), slots=slots, reports=reports), book))
+    name = 'repl_topic_latency_seconds{flow="f",topic="t",statistic='
+    assert found[f'{name}"min"}}'] == 0.004
+    assert found[f'{name}"avg"}}'] == pytest.approx((90 * 4 + 10 * 100) / 100 / 1000)
+    assert found[f'{name}"max"}}'] == 0.11
+    assert 0.004 <= found[f'{name}"p50"}}'] <= 0.005
+    assert 0.08 < found[f'{name}"p99"}}'] <= 0.11
+    assert found['repl_topic_latency_seconds{flow="f",topic="u",statistic="p99"}'] == 0.007
+
+
+def test_the_latencies_of_many_topics_are_added_up_by_flow():
+    latencies = [TopicLatency(name, 1, ms, ms, ms, [0, 1]) for name, ms in (("t", 3), ("u", 5))]
+    reports = [report(flows=[FlowStats("f", latencies=latencies)])]
+    found = series(
+        collected(picture(flow(), slots=[running()], reports=reports, partitions=1), SlotMetrics())
+    )
+    assert found['repl_topic_latency_seconds{flow="f",statistic="avg"}'] == 0.004
+    assert not [one for one in found if one.startswith("repl_topic_latency") and "topic=" in one]
+
+
 def test_the_job_its_slots_and_clusters():
     book, one = SlotMetrics(), report(partition(state=COPYING, source_end=140))
     book.record_report(one)
@@ -204,10 +235,9 @@ def test_names_follow_the_conventions():
 
 
 def test_every_family_is_collected_and_stands_in_the_docs():
-    book, one = (
-        SlotMetrics(),
-        report(partition(last_timestamp=NOW_MS, last_commit_ms=NOW_MS), flows=[FlowStats("f")]),
-    )
+    stats = FlowStats("f", latencies=[TopicLatency("t", 1, 4, 4, 4, [0, 1])])
+    book = SlotMetrics()
+    one = report(partition(last_timestamp=NOW_MS, last_commit_ms=NOW_MS), flows=[stats])
     book.record_report(one)
     group = GroupSnapshot("f", "app", latency_s=1.0)
     seen = picture(flow(rpo_ms=1, rate_limit=1), slots=[running()], reports=[one], groups=[group])

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka.admin import NewTopic
 
-from runtime.contract.spec import internal_topics
+from runtime.contract.spec import topic_settings
 from tests.records import PATIENCE_S, wait_for
 from tests.runtime.slot.world import Side
 
@@ -27,7 +27,7 @@ def place(side: Side, topic: str, replicas: list[list[int]], **config: str) -> N
 def all_but_data_on(side: Side, node: int) -> None:
     """Ledger and coordinators of transactions are where nothing comes between."""
     place(side, "__transaction_state", [[node]] * 4, **{"cleanup.policy": "compact"})
-    for topic in internal_topics.at_destination():
+    for topic in topic_settings.at_destination():
         place(side, topic.name, [[node]] * topic.partitions, **dict(topic.config))
 
 

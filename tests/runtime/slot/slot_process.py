@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from runtime.contract.spec.assignment import Assignment, SlotSpec
+from runtime.contract.records.control import Assignment, SlotSpec
 from runtime.slot.failpoints import VARIABLE
 from runtime.slot.slot import Slot
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from runtime.contract.records.control import Assignment
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.contract.spec.assignment import Assignment
 from runtime.slot.slot import Slot, Stopped
 from tests.records import PATIENCE_S
 from tests.runtime.slot.workload import mixed

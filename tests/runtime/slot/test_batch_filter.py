@@ -3,8 +3,8 @@
 import pytest
 
 from runtime.batch import RewriteSpec, TooLarge, walk
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
-from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
 from runtime.slot.partition import Cursor
 from runtime.slot.read.batch_filter import (

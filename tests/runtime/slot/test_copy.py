@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
+from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, UnmappedOffset
 from runtime.contract.records.provenance import origins
-from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.ledger.offset_maps import trim_map
 from runtime.ledger.transaction_writer import TransactionWriter

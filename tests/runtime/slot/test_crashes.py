@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.slot.failpoints import NAMES
 from runtime.slot.slot import Fenced, Slot

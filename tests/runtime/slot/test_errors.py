@@ -3,7 +3,6 @@
 import pytest
 
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.kafka.codes import ErrorCode as E
 from runtime.kafka.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -13,6 +12,7 @@ from runtime.kafka.errors import (
     Unsupported,
     WireError,
 )
+from runtime.kafka.errors import ErrorCode as E
 from runtime.slot.errors import TABLE, ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
 
 ROWS = [

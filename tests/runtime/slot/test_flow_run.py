@@ -7,14 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from runtime.contract.client.settings import WireSettings
+from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
-from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
-from runtime.ledger.ledger import Ledger
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot import failpoints
 from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext

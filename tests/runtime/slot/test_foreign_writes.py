@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.ledger.ledger import ProducerDirectory
 from runtime.slot.health.foreign_writes import ForeignWrites
 from runtime.slot.partition import PartitionCopy
 from tests.records import PATIENCE_S

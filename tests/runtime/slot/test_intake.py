@@ -11,11 +11,10 @@ import pytest
 
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.records.advance import first_progress
-from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import Disconnected, WireError
+from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.slot.budget import ByteBudget, TokenBucket
 from runtime.slot.partition import PartitionCopy

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import Disconnected, TimedOut
+from runtime.kafka.errors import Disconnected, ErrorCode, TimedOut
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.slot.budget import ByteBudget, ResponseMemory

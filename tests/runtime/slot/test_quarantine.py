@@ -15,16 +15,16 @@ from runtime.batch.selection import (
     quarantined,
     unpacked,
 )
-from runtime.contract.spec.assignment import AssignedQuarantine
+from runtime.contract.records.control import AssignedQuarantine
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import AddPartitionsRequest, AddPartitionsResponse, ProducerIdentity
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.errors import ErrorAction, decide
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedQuarantine
-from runtime.slot.write.quarantine import write_quarantined
+from runtime.slot.write.flow_ledger import write_quarantined
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction, TransactionFailure
 from tests.fakes.lane import Destination

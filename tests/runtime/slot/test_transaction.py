@@ -5,8 +5,7 @@ import pytest
 from runtime.contract.records.advance import Advance
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.records.offset_map import Run
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import Disconnected, PartitionsRefused
+from runtime.kafka.errors import Disconnected, ErrorCode, PartitionsRefused
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.offset_accounts import OffsetRange
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch

@@ -23,10 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from msgspec.structs import replace
 
 from runtime.contract.client import settings as client
-from runtime.contract.records.job_status import PartitionState, PartitionStatus
-from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey, Progress, ProgressKey
-from runtime.contract.spec import internal_topics
-from runtime.contract.spec.assignment import (
+from runtime.contract.records.control import (
     AssignedFlow,
     AssignedPartition,
     Assignment,
@@ -34,6 +31,9 @@ from runtime.contract.spec.assignment import (
     driver_transactional_id,
     transactional_ids,
 )
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
+from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey, Progress, ProgressKey
+from runtime.contract.spec import topic_settings
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     CopySettings,
@@ -45,7 +45,7 @@ from runtime.contract.spec.jobspec import (
 )
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.start_positions import commit_first_positions, first_positions
+from runtime.ledger.positions import commit_first_positions, first_positions
 from runtime.ledger.transaction_writer import TransactionWriter, fence
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S, known_everywhere, passing, settled
@@ -87,7 +87,7 @@ class Side:
         self._create([NewTopic(topic, partitions, self._replication(), config=settings)])
 
     def create_internal(self) -> None:
-        topics = (*internal_topics.at_destination(), *internal_topics.at_source())
+        topics = (*topic_settings.at_destination(), *topic_settings.at_source())
         copies = self._replication()
         self._create([NewTopic(one.name, one.partitions, copies, config=dict(one.config)) for one in topics])
 

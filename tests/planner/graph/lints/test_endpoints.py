@@ -8,7 +8,7 @@ from planner.graph.expansion import expand
 from planner.model.observed import Observed
 from planner.model.topology import FileEndpoint, FileFormat, Flow, Topology
 from planner.plan.make import make_plan
-from planner.render.plan.html import html
+from planner.render.plan.documents import html
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import FilesSpec
 from tests.planner.graph.build import flow, topology

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, Disconnected
+from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.client.settings import WireSettings, wire_settings
-from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, Disconnected
+from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import (
     EpochEnd,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runtime.kafka.protocol.fields import Reader
-from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.request import Reader, Request
 
 _LINES = [line.split(" ") for line in (Path(__file__).parent / "golden.txt").read_text().splitlines()]
 GOLDEN = {(name, int(version)): bytes.fromhex(text) for name, version, text in _LINES}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
-from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import (
     AclBinding,
     AlterClientQuotasRequest,
@@ -46,7 +46,6 @@ from runtime.kafka.protocol.fetch import (
     Isolation,
     LeaderHint,
 )
-from runtime.kafka.protocol.fields import Reader, Truncated
 from runtime.kafka.protocol.groups import (
     CommittedOffset,
     FetchManyRequest,
@@ -88,7 +87,7 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.request import Reader, Request, Truncated
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
     AddPartitionsRequest,

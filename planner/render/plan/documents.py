@@ -1,0 +1,339 @@
+"""The plan as documents for its review: a comment on a pull request, and a self-contained page.
+
+The comment shows destructive changes first and identical ones grouped, in a limited length. The page has a
+drawing of the topology, the changes, and a search.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from planner.model.diagnostic import Diagnostic, Severity
+from planner.model.forecast import Simulation
+from planner.model.plan import Action, Mode, Plan, PlannedFlow, digest
+from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
+from planner.render.plan import simulation as forecasts
+from planner.render.plan.simulation import cells, columns, heading, remarks
+from planner.render.plan.words import (
+    LEGEND,
+    SYMBOL,
+    ChangeGroup,
+    ChangeSummary,
+    grouped,
+    has,
+    shown_changes,
+    summary_line,
+    will,
+)
+from planner.render.readable import one_line, plural
+
+LIMIT = 65_000  # a comment on GitHub holds 65,536 characters
+HEAD_SHARE = 15_000  # of the limit, for diagnostics
+NAMES_SHARE = 2_000  # for the names of one group
+TEXT_SHARE = 1_000  # for one value, reason or message
+_MARKUP = re.compile(r"([\\`*_|~<>\[\]#@&!$])")
+# What GitHub links automatically: addresses, mail, mentions, issues and commits.
+_LINKED = re.compile(r"://|www\.|@|#\d|\bGH-\d|\b(?:mailto|xmpp):|\b[0-9a-f]{7,}\b", re.IGNORECASE)
+
+TITLES = {
+    Action.DELETE: "Destroyed",
+    Action.REPLACE: "Replaced",
+    Action.UPDATE: "Updated in place",
+    Action.CREATE: "Created",
+    Action.NO_OP: "Adopted: they exist, and will be managed",
+    Action.FORGET: "Forgotten: they stay as they are",
+    Action.UNKNOWN: "Unknown",
+}
+DRIFT_TITLES = {
+    Action.DELETE: "Deleted outside",
+    Action.REPLACE: "Made again outside",
+    Action.UPDATE: "Changed outside",
+}
+
+
+def markdown(plan: Plan, limit: int = LIMIT, simulation: Simulation | None = None) -> str:
+    """Returns at most `limit` characters. The middle is cut, never the summary."""
+    head, blocks = _head(plan), _blocks(plan)
+    tail = f"\n<sub>{_tail(plan)}</sub>\n"
+    if simulation is not None:
+        tail = _cut(_simulation(simulation), HEAD_SHARE, "repl plan --simulate") + tail
+    room = limit - len(head) - len(tail)
+    return head + _cut(blocks, room) + tail
+
+
+def failed(diagnostics: Sequence[Diagnostic]) -> str:
+    """Returns the comment for a plan that could not be made, with as many errors as fit."""
+    errors = sum(one.severity is Severity.ERROR for one in diagnostics)
+    head = f"### No plan could be made: {plural(errors, 'error')}\n\n"
+    return head + _cut(_diagnostics(diagnostics), LIMIT - len(head), "repl plan")
+
+
+def _head(plan: Plan) -> str:
+    lines = [f"### {_text(plan.topology)}: {_text(summary_line(plan))}", ""]
+    errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
+    if errors:
+        lines += [f"**This plan can't be applied: {plural(len(errors), 'error')}.**", ""]
+    if plan.unknown:
+        missing = _cut_text(", ".join(code(one) for one in plan.unknown))
+        lines += [f"**This plan is not complete:** {missing} could not be read.", ""]
+    return "\n".join(lines) + "\n" + _cut(_diagnostics(plan.diagnostics), HEAD_SHARE)
+
+
+def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[str]:
+    """Returns errors, warnings and notes, in that order."""
+    rank = list(Severity)
+    mark = {Severity.ERROR: "❌", Severity.WARNING: "⚠️", Severity.NOTE: "ℹ️"}
+    blocks = []
+    for one in sorted(diagnostics, key=lambda one: rank.index(one.severity)):
+        where = one.source or one.address
+        place = f"{code(str(where))}: " if where else ""
+        way_out = f" — {_text(one.way_out)}" if one.way_out else ""
+        blocks.append(f"- {mark[one.severity]} {place}{_text(one.summary)}{way_out}\n")
+    return [*blocks, "\n"] if blocks else []
+
+
+def _blocks(plan: Plan) -> list[str]:
+    """Returns blocks of text. Each is kept or left out as a whole."""
+    blocks: list[str] = []
+    last: Action | None = None
+    titles = TITLES | DRIFT_TITLES if plan.mode is Mode.DRIFT else TITLES
+    for group in grouped(shown_changes(plan)):
+        if group.action is not last:
+            blocks.append(f"\n#### {titles[group.action]}\n")
+            last = group.action
+        blocks.append(_block(group, plan.mode))
+    return blocks
+
+
+def _block(group: ChangeGroup, mode: Mode) -> str:
+    moved = ", ".join(f"{code(name)} {_text(value)}" for name, value in group.moved())
+    title = code(group.title) if len(group.changes) == 1 else f"**{_text(group.title)}**"
+    about = f": {_cut_text(moved)}" if moved else ""
+    verb = has(group.action) if mode is Mode.DRIFT else will(group.action)
+    why = f" — {_text(group.reason)}" if group.reason and group.reason != verb else ""
+    lines = [f"- `{SYMBOL[group.action].strip() or '='}` {title}{about}{why}"]
+    lines += [f"  - ⚠️ {_text(note)}" for note in group.notes]
+    if len(group.changes) > 1:
+        lines.append(f"  <details><summary>which</summary>\n\n  {_names(group)}\n  </details>")
+    return "\n".join(lines) + "\n"
+
+
+def _simulation(simulation: Simulation) -> list[str]:
+    named = columns(simulation)
+    return [
+        f"\n#### {_text(heading(simulation))}\n\n",
+        "| " + " | ".join(one.name.capitalize() for one in named) + " |\n",
+        "| " + " | ".join("---:" if one.right else "---" for one in named) + " |\n",
+        *("| " + " | ".join(_text(cell) for cell in cells(one)) + " |\n" for one in simulation.flows),
+        "\n",
+        *(f"- ⚠️ {_text(one)}\n" for one in remarks(simulation)),
+    ]
+
+
+def _names(group: ChangeGroup) -> str:
+    """Returns as many names as fit, and a count of the others."""
+    shown: list[str] = []
+    length = 0
+    for change in group.changes:
+        name = code(change.address.name)
+        length += len(name) + 2
+        if length > NAMES_SHARE:
+            break
+        shown.append(name)
+    left = len(group.changes) - len(shown)
+    return ", ".join(shown) + (f" and {left:,} more" if left else "")
+
+
+def _tail(plan: Plan) -> str:
+    clusters = ", ".join(f"{_text(name)} {code(cluster_id)}" for name, cluster_id in plan.clusters.items())
+    planned = f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
+    return planned if plan.mode is Mode.DRIFT else f"{planned} · Plan digest: {code(digest(plan))}"
+
+
+def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") -> str:
+    """Returns all blocks, or the first and last ones with a count of those left out between.
+
+    `whole` is the command that shows all of them.
+    """
+    if sum(map(len, blocks)) <= room:
+        return "".join(blocks)
+    marker = f"\n… {{}} left out here; `{whole}` has them all …\n\n"
+    left = room - len(marker) - 20
+    first: list[str] = []
+    last: list[str] = []
+    front, back = 0, len(blocks) - 1
+    while True:  # they are larger than the room, so one does not fit
+        at_front = sum(map(len, first)) <= 2 * sum(map(len, last))  # the first blocks matter more
+        block = blocks[front] if at_front else blocks[back]
+        if len(block) > left:
+            break
+        left -= len(block)
+        if at_front:
+            first.append(block)
+            front += 1
+        else:
+            last.append(block)
+            back -= 1
+    return "".join(first) + marker.format(plural(back - front + 1, "entry")) + "".join(reversed(last))
+
+
+def code(text: str) -> str:
+    """Returns a code span for any text: its fence is longer than any run of backticks inside."""
+    flat = _flat(text)
+    longest = max((len(run) for run in re.findall(r"`+", flat)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if flat.startswith("`") or flat.endswith("`") else ""
+    return f"{fence}{pad}{flat}{pad}{fence}"
+
+
+def _text(text: str) -> str:
+    """Returns plain words: nothing in them is markup or a link, and they stay on one line.
+
+    A backslash keeps a character from being markup. It does not keep GitHub from linking an address, a
+    mention, an issue or a commit. Such a word becomes a code span, in which nothing is linked.
+    """
+    return " ".join(code(word) if _LINKED.search(word) else _plain(word) for word in _flat(text).split(" "))
+
+
+def _plain(word: str) -> str:
+    return _MARKUP.sub(r"\\\1", word)
+
+
+def _flat(text: str) -> str:
+    return _cut_text(one_line(" ".join(text.split())))
+
+
+def _cut_text(text: str) -> str:
+    return text if len(text) <= TEXT_SHARE else f"{text[: TEXT_SHARE // 2]} … {text[-TEXT_SHARE // 3 :]}"
+
+
+LABEL = {
+    Action.CREATE: "create",
+    Action.UPDATE: "update",
+    Action.DELETE: "destroy",
+    Action.REPLACE: "replace",
+    Action.NO_OP: "adopt",
+    Action.FORGET: "forget",
+    Action.UNKNOWN: "unknown",
+}
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFilter:
+    """A button above the changes: one action and its number of objects."""
+
+    name: str
+    symbol: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What a cluster's box shows."""
+
+    id: str
+    why_silent: str
+    counts: tuple[tuple[str, str, int], ...]  # css name, symbol, how many
+
+
+def html(plan: Plan, simulation: Simulation | None = None) -> str:
+    """Returns the page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_showable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    changes = shown_changes(plan)
+    rank = list(Severity)
+    return environment.get_template("plan.html.j2").render(
+        plan=plan,
+        title=summary_line(plan),
+        digest="" if plan.mode is Mode.DRIFT else digest(plan),
+        summary=ChangeSummary.of(plan.changes),
+        filters=_filters(plan),
+        groups=grouped(changes),
+        drawings=_drawings(plan),
+        clusters=_clusters(plan),
+        diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
+        errors=sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR),
+        simulation=simulation,
+        forecasts=forecasts,
+        label=LABEL,
+        legend=LEGEND,
+        symbol=lambda action: SYMBOL[action].strip() or "=",
+        verb=lambda group: _verb(group, plan.mode),
+        unchanged=sum(1 for one in plan.changes if one.action is Action.NO_OP and not one.adopted),
+    )
+
+
+def _showable(value: object) -> object:
+    """Escapes what a template writes: characters that a page would hide or reverse."""
+    if isinstance(value, Markup):
+        return Markup(one_line(value))  # noqa: S704 - escaped already; escapes hold no markup
+    return one_line(value) if isinstance(value, str) else value
+
+
+def _verb(group: ChangeGroup, mode: Mode) -> str:
+    return has(group.action) if mode is Mode.DRIFT else will(group.action)
+
+
+def _filters(plan: Plan) -> list[ChangeFilter]:
+    counted = Counter(one.action for one in shown_changes(plan))
+    return [
+        ChangeFilter(LABEL[action], SYMBOL[action].strip() or "=", counted[action])
+        for action in LABEL
+        if counted[action]
+    ]
+
+
+def _drawings(plan: Plan) -> list[tuple[str, Drawing[PlannedFlow]]]:
+    """Returns the topology in two layouts. The page's style shows the one that fits."""
+    names = {*plan.connections, *plan.clusters, *_silent(plan)}
+    layouts: list[tuple[str, Measures]] = [("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN)]
+    flows = _drawn_flows(plan)
+    return [(css, draw(names, flows, measures)) for css, measures in layouts]
+
+
+def _drawn_flows(plan: Plan) -> list[PlannedFlow]:
+    """Returns the flows with what they write to as destination: files are an end of their own."""
+    return [replace(one, destination_cluster=one.endpoint or one.destination_cluster) for one in plan.flows]
+
+
+def _silent(plan: Plan) -> dict[str, str]:
+    """Returns the clusters that did not answer, without objects that are unknown by address."""
+    return {name: why for name, why in plan.unknown.items() if "." not in name}
+
+
+def _clusters(plan: Plan) -> dict[str, ClusterView]:
+    counted: dict[str, Counter[Action]] = {}
+    for one in shown_changes(plan):
+        if one.address.cluster is not None and one.action is not Action.UNKNOWN:
+            counted.setdefault(one.address.cluster, Counter())[one.action] += 1
+    silent = _silent(plan)
+    names = {
+        *plan.connections,
+        *plan.clusters,
+        *silent,
+        *(end for flow in _drawn_flows(plan) for end in (flow.source_cluster, flow.destination_cluster)),
+    }
+    return {
+        name: ClusterView(
+            id=plan.clusters.get(name, ""),
+            why_silent=silent.get(name, ""),
+            counts=tuple(
+                (LABEL[action], SYMBOL[action].strip() or "=", counted[name][action])
+                for action in LABEL
+                if counted.get(name, Counter())[action]
+            ),
+        )
+        for name in sorted(names)
+    }

@@ -1,0 +1,127 @@
+"""Makes values readable at a glance, and foreign text safe to show. Pure.
+
+Numbers, times and sparklines are short. Everything in a text that a terminal or a browser would obey is
+escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+# Controls, soft hyphen, fillers, zero-width characters, line separators, directions, tags, lone surrogates.
+UNSHOWABLE = (
+    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e0fff"
+)
+_UNSHOWABLE = re.compile(f"[{UNSHOWABLE}]")
+_UNSHOWABLE_IN_LINES = re.compile(f"(?![\n\t])[{UNSHOWABLE}]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def one_line(text: str) -> str:
+    """Returns the text on one line, with everything unsafe escaped."""
+    return _UNSHOWABLE.sub(_escape, text) if not (text.isascii() and text.isprintable()) else text
+
+
+def lines(text: str) -> str:
+    """Returns the text with its line feeds and tabs, and everything else that is unsafe escaped."""
+    return _UNSHOWABLE_IN_LINES.sub(_escape, text)
+
+
+def indented(text: str) -> str:
+    """Returns the same with indented further lines, so that none looks like a separate message."""
+    first, *others = lines(text).split("\n")
+    return "\n".join([first, *(one if one[:1].isspace() or not one else f"  {one}" for one in others)])
+
+
+def _escape(found: re.Match[str]) -> str:
+    sign = found[0]
+    if sign in _SHORT:
+        return _SHORT[sign]
+    units = sign.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+UNKNOWN = "–"
+_BARS = "▁▂▃▄▅▆▇█"
+_MANY = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def count(number: int | None) -> str:
+    """Returns `12,345` or `12.3 M`."""
+    if number is None:
+        return UNKNOWN
+    for size, word in _MANY:
+        if number >= 10 * size:
+            return f"{number / size:.1f} {word}"
+    return f"{number:,}"
+
+
+def octets(number: float | None) -> str:
+    """Returns `1.2 MB`, in powers of 1000 as in a topology."""
+    if number is None:
+        return UNKNOWN
+    for size, word in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= size:
+            return f"{number / size:.1f} {word}"
+    return f"{number:.0f} B"
+
+
+def per_second(records: float | None) -> str:
+    """Returns `1,204/s`; below ten with one decimal."""
+    if records is None:
+        return UNKNOWN
+    return f"{records:.1f}/s" if 0 < records < 10 else f"{count(round(records))}/s"
+
+
+def span(ms: float | None) -> str:
+    """Returns `12 ms`, `0.3 s`, `41 s`, `4 min`, `3 h` or `2 d`."""
+    if ms is None:
+        return UNKNOWN
+    if ms < 100:
+        return f"{ms:.0f} ms" if ms else "0 s"
+    seconds = ms / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {word}"
+    return f"{seconds:.0f} s"
+
+
+def latency(ms: float | None) -> str:
+    """Returns a latency. Above the highest bucket only `>` and its bound are known."""
+    from runtime.contract.records.latency import LATENCY_BOUNDS_MS
+
+    if ms is None:
+        return UNKNOWN
+    return f"{'>' if ms >= LATENCY_BOUNDS_MS[-1] else ''}{span(max(ms, 1))}"
+
+
+def moment(ms: int | None) -> str:
+    """Returns `2026-11-21 04:26:18Z`."""
+    if ms is None:
+        return UNKNOWN
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def sparkline(values: Sequence[float | None], width: int = 20) -> str:
+    """Returns a sparkline, the newest value at the right; a space where the value is unknown."""
+    shown = list(values)[-width:]
+    top = max((one for one in shown if one is not None), default=0)
+    return "".join(_bar(one, top) for one in shown).rjust(width)
+
+
+def _bar(value: float | None, top: float) -> str:
+    if value is None:
+        return " "
+    if top <= 0 or value <= 0:
+        return _BARS[0]
+    return _BARS[min(int(value / top * len(_BARS)), len(_BARS) - 1)]
+
+
+def plural(number: int, word: str) -> str:
+    """Returns `1 flow` or `1,234 flows`."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

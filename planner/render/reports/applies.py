@@ -1,0 +1,326 @@
+"""The output of an apply while it runs and at its end, and of the history of applies. Pure.
+
+As text a line for each step, as JSON an event for each line.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from planner.graph.messages import few
+from planner.model.address import Address, flow_address
+from planner.model.plan import Action, Change, Plan
+from planner.model.step import (
+    ApplyRecord,
+    ApplySummary,
+    Disown,
+    LaunchJob,
+    Own,
+    Reassign,
+    Result,
+    Step,
+    StepOutcome,
+    StepResult,
+    StopJob,
+    describe,
+    verb,
+)
+from planner.plan.make import by_step
+from planner.render.readable import one_line
+from runtime.contract.views.status_view import PartitionWaits
+
+EVENT_VERSION = 1
+
+_PAST = {
+    "create": "created",
+    "grow": "grown",
+    "configure": "configured",
+    "reassign": "reassigned",
+    "delete": "deleted",
+    "register": "recorded",
+    "forget": "forgotten",
+    "launch": "launched",
+    "reconfigure": "reconfigured",
+    "stop": "stopped",
+}
+
+
+def shown(plan: Plan) -> frozenset[str]:
+    """Returns the steps that get a line. A registry step has one only if nothing else happens
+    to its object.
+    """
+    worked_on = {step.address for step in plan.steps if not isinstance(step, Own | Disown)}
+    return frozenset(
+        step.id for step in plan.steps if not isinstance(step, Own | Disown) or step.address not in worked_on
+    )
+
+
+def begun(step: Step) -> str:
+    """Returns the line for a step that takes long: `job.dc2: launching ...`."""
+    match step:
+        case LaunchJob():
+            return f"{step.address}: launching ..."
+        case StopJob():
+            return f"{step.address}: stopping ..."
+        case Reassign():
+            return f"{step.address}: moving replicas ..."
+        case _:
+            return f"{step.address}: updating ..."
+
+
+def line(outcome: StepOutcome) -> str:
+    """Returns the line for a step that ended: `topic.dc2.orders: created (0.4 s)`."""
+    word = verb(outcome.step)
+    match outcome.result:
+        case Result.DONE:
+            return f"{outcome.step.address}: {_PAST[word]} ({outcome.seconds:.1f} s)"
+        case Result.FAILED:
+            return f"{outcome.step.address}: {word} failed after {outcome.seconds:.1f} s: {outcome.why}"
+        case Result.SKIPPED:
+            return f"{outcome.step.address}: {word} skipped {outcome.why}"
+        case Result.NOT_STARTED:
+            return f"{outcome.step.address}: {word} not started: {outcome.why}"
+
+
+def event(outcome: StepOutcome) -> dict[str, Any]:
+    """Returns the JSON event of a step that ended."""
+    return {
+        "version": EVENT_VERSION,
+        "event": "step",
+        "step": outcome.step.id,
+        "address": str(outcome.step.address),
+        "action": verb(outcome.step),
+        "result": outcome.result.value.replace(" ", "_"),
+        "why": outcome.why,
+        "seconds": round(outcome.seconds, 3),
+    }
+
+
+def complete(plan: Plan, summary: ApplySummary, waits: Sequence[PartitionWaits] = ()) -> bool:
+    """Returns whether every step is done, everything could be read, and no partition waits."""
+    return summary.complete and plan.complete and not waits
+
+
+def finished_event(
+    plan: Plan, summary: ApplySummary, apply_id: str | None, waits: Sequence[PartitionWaits] = ()
+) -> dict[str, Any]:
+    """Returns the JSON event of the apply's end."""
+    counts = counted(plan, summary)
+    results = Counter(outcome.result.value.replace(" ", "_") for outcome in summary.outcomes.values())
+    return {
+        "version": EVENT_VERSION,
+        "event": "finished",
+        "id": apply_id,
+        "complete": complete(plan, summary, waits),
+        "interrupted": summary.interrupted,
+        "resources": {
+            "added": counts["added"],
+            "changed": counts["changed"],
+            "destroyed": counts["destroyed"],
+        },
+        "steps": dict(sorted(results.items())),
+        "requests": summary.requests,
+        "seconds": round(summary.seconds, 3),
+        "waiting": [msgspec.to_builtins(one) for one in waits],
+    }
+
+
+_COUNTED_AS = {
+    Action.CREATE: "added",
+    Action.UPDATE: "changed",
+    Action.DELETE: "destroyed",
+    Action.FORGET: "forgotten",
+}
+
+
+def counted(plan: Plan, summary: ApplySummary) -> Mapping[str, int]:
+    """Returns the number of objects whose every step is done, by what happened to them."""
+    done = _done(summary.outcomes.values())
+    counts: Counter[str] = Counter()
+    for change in plan.changes:
+        if not done.get(change.address, False):
+            continue
+        counts.update(_words(change))
+    return counts
+
+
+def _words(change: Change) -> tuple[str, ...]:
+    if change.action is Action.REPLACE:
+        return ("added", "destroyed")
+    if change.action in _COUNTED_AS:
+        return (_COUNTED_AS[change.action],)
+    return ("adopted",) if change.adopted else ()
+
+
+def _done(outcomes: Iterable[StepOutcome]) -> dict[Address, bool]:
+    done: dict[Address, bool] = {}
+    for outcome in outcomes:
+        address = outcome.step.address
+        done[address] = done.get(address, True) and outcome.result is Result.DONE
+    return done
+
+
+def closing(plan: Plan, summary: ApplySummary, command: str, waits: Sequence[PartitionWaits] = ()) -> str:
+    """Returns the last screen: what was done, what was not and why, and the command that finishes it."""
+    counts = counted(plan, summary)
+    resources = (
+        f"Resources: {counts['added']} added, {counts['changed']} changed, {counts['destroyed']} destroyed."
+    )
+    more = "".join(
+        f" {counts[word]} {text}."
+        for word, text in (("adopted", "managed from now on"), ("forgotten", "forgotten"))
+        if counts[word]
+    )
+    if complete(plan, summary, waits):
+        return f"Apply complete! {resources}{more}"
+    lines = [
+        "Apply interrupted." if summary.interrupted else "Apply not complete.",
+        "",
+        f"Done: {resources}{more}",
+    ]
+    for title, result in (
+        ("Failed", Result.FAILED),
+        ("Skipped", Result.SKIPPED),
+        ("Not started", Result.NOT_STARTED),
+    ):
+        lines += _listed(title, summary.of(result))
+    lines += _waiting(waits)
+    if not complete(plan, summary):
+        lines += ["", f"What is done stays done. To finish the rest: {command}"]
+    return "\n".join(lines)
+
+
+def _waiting(waits: Sequence[PartitionWaits]) -> list[str]:
+    """Returns the partitions that wait for a decision, with the next step for each."""
+    lines = ["", f"Partitions that wait for a decision ({len(waits)}):"] if waits else []
+    for (flow, state, step), found in by_step(waits):
+        named = few([f"{one.topic}-{one.partition}" for one in found])
+        why = f": {found[0].why}" if found[0].why else ""
+        lines += [f"  {flow_address(flow)}: {named} {state}{why}", f"    Next: {step}"]
+    return lines
+
+
+def _listed(title: str, outcomes: Iterable[StepOutcome], most: int = 20) -> list[str]:
+    found = list(outcomes)
+    if not found:
+        return []
+    lines = ["", f"{title} ({len(found)}):"]
+    lines += [
+        f"  {verb(one.step)} {one.step.address}" + (f": {one.why}" if one.why else "") for one in found[:most]
+    ]
+    if len(found) > most:
+        lines.append(f"  … and {len(found) - most} more (repl history --id shows all)")
+    return lines
+
+
+FORMAT_VERSION = 1
+
+
+def when(at_ms: int) -> str:
+    """Returns the time in UTC: `2026-11-21T04:26:18Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
+
+
+def ended(applied: ApplyRecord) -> str:
+    """Returns the result. An apply without one still runs or was killed; the clusters can't tell which."""
+    return applied.result or "not finished"
+
+
+def counts(applied: ApplyRecord) -> dict[str, int]:
+    """Returns the number of steps by result. A step without a record was not started."""
+    recorded = Counter(outcome.result for outcome in applied.outcomes.values())
+    if unknown := applied.total - sum(recorded.values()):
+        recorded["not started"] += unknown
+    return dict(sorted(recorded.items()))
+
+
+def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
+    """Returns the newest apply first: id, time, user, topology, mode, result, steps and commit."""
+    return [
+        tuple(
+            map(
+                one_line,
+                (
+                    one.id,
+                    when(one.started_ms),
+                    f"{one.user}@{one.host}",
+                    one.topology,
+                    one.mode,
+                    ended(one),
+                    ", ".join(f"{number} {word}" for word, number in counts(one).items()),
+                    (one.git or "")[:12],
+                ),
+            )
+        )
+        for one in sorted(history, key=lambda one: (one.started_ms, one.id), reverse=True)
+    ]
+
+
+def one_text(applied: ApplyRecord) -> str:
+    """Returns one apply with all its steps."""
+    lines = [
+        f"{applied.id}  {ended(applied)}",
+        f"  topology  {applied.topology} ({applied.mode})",
+        f"  plan      {applied.plan}",
+        f"  by        {applied.user}@{applied.host}, pid {applied.pid}",
+        f"  commit    {applied.git or '(not in a Git repository)'}",
+        f"  clusters  {', '.join(f'{name} ({cid})' for name, cid in sorted(applied.clusters.items()))}",
+        f"  started   {when(applied.started_ms)}",
+    ]
+    if applied.finished_ms is not None:
+        seconds = (applied.finished_ms - applied.started_ms) / 1000
+        lines.append(f"  finished  {when(applied.finished_ms)} ({seconds:.1f} s)")
+    lines += ["", *_steps(applied)]
+    return "\n".join(map(one_line, lines))
+
+
+def _steps(applied: ApplyRecord) -> list[str]:
+    lines = []
+    for step in applied.steps:
+        recorded = applied.outcomes.get(step.id)
+        result = recorded.result if recorded is not None else "not started"
+        why = f": {recorded.why}" if recorded is not None and recorded.why else ""
+        lines.append(f"  {result:<12}{describe(step)}{why}")
+    return lines
+
+
+def as_json(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "applies": [_one(one, with_steps=with_steps) for one in history],
+    }
+
+
+def _one(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
+    recorded: dict[str, Any] = {
+        "id": applied.id,
+        "topology": applied.topology,
+        "mode": applied.mode,
+        "plan": applied.plan,
+        "user": applied.user,
+        "host": applied.host,
+        "pid": applied.pid,
+        "git_commit": applied.git,
+        "clusters": dict(applied.clusters),
+        "started": when(applied.started_ms),
+        "finished": None if applied.finished_ms is None else when(applied.finished_ms),
+        "result": applied.result,
+        "steps_by_result": counts(applied),
+    }
+    if with_steps:
+        recorded["steps"] = [_step(applied, step) for step in applied.steps]
+    return recorded
+
+
+def _step(applied: ApplyRecord, step: Step) -> dict[str, Any]:
+    outcome = applied.outcomes.get(step.id, StepResult("not started"))
+    return {
+        "step": step.id,
+        "address": str(step.address),
+        "result": outcome.result,
+        "why": outcome.why,
+        "seconds": outcome.seconds,
+    }

@@ -1,0 +1,397 @@
+"""The output of `repl verify` and `repl salvage`, which compare both sides of a flow. Pure.
+
+As text, as JSON, and as the lines of an export; and the output of `repl salvage --replay`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from rich.text import Text
+
+from planner.render.readable import plural
+from planner.render.reports.applies import when
+from planner.render.table import Cell, Column, Row, table
+from runtime.contract.views.records_view import (
+    Difference,
+    ReplayedPartition,
+    SalvagedPartition,
+    SalvagedRecord,
+    SalvageView,
+    VerificationReport,
+    VerifiedPartition,
+)
+
+SHOWN = 10  # differences of a partition
+_COLUMNS = (
+    Column("TOPIC"),
+    Column("PARTITION", right=True),
+    Column("COMPARED", right=True),
+    Column("OFFSETS", right=True, spare=2),
+    Column("EQUAL UP TO", right=True),
+    Column("DIFFERENCES", right=True),
+    Column("AT THE DESTINATION", spare=3),
+    Column("LEFT OUT", spare=1),
+)
+
+
+def verify_screen(seen: VerificationReport, width: int | None) -> Iterator[Text]:
+    """Yields the lines of the screen. Without a `width` it is as wide as needed."""
+    yield Text(f"{seen.flow}: {seen.source} → {seen.destination}", style="bold")
+    yield from table(_COLUMNS, [_verify_row(one) for one in seen.partitions], width)
+    for one in seen.partitions:
+        yield from _details(one, seen)
+    yield Text("")
+    yield _verify_summary(seen)
+
+
+def verify_json(seen: VerificationReport) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(seen)
+    return {"equal": not seen.different and not seen.unread, **document}
+
+
+def _verify_row(one: VerifiedPartition) -> Row:
+    differences = len(one.differences)
+    found = f"{differences}{'+' if one.more else ''}"
+    left_out = [
+        plural(one.replayed, "record") + " replayed by salvage" if one.replayed else "",
+        plural(one.kept_back, "record") + " filtered by provenance" if one.kept_back else "",
+        plural(one.filtered, "record") + " filtered by the transform" if one.filtered else "",
+        plural(one.given_up, "record") + " given up" if one.given_up else "",
+        plural(one.others, "record") + " written by others" if one.others else "",
+        plural(one.compacted, "record") + " that compaction left at one side" if one.compacted else "",
+    ]
+    return [
+        one.topic,
+        str(one.partition),
+        f"{one.compared:,}",
+        f"{one.low}…{one.end}",
+        "-" if one.unread and one.equal_up_to == one.low else str(one.equal_up_to),
+        Cell(found, "red" if differences else "green"),
+        one.destination_topic,
+        ", ".join(filter(None, left_out)),
+    ]
+
+
+def _details(one: VerifiedPartition, seen: VerificationReport) -> Iterator[Text]:
+    place = f"{one.topic}-{one.partition}"
+    if one.unread:
+        yield Text(f"{place} could not be compared: {one.unread}", style="red")
+    for stretch in one.not_comparable:
+        yield Text(
+            f"{place} is not comparable from {stretch.low} to {stretch.end - 1}: {stretch.why}",
+            style="yellow",
+        )
+    for difference in one.differences[:SHOWN]:
+        yield Text(f"{place}: {sentence(difference, seen)}", style="red")
+    if (left := len(one.differences) - SHOWN) > 0 or one.more:
+        more = "more" if one.more else f"{left} more"
+        yield Text(f"{place}: and {more}; --json shows up to a hundred of each stretch", style="dim")
+
+
+def sentence(found: Difference, seen: VerificationReport) -> str:
+    """Returns a difference as a sentence."""
+    key = f" (key {found.key})" if found.key else ""
+    record = f"source offset {found.source_offset}{key}"
+    place = f"offset {found.destination_offset} at {seen.destination}"
+    why = f": {found.why}" if found.why else ""
+    match found.kind:
+        case "missing":
+            expected = (
+                f" at offset {found.expected} of {seen.destination}" if found.expected is not None else ""
+            )
+            return f"missing: {record} is not{expected or f' at {seen.destination}'}{why}"
+        case "doubled":
+            return f"doubled: {record} is at {place} once more"
+        case "changed":
+            return f"changed: {' and '.join(found.fields)} of {record}, {place}{why}"
+        case "swapped":
+            return f"swapped: {record} is at {place}, not at {found.expected}"
+        case "moved":
+            return f"moved: {record} is at {place}{why}"
+        case "foreign":
+            return f"foreign: {place} (key {found.key}) is {found.why}"
+
+
+def _verify_summary(seen: VerificationReport) -> Text:
+    compared = sum(one.compared for one in seen.partitions)
+    records = f"{plural(compared, 'record')} compared in {seen.took_ms / 1000:.1f} s"
+    if seen.sample < 100:
+        records += f", a sample of {seen.sample:g}%"
+    differences = sum(len(one.differences) for one in seen.partitions)
+    if differences:
+        more = " or more" if any(one.more for one in seen.partitions) else ""
+        return Text(f"Different: {plural(differences, 'difference')}{more}, {records}.", style="bold red")
+    if seen.unread:
+        return Text(f"No difference, but not everything could be compared; {records}.", style="bold yellow")
+    if not compared:
+        return Text("Nothing to compare.", style="bold yellow")
+    left = any(one.not_comparable for one in seen.partitions)
+    text = f"Equal, as far as comparable: {records}." if left else f"Equal: {records}."
+    return Text(text, style="bold green")
+
+
+_SHOWN = 60
+_PARTITIONS = (
+    Column("TOPIC"),
+    Column("PARTITION", right=True),
+    Column("RECORDS", right=True),
+    Column("FIRST", right=True, spare=2),
+    Column("LAST", right=True, spare=2),
+    Column("FROM", spare=4),
+    Column("TO", spare=3),
+    Column("WHY", spare=1),
+)
+_RECORDS = (
+    Column("RECORD"),
+    Column("TIME", spare=2),
+    Column("KEY"),
+    Column("VALUE", spare=1),
+    Column("CAME FROM", spare=3),
+)
+
+
+def salvage_screen(seen: SalvageView, width: int | None) -> Iterator[Text]:
+    """Yields the lines of the screen. Without a `width` it is as wide as needed."""
+    yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
+    rows = [_salvage_row(one) for one in seen.partitions if one.records or one.unread or one.lost]
+    if rows:
+        yield from table(_PARTITIONS, rows, width)
+        yield Text("")
+    shown = [_record(record) for one in seen.partitions for record in one.first]
+    if shown:
+        yield from table(_RECORDS, shown, width)
+        yield Text("")
+    yield from _salvage_summary(seen, len(shown))
+
+
+def salvage_json(seen: SalvageView) -> dict[str, Any]:
+    partitions = [
+        {**msgspec.to_builtins(one), "first": [document(record) for record in one.first]}
+        for one in seen.partitions
+    ]
+    return {**msgspec.to_builtins(seen), "records": seen.records, "partitions": partitions}
+
+
+def document(record: SalvagedRecord) -> dict[str, Any]:
+    """Returns one record with all its bytes."""
+    return {
+        "cluster": record.cluster,
+        "cluster_id": record.cluster_id,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _content(record.key),
+        "value": _content(record.value),
+        "headers": [{"name": name, "value": _content(value)} for name, value in record.headers],
+        "came_from": [
+            {"cluster_id": cluster, "topic": topic, "partition": partition, "offset": offset}
+            for cluster, topic, partition, offset in record.came_from
+        ],
+        "flow": record.flow,
+    }
+
+
+def line(record: SalvagedRecord) -> str:
+    """Returns one record as a line of JSON."""
+    return json.dumps(document(record), ensure_ascii=False) + "\n"
+
+
+def _content(content: bytes | None) -> dict[str, str] | None:
+    """Returns bytes as base64, and as text too if they are UTF-8; null stays null."""
+    if content is None:
+        return None
+    found = {"base64": base64.b64encode(content).decode()}
+    with contextlib.suppress(UnicodeDecodeError):
+        found["text"] = content.decode()
+    return found
+
+
+def _salvage_row(one: SalvagedPartition) -> Row:
+    why = ["the flow never copied it"] if not one.begun else []
+    why += sorted({f"given up: {reason}" for _, _, reason in one.stretches if reason != "not copied"})
+    if one.lost:
+        why.append(f"retention deleted {plural(one.lost, 'offset')} before they were copied")
+    if one.kept_back:
+        why.append(f"{plural(one.kept_back, 'record')} filtered by provenance are not counted")
+    if one.unread:
+        why.append(f"not read to the end: {one.unread}")
+    return [
+        one.topic,
+        str(one.partition),
+        Cell(f"{one.records:,}", "red" if one.unread else ""),
+        _number(one.first_offset),
+        _number(one.last_offset),
+        _time(one.first_timestamp_ms),
+        _time(one.last_timestamp_ms),
+        "; ".join(why),
+    ]
+
+
+def _record(record: SalvagedRecord) -> Row:
+    hops = " → ".join(f"{topic}-{partition}:{offset}" for _, topic, partition, offset in record.came_from)
+    came_by = f"{hops} by {record.flow}" if hops else f"by {record.flow}"
+    return [
+        f"{record.topic}-{record.partition}:{record.offset}",
+        _time(record.timestamp_ms),
+        _shown(record.key),
+        _shown(record.value),
+        came_by if record.flow is not None else f"written at {record.cluster}",
+    ]
+
+
+def _salvage_summary(seen: SalvageView, shown: int) -> Iterator[Text]:
+    if seen.state == "active":
+        yield Text(f"{seen.flow} is active: what is listed may only be on its way.", style="yellow")
+    if not seen.records:
+        yield Text(f"Nothing at {seen.source} is missing at {seen.destination}.", style="bold")
+        return
+    yield Text(
+        f"{plural(seen.records, 'record')} of {seen.source} never reached {seen.destination}.", style="bold"
+    )
+    if shown < seen.records:
+        most = max(len(one.first) for one in seen.partitions)
+        yield Text(
+            f"{shown:,} of them are shown, at most {most} of each partition; "
+            f"--export FILE writes all {seen.records:,}."
+        )
+
+
+def _number(offset: int | None) -> str:
+    return "-" if offset is None else str(offset)
+
+
+def _time(at_ms: int | None) -> str:
+    return "-" if at_ms is None else when(at_ms)
+
+
+def _shown(content: bytes | None) -> str:
+    if content is None:
+        return "null"
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = ""
+    shown = text if text.isprintable() and (text or not content) else f"0x{content[:_SHOWN].hex()}"
+    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
+
+
+_PLANNED = (
+    Column("TOPIC"),
+    Column("PARTITION", right=True),
+    Column("RECORDS", right=True),
+    Column("OFFSETS", right=True, spare=2),
+    Column("INTO"),
+    Column("NOTE", spare=1),
+)
+
+
+_DONE = (
+    Column("TOPIC"),
+    Column("PARTITION", right=True),
+    Column("REPLAYED", right=True),
+    Column("INTO"),
+    Column("LEFT", spare=1),
+)
+
+
+def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Text]:
+    """Yields what a replay will copy. Without a `width` it is as wide as needed."""
+    yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
+    wanted = seen.replayable
+    if wanted:
+        yield from table(_PLANNED, [_planned_row(one, to) for one in wanted], width)
+        yield Text("")
+    yield from (Text(line, style="yellow") for line in _left_out(seen))
+    if not wanted:
+        yield Text(f"Nothing is left to replay from {seen.source} into {seen.destination}.", style="bold")
+        return
+    what = plural(sum(one.records for one in wanted), "record")
+    yield Text(
+        f"{what} of {seen.source} will be copied into {seen.destination}, after its present records, each"
+        " with the header __repl that names its origin.",
+        style="bold",
+    )
+
+
+def done(parts: Sequence[ReplayedPartition], width: int | None) -> Iterator[Text]:
+    """Yields what the replay copied."""
+    rows: list[Row] = [
+        [one.topic, str(one.partition), f"{one.records:,}", one.into, Cell(one.unread, "red")]
+        for one in parts
+    ]
+    yield Text("")
+    yield from table(_DONE, rows, width)
+    yield Text("")
+    left = sum(bool(one.unread) for one in parts)
+    what = f"{plural(sum(one.records for one in parts), 'record')} replayed"
+    if left:
+        yield Text(f"{what}; {plural(left, 'partition')} not to the end.", style="bold red")
+    else:
+        yield Text(f"{what}.", style="bold")
+
+
+def replay_json(seen: SalvageView, to: str | None, parts: Sequence[ReplayedPartition]) -> dict[str, Any]:
+    return {
+        "flow": seen.flow,
+        "source": seen.source,
+        "source_id": seen.source_id,
+        "destination": seen.destination,
+        "planned": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "records": one.records,
+                "first_offset": one.first_offset,
+                "last_offset": one.last_offset,
+                "into": to or one.destination_topic,
+                "lost": one.lost,
+            }
+            for one in seen.replayable
+        ],
+        "unread": [
+            {"topic": one.topic, "partition": one.partition, "why": one.unread}
+            for one in seen.partitions
+            if one.unread
+        ],
+        "replayed": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "records": one.records,
+                "into": one.into,
+                "why": one.unread,
+            }
+            for one in parts
+        ],
+        "records": sum(one.records for one in parts),
+    }
+
+
+def _planned_row(one: SalvagedPartition, to: str | None) -> Row:
+    into = f"{to or one.destination_topic}-{one.partition}"
+    offsets = f"{one.first_offset}…{one.last_offset}"
+    return [one.topic, str(one.partition), f"{one.records:,}", offsets, into, _note(one)]
+
+
+def _note(one: SalvagedPartition) -> str:
+    notes = []
+    if one.lost:
+        notes.append(f"retention deleted {plural(one.lost, 'offset')}: they are lost")
+    if one.kept_back:
+        notes.append(f"{plural(one.kept_back, 'record')} filtered by provenance")
+    return "; ".join(notes)
+
+
+def _left_out(seen: SalvageView) -> Iterator[str]:
+    for one in seen.partitions:
+        if one.unread:
+            yield f"{one.topic}-{one.partition} is left out: {one.unread}"
+        elif one.lost and not one.records:
+            yield f"{one.topic}-{one.partition}: {_note(one)}"

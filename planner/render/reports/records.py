@@ -1,0 +1,279 @@
+"""The output of `repl read` and `repl try`: any bytes are shown safely. Pure.
+
+`repl try` shows each record before and after its transform, or why it does not travel.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
+from rich.text import Text
+
+from planner.render.readable import UNKNOWN, count, plural
+from planner.render.table import Cell, Column, Row, table
+from runtime.contract.records.provenance import HEADER
+from runtime.contract.views.records_view import (
+    ClusterContentView,
+    CopiedPartitionView,
+    ProvenanceHopView,
+    RecordsView,
+    RecordView,
+)
+from runtime.contract.views.transform_view import Decision, TrialReport, TrialResult
+
+SHORT = 500  # characters of a value; all of them with --full
+_HEX = 64  # bytes that are not text
+_DIM, _NAME, _NATIVE = "dim", "bold", "green"
+TEXTUAL = frozenset("\t")
+
+
+def text_of(value: bytes) -> str | None:
+    """Returns the bytes as text if a terminal may show it; None for control characters and other bytes."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(sign.isprintable() or sign in "\n\r\t" for sign in text) else None
+
+
+def shown(value: bytes | None, limit: int | None = SHORT) -> str:
+    """Returns one line: text as it is, `0x…` for other bytes, `null` for none."""
+    if value is None:
+        return "null"
+    text = text_of(value)
+    if text is None:
+        most = len(value) if limit is None else _HEX
+        more = f"… ({len(value):,} bytes)" if len(value) > most else ""
+        return f"0x{value[:most].hex()}{more}"
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    if limit is not None and len(escaped) > limit:
+        return f"{escaped[:limit]}… ({len(value):,} bytes)"
+    return escaped or '""'
+
+
+def moment(ms: int | None) -> str:
+    """Returns a time with milliseconds, to compare records."""
+    from datetime import UTC, datetime
+
+    if ms is None:
+        return UNKNOWN
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
+def records_screen(seen: RecordsView, *, full: bool = False) -> Iterator[Text]:
+    """Yields the records with key, value and headers."""
+    limit = None if full else SHORT
+    for record in seen.records:
+        yield Text.assemble(
+            (f"{seen.topic}-{record.partition} @ {record.offset}", _NAME),
+            f"  {moment(record.timestamp_ms)}  ",
+            (provenance(record, seen.cluster), _NATIVE if record.provenance == "native" else ""),
+        )
+        yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
+        yield Text.assemble(("  value  ", _DIM), shown(record.value, limit))
+        for name, value in record.headers:
+            if name != HEADER:
+                yield Text.assemble(("  header ", _DIM), f"{shown(name.encode())}: {shown(value, limit)}")
+    how_many = plural(len(seen.records), "record") if seen.records else "No record"
+    yield Text(f"{how_many} of {seen.topic} at {seen.cluster} (cluster id {seen.cluster_id})", _DIM)
+    for note in seen.notes:
+        yield Text.assemble(("note: ", "yellow"), note)
+
+
+def provenance(record: RecordView, cluster: str) -> str:
+    """Returns where a record came from. A chain of flows names each place on the way."""
+    if record.provenance == "native":
+        if record.flow:
+            return f"copied by {record.flow}"
+        claims = " → ".join(_place(hop) for hop in record.claimed)
+        return (
+            f"written at {cluster} (its header {HEADER} names {claims}, but no flow wrote it)"
+            if claims
+            else f"written at {cluster}"
+        )
+    way = " → ".join(_place(hop) for hop in record.hops)
+    by = f" by {record.flow}" if record.flow else ""
+    return f"from {way}{by} ({record.provenance})"
+
+
+def _place(hop: ProvenanceHopView) -> str:
+    partition = f"-{hop.partition}" if hop.partition is not None else ""
+    offset = f" @ {hop.offset}" if hop.offset is not None else ""
+    return f"{hop.cluster or hop.cluster_id} {hop.topic}{partition}{offset}"
+
+
+def records_json(seen: RecordsView) -> dict[str, Any]:
+    """Returns the records; bytes are `{"text": …}` or `{"base64": …}`, null stays null."""
+    return {
+        "cluster": seen.cluster,
+        "cluster_id": seen.cluster_id,
+        "topic": seen.topic,
+        "partitions": seen.partitions,
+        "records": [_record_json(one) for one in seen.records],
+        "notes": seen.notes,
+    }
+
+
+def _record_json(record: RecordView) -> dict[str, Any]:
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": bytes_json(record.key),
+        "value": bytes_json(record.value),
+        "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
+        "provenance": record.provenance,
+        "flow": record.flow,
+        "hops": msgspec.to_builtins(record.hops),
+        "claimed": msgspec.to_builtins(record.claimed),
+    }
+
+
+def bytes_json(value: bytes | None) -> dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        return {"text": value.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+_TOPICS = (
+    Column("TOPIC"),
+    Column("PARTITIONS", right=True, spare=2),
+    Column("OFFSETS", right=True, spare=1),
+    Column("WRITTEN BY"),
+)
+_COPIED = (
+    Column("PARTITION"),
+    Column("FLOW", spare=1),
+    Column("FROM", spare=4),
+    Column("RECORDS", right=True, spare=3),
+    Column("LAST COPIED"),
+    Column("COMMITTED", spare=2),
+)
+
+
+def cluster_screen(held: ClusterContentView, width: int | None) -> Iterator[Text]:
+    """Yields the topics of a cluster, and the partitions that flows copied."""
+    yield Text.assemble(
+        (held.cluster, _NAME), f": cluster id {held.cluster_id}, {plural(held.brokers, 'broker')}"
+    )
+    yield Text()
+    rows: list[Row] = [
+        (
+            Cell(one.topic, _NAME),
+            count(one.partitions),
+            count(one.offsets),
+            ", ".join(one.flows) or f"clients of {held.cluster}",
+        )
+        for one in held.topics
+    ]
+    yield from table(_TOPICS, rows, width)
+    if held.hidden:
+        yield Text(f"({plural(held.hidden, 'internal topic')} not shown)", _DIM)
+    if held.copied:
+        yield Text()
+        yield from table(_COPIED, [_copied(one) for one in held.copied], width)
+    for note in held.notes:
+        yield Text.assemble(("note: ", "yellow"), note)
+
+
+def _copied(one: CopiedPartitionView) -> Row:
+    return (
+        Cell(f"{one.destination_topic}-{one.partition}", _NAME),
+        one.flow,
+        f"{one.source} {one.topic}",
+        count(one.records),
+        moment(one.last_timestamp_ms),
+        moment(one.last_commit_ms),
+    )
+
+
+def cluster_json(held: ClusterContentView) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(held)
+    return found
+
+
+_STYLES: dict[Decision, str] = {
+    "travels": "green",
+    "filtered": "yellow",
+    "quarantined": "red",
+    "stops": "red",
+}
+_WORDS: dict[Decision, str] = {
+    "travels": "travels",
+    "filtered": "does not travel: where is not true",
+    "quarantined": "would be quarantined",
+    "stops": "would stop its partition",
+}
+
+
+def trial_screen(report: TrialReport, *, full: bool = False) -> Iterator[Text]:
+    """Yields the records with their decisions, and how many there are of each."""
+    limit = None if full else SHORT
+    for one in report.results:
+        yield from _result(one, limit)
+    if not report.results:
+        yield Text(f"No record of flow.{report.flow} at {report.source}", _DIM)
+        return
+    counts = ", ".join(
+        f"{count} {decision if decision != 'stops' else 'bad'}"
+        for decision in get_args(Decision)
+        if (count := report.count(decision))
+    )
+    yield Text(
+        f"{plural(len(report.results), 'record')} of flow.{report.flow} at {report.source}: {counts}",
+        _DIM,
+    )
+
+
+def _result(one: TrialResult, limit: int | None) -> Iterator[Text]:
+    record = one.record
+    same = one.decision == "travels" and not one.changed
+    why = f": {one.why}" if one.why else ", as it is" if same else ""
+    yield Text.assemble(
+        (f"{record.topic}-{record.partition} @ {record.offset}", _NAME),
+        f"  {moment(record.timestamp_ms if record.timestamp_ms >= 0 else None)}  ",
+        (f"{_WORDS[one.decision]}{why}", _STYLES[one.decision]),
+    )
+    yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
+    yield Text.assemble(("  before " if one.changed else "  value  ", _DIM), shown(record.value, limit))
+    if one.changed:
+        yield Text.assemble(("  after  ", _DIM), shown(one.after, limit))
+    for name, value in record.headers:
+        if name != HEADER:
+            yield Text.assemble(("  header ", _DIM), f"{shown(name.encode())}: {shown(value, limit)}")
+
+
+def trial_json(report: TrialReport) -> dict[str, Any]:
+    """Returns the records with their decisions; bytes are as in `repl read --json`."""
+    return {
+        "flow": report.flow,
+        "source": report.source,
+        "counts": {decision: report.count(decision) for decision in get_args(Decision)},
+        "records": [_result_json(one) for one in report.results],
+    }
+
+
+def _result_json(one: TrialResult) -> dict[str, Any]:
+    record = one.record
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms if record.timestamp_ms >= 0 else None,
+        "appended": record.appended,
+        "key": bytes_json(record.key),
+        "value": bytes_json(record.value),
+        "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
+        "decision": one.decision,
+        "why": one.why,
+        "after": bytes_json(one.after),
+    }

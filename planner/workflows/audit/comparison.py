@@ -1,0 +1,332 @@
+"""`repl verify` and `repl salvage`: both sides of a flow are compared.
+
+Verify is a Spark application and can continue after a cut. Salvage lists or replays the records that a source
+holds and that never reached the destination.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from planner.config import load
+from planner.graph.routes import opposite_of, router_of
+from planner.model.diagnostic import ExitCode, Failure, error, note, warning
+from planner.model.observed import Unreachable
+from planner.model.topology import ENDED, Flow, Topology
+from planner.state import internal_topics
+from planner.workflows.applying.session import leased
+from planner.workflows.audit.reading import answered
+from planner.workflows.interaction import (
+    UNATTENDED,
+    ApproveReplay,
+    Interaction,
+    Noticed,
+    ProgressHandler,
+    ReplayReady,
+    silent,
+)
+from planner.workflows.observing import endpoints_of
+from planner.workflows.one_off import on_spark
+from planner.workflows.plans import see
+from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of, launcher_home
+from runtime.audit.salvage import SalvageRequest
+from runtime.audit.salvage import salvage as read_salvage
+from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.views.records_view import (
+    ReplayedPartition,
+    SalvagedRecord,
+    SalvageView,
+    VerificationReport,
+)
+from runtime.replay.request import ReplayOutcome, ReplayRequest
+
+_TASKS = 2  # on a cluster, for a job that has a slot for each core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyFlowRequest(TopologyRequest):
+    """A request to compare both sides of a flow.
+
+    `topics`: a regex for whole names at the source. `low` and `high` bound the source offsets of each
+    partition, `high` not included; `last` selects so many before the end. `sample`: a share in percent.
+    `rate`: at most so many bytes a second. `resume`: continue where the same comparison was cut.
+    `on_cluster`: run on the Spark cluster of the flow's job, not on this machine.
+    """
+
+    flow: str
+    topics: str | None = None
+    low: int | None = None
+    high: int | None = None
+    last: int | None = None
+    sample: float = 100.0
+    rate: int | None = None
+    resume: bool = False
+    on_cluster: bool = False
+
+
+def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> VerificationReport:
+    """Compares keys, values, headers, timestamps and order of everything that a flow has copied up to now.
+
+    It only reads, and the flow may run. Failure: a side can't be read, or Spark can't be started.
+    """
+    from runtime import audit
+
+    topology = load(request.path, request.var_files)
+    flow = flow_of(topology, request.flow)
+    job = _job_spec(topology, flow, request.timeout_ms, progress)
+    opposite = opposite_of(flow, topology)
+    compared = VerifyRequest(
+        flow=job.flow(flow.name),
+        source=job.clusters[flow.source_cluster],
+        destination=job.clusters[flow.destination_cluster],
+        topics=request.topics,
+        low=request.low,
+        high=request.high,
+        last=request.last,
+        sample=request.sample,
+        rate=request.rate,
+        tail=flow.state not in ENDED,  # other producers may write to the destination of an ended flow
+        within_s=request.timeout_ms / 1000,
+        opposite=opposite.name if opposite is not None else None,
+    )
+    where = _on_its_cluster(job) if request.on_cluster else None
+    main = Path(audit.__file__).parent / "verify" / "main.py"
+    with verification_file(compared, request.path, progress, resume=request.resume) as file:
+        arguments = [*(["--book", str(file)] if file is not None else []), *["--resume"] * request.resume]
+        answer = on_spark(main, encode_request(compared), "verify: ", progress, arguments, where)
+    outcome = decode_outcome(answer)
+    if outcome.verified is None:
+        raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.way_out))
+    return outcome.verified
+
+
+def _on_its_cluster(job: JobSpec) -> JobSpec:
+    """Runs as many tasks at once as the job has slots, so that a rate can be shared out."""
+    launch = job.launch
+    if launch.launcher not in ("standalone", "yarn"):
+        where = f"{launch.master} (launcher {launch.launcher})"
+        raise Failure(
+            error(
+                f"the job {job.job} runs at {where}: standalone and yarn take another application",
+                "leave --on-cluster out",
+            )
+        )
+    slots = job.slots or _TASKS
+    conf = {**launch.conf, "spark.default.parallelism": str(slots)}
+    return replace(job, slots=slots, launch=replace(launch, conf=conf))
+
+
+@contextmanager
+def verification_file(
+    request: VerifyRequest, path: Path, progress: ProgressHandler, *, resume: bool
+) -> Iterator[Path | None]:
+    """Yields the file that records the compared ranges, so that a comparison can continue after a cut.
+
+    There is one for each comparison: flow, topics, range and sample. None where nothing can be written.
+    """
+    from runtime.launch.folder import hold
+
+    file = launcher_home(path) / "verify" / f"{quote(request.flow.name, safe='')}-{_digest(request)}.jsonl"
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = hold(file.with_suffix(".lock"))
+    except OSError as problem:
+        what = f"this comparison can't continue after a cut: {file.parent}: {problem.strerror or problem}"
+        progress(Noticed(warning(what)))
+        yield None
+        return
+    if lock is None:
+        raise Failure(error(f"the same comparison of {request.flow.name} runs already", "wait for its end"))
+    try:
+        if resume and not file.exists():
+            progress(Noticed(note("no earlier comparison was cut: this one starts at the beginning")))
+        yield file
+    except KeyboardInterrupt:
+        if file.exists():
+            what = "what was compared is kept"
+            progress(Noticed(note(what, "run the same command with --resume to continue there")))
+        raise
+    finally:
+        file.with_suffix(".lock").unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _digest(request: VerifyRequest) -> str:
+    asked = encode_request(replace(request, rate=None, within_s=0.0))
+    return hashlib.sha256(asked).hexdigest()[:12]
+
+
+Take = Callable[[SalvagedRecord], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SalvageFlowRequest(TopologyRequest):
+    """A request for the records of a flow's source that never reached the destination."""
+
+    flow: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySalvageRequest(FlowRequest):
+    """A request to copy salvaged records to the destination: into the flow's own topics, or all into `to`."""
+
+    to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """The salvaged records, and what became of each partition that was replayed."""
+
+    salvaged: SalvageView
+    parts: tuple[ReplayedPartition, ...]
+
+    @property
+    def complete(self) -> bool:
+        return not self.salvaged.unread and not any(one.unread for one in self.parts)
+
+
+def ignore_record(_record: SalvagedRecord) -> None:
+    """Keeps nothing of a salvaged record: only the numbers are wanted."""
+
+
+def salvage(
+    request: SalvageFlowRequest, take: Take = ignore_record, progress: ProgressHandler = silent
+) -> SalvageView:
+    """Reads the records that never reached the destination. It changes nothing.
+
+    These are committed at the source, lie beyond what the flow copied or were given up, and were not filtered
+    by provenance. `take` receives each of them, partition by partition, in order.
+    """
+    topology = load(request.path, request.var_files)
+    flow = flow_of(topology, request.flow)
+    return answered(read_salvage(_request(topology, flow, request, progress), take))
+
+
+def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNATTENDED) -> ReplayResult:
+    """Copies each salvaged record to the destination once, whatever happens meanwhile.
+
+    The header `__repl` of each says where it came from. Failure: the flow still copies, a target topic does
+    not fit, the replay is not approved, or Spark can't be started.
+    """
+    topology = load(request.path, request.var_files)
+    flow = flow_of(topology, request.flow)
+    if flow.transform is not None:
+        raise Failure(
+            error(
+                f"flow.{flow.name} has a transform, and a replay copies records as they are: what the"
+                " transform filters, sets or drops would reach the destination",
+                "repl salvage lists the records; copy those that may travel yourself",
+                source=flow.source,
+                exit=ExitCode.REFUSED,
+            )
+        )
+    if flow.state not in ENDED:
+        raise _still_copies(flow.name, flow.state.value)
+    asked = _request(topology, flow, request, interaction.progress)
+    seen = answered(read_salvage(asked, ignore_record))
+    if seen.state not in ENDED:
+        raise _still_copies(seen.flow, f"{seen.state}, as the ledger says")
+    replay = _replay_request(request.to, asked, seen) if seen.replayable else None
+    interaction.progress(ReplayReady(seen, request.to))
+    if replay is None:
+        return ReplayResult(seen, ())
+    interaction.require(ApproveReplay(seen.destination))
+    return ReplayResult(seen, tuple(_replay(topology, flow, request, replay, interaction.progress).parts))
+
+
+def _request(
+    topology: Topology, flow: Flow, request: TopologyRequest, progress: ProgressHandler
+) -> SalvageRequest:
+    job = _job_spec(topology, flow, request.timeout_ms, progress)
+    spec = job.flow(flow.name)
+    source, destination = job.clusters[spec.source], job.clusters[spec.destination]
+    return SalvageRequest(spec, source, destination, router_of(topology), request.timeout_ms / 1000)
+
+
+def _replay_request(to: str | None, asked: SalvageRequest, seen: SalvageView) -> ReplayRequest:
+    from runtime.replay.request import parts, targets, unfit
+
+    wanted = seen.replayable
+    topics = sorted({one.destination_topic for one in wanted} | ({to} if to is not None else set()))
+    known = answered(targets(asked.destination, seen.destination, topics))
+    problems = [
+        error(f"{seen.destination}: {what}", way_out) for what, way_out in unfit(wanted, to, known).items()
+    ]
+    if problems:
+        raise Failure(problems)
+    return ReplayRequest(
+        flow=asked.flow,
+        source=asked.source,
+        destination=asked.destination,
+        parts=parts(wanted, to, known),
+        within_s=asked.within_s,
+    )
+
+
+def _replay(
+    topology: Topology,
+    flow: Flow,
+    request: ReplaySalvageRequest,
+    replay: ReplayRequest,
+    progress: ProgressHandler,
+) -> ReplayOutcome:
+    from runtime import replay as application
+    from runtime.replay.request import decode_outcome, encode_request
+
+    cluster = topology.clusters[flow.destination_cluster]
+    endpoint = endpoints_of([cluster])[cluster.name]
+    internal_topics.ensure(endpoint, [naming.LEASE], topology.internal)
+    main = Path(application.__file__).with_name("main.py")
+    with leased(
+        endpoint,
+        name="salvage",
+        topology=topology.name,
+        plan=f"salvage {flow.name}",
+        lock_timeout_ms=request.lock_timeout_ms,
+        progress=progress,
+    ):
+        outcome = decode_outcome(on_spark(main, encode_request(replay), "salvage: ", progress))
+    if outcome.refused:
+        raise Failure(error(outcome.refused, "repl status shows its state"), ExitCode.REFUSED)
+    if outcome.cluster:
+        raise Failure(
+            error(
+                f"{outcome.cluster}: {outcome.why}",
+                "run it again: it continues behind what was replayed, and nothing is copied twice",
+            )
+        )
+    return outcome
+
+
+def _still_copies(flow: str, state: str) -> Failure:
+    return Failure(
+        error(
+            f"flow.{flow} is {state}: it copies what is left by itself when it runs, so nothing is replayed",
+            "a flow is replayed once it is promoted or failed over; repl status shows what is left to copy",
+            exit=ExitCode.REFUSED,
+        )
+    )
+
+
+def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: ProgressHandler) -> JobSpec:
+    """Returns the spec of the flow's job: provenance resolved, clusters pinned, no secret.
+
+    Both clusters of the flow must answer. Failure names the one that does not.
+    """
+    seen = see(topology, timeout_ms, progress=progress)
+    for name in (flow.source_cluster, flow.destination_cluster):
+        match seen.observed.clusters[name]:
+            case Unreachable(why=why, way_out=way_out):
+                raise Failure(error(f"{name} can't be read, and both sides are needed: {why}", way_out))
+    for job in seen.desired.jobs:
+        if job.spec is not None and flow.name in job.flows:
+            return job.spec
+    raise Failure(error(f"the job of {flow.name} can't be made", "repl validate says why"))

@@ -1,0 +1,110 @@
+"""Measures what producers write to a whole cluster: the growth of end offsets and of log sizes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from runtime.audit.status.facts import ClusterTraffic
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.protocol.administration import DescribeLogDirsRequest
+from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries import list_offsets
+
+AGAIN_S = 10.0  # asking for every partition of a cluster costs more than asking for those of the flows
+_INTERNAL = "__"  # the topics of Kafka and of repl begin so
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Holds end offsets and the leaders' log sizes in bytes; `sizes` is None where they may not be read."""
+
+    at_s: float
+    ends: Mapping[TopicPartition, int]
+    sizes: Mapping[TopicPartition, int] | None
+
+
+@dataclass(slots=True)
+class TrafficReader:
+    """Samples one cluster at most every `again_s`, and compares each sample with the one before."""
+
+    again_s: float = AGAIN_S
+    _last: _Sample | None = None
+    _found: ClusterTraffic | None = None
+    _tried_at_s: float = field(default=float("-inf"))
+
+    async def read(
+        self, cluster: KafkaCluster, topics: Mapping[str, TopicMetadata], within_s: float
+    ) -> ClusterTraffic | None:
+        """Returns the traffic between the last two samples; None before the second one.
+
+        It raises nothing: a sample that fails leaves the traffic unknown until the next one.
+        """
+        now_s = time.monotonic()
+        if now_s - self._tried_at_s < self.again_s:
+            return self._found
+        self._tried_at_s = now_s
+        try:
+            async with asyncio.timeout(within_s):
+                sample = await _sample(cluster, topics, within_s)
+        except (WireError, TimeoutError):
+            self._last = self._found = None
+            return None
+        self._found = _between(self._last, sample) if self._last is not None else None
+        self._last = sample
+        return self._found
+
+
+def _between(before: _Sample, now: _Sample) -> ClusterTraffic:
+    elapsed_s = now.at_s - before.at_s
+    sizes = None
+    if before.sizes is not None and now.sizes is not None:
+        sizes = _growth(before.sizes, now.sizes) / elapsed_s
+    return ClusterTraffic(round(elapsed_s * 1000), _growth(before.ends, now.ends) / elapsed_s, sizes)
+
+
+def _growth(before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]) -> int:
+    """Returns the growth of all partitions that both samples have. One that shrank was cut or deleted."""
+    return sum(max(value - before[key], 0) for key, value in now.items() if key in before)
+
+
+async def _sample(cluster: KafkaCluster, topics: Mapping[str, TopicMetadata], within_s: float) -> _Sample:
+    """Raises WireError."""
+    leaders = dict(_leaders(topics))
+    at_s = time.monotonic()
+    answers, sizes = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(leaders, LATEST), within=within_s), _sizes(cluster, leaders)
+    )
+    ends = {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
+    return _Sample(at_s, ends, sizes)
+
+
+def _leaders(topics: Mapping[str, TopicMetadata]) -> Iterable[tuple[TopicPartition, int]]:
+    for name, topic in topics.items():
+        if topic.error is ErrorCode.NONE and not name.startswith(_INTERNAL):
+            for number, partition in topic.partitions.items():
+                if partition.leader >= 0:
+                    yield TopicPartition(name, number), partition.leader
+
+
+async def _sizes(
+    cluster: KafkaCluster, leaders: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int] | None:
+    """Returns the log sizes by partition, from its leader; None without the right to read them."""
+    by_node: dict[int, list[TopicPartition]] = {}
+    for key, node in leaders.items():
+        by_node.setdefault(node, []).append(key)
+    answers = await asyncio.gather(
+        *(cluster.call(node, DescribeLogDirsRequest(some)) for node, some in by_node.items())
+    )
+    if any(answer.error is not ErrorCode.NONE for answer in answers):
+        return None
+    sizes: dict[TopicPartition, int] = {}
+    for answer in answers:
+        for key, size in answer.replicas:
+            sizes[key] = max(size, sizes.get(key, 0))  # a replica that moves between disks occurs twice
+    return sizes if sizes or not leaders else None

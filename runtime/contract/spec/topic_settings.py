@@ -1,0 +1,234 @@
+"""Defines the settings of the topics that the product makes: mirror topics and its own internal topics.
+
+A mirror topic takes settings from its source topic; plan and job follow the same rules. The partitions and
+settings of the internal topics keep the reads at the start of a job small.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import InternalSpec
+from runtime.contract.spec.selection import NamePatterns
+
+# Mirrored even where they are inherited: with another value the destination would store records differently.
+ALWAYS = ("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes")
+
+# These belong to each cluster alone: never mirrored, and never unset.
+NEVER = frozenset(
+    {
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+        "message.timestamp.type",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.difference.max.ms",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
+
+# A mirror accepts the timestamps of its source's records, however old or wrong they are.
+FOREVER_MS = str(2**63 - 1)
+BOUNDS = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": FOREVER_MS,
+    "message.timestamp.after.max.ms": FOREVER_MS,
+}
+
+# Kafka before 3.6 has one bound for both directions.
+_BEFORE, _OLD_BOUND = "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"
+
+# Settings that some versions of Kafka lack: newer ones, and those that Kafka 4.0 removed.
+VERSIONED = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.after.max.ms",
+        _BEFORE,
+        _OLD_BOUND,
+    }
+)
+
+# The size of a hop's provenance header: its key, two names of at most 255 bytes each, numbers, and a reserve.
+HEADER_BYTES = 1024
+
+
+def lacks(known: Collection[str], key: str) -> bool:
+    """Returns whether a cluster that knows these settings lacks one.
+
+    Every version has one of the bounds for timestamps: where neither is known, the cluster is not known.
+    """
+    described = _BEFORE in known or _OLD_BOUND in known
+    return described and key in VERSIONED and key not in known
+
+
+def supported(settings: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """Returns the settings without those that the cluster lacks, and with its own bound for timestamps."""
+    kept = {key: value for key, value in settings.items() if not lacks(known, key)}
+    if _BEFORE in settings and lacks(known, _BEFORE) and _OLD_BOUND in known:
+        kept[_OLD_BOUND] = settings[_BEFORE]
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Holds a topic's settings: `explicit` are set on the topic itself, `inherited` are the others."""
+
+    explicit: Mapping[str, str] = field(default_factory=dict)
+    inherited: Mapping[str, str] = field(default_factory=dict)
+
+    def effective(self, key: str) -> str | None:
+        """Returns the value in force; None where it is unknown."""
+        return self.explicit.get(key, self.inherited.get(key))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigUpdate:
+    """Lists the settings that must be set on a topic, and those that must be unset."""
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    unset: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.set or self.unset)
+
+
+class MirrorRule:
+    """Applies the `configs` of a flow to a mirror topic.
+
+    `declared` keys are set by the topology itself at the destination; the flow never changes them.
+    """
+
+    def __init__(self, sync: Literal["off", "set", "all"], exclude: list[str], headers: bool) -> None:
+        self._sync = sync
+        self._excluded = NamePatterns(exclude)
+        self._slack = HEADER_BYTES if headers else 0
+        self._follows: dict[str, bool] = {}
+
+    def follows(self, key: str) -> bool:
+        """Returns whether the mirror takes this setting from its source."""
+        known = self._follows.get(key)
+        if known is None:
+            known = self._follows[key] = key not in NEVER and not self._excluded.match(key)
+        return known
+
+    def wanted(self, source: TopicSettings) -> dict[str, str]:
+        """Returns the settings that the flow sets on the mirror of a topic with these settings."""
+        match self._sync:
+            case "off":
+                return dict(BOUNDS)
+            case "set":
+                values = dict(source.explicit)
+                for key in ALWAYS:
+                    effective = source.effective(key)
+                    if effective is not None:
+                        values[key] = effective
+            case "all":
+                values = {**source.inherited, **source.explicit}
+        values = {key: value for key, value in values.items() if self.follows(key)}
+        largest = values.get("max.message.bytes", "")
+        if self._slack and largest.isdecimal():
+            values["max.message.bytes"] = str(int(largest) + self._slack)
+        return {**values, **BOUNDS}
+
+    def edit(self, source: TopicSettings, mirror: TopicSettings, declared: frozenset[str]) -> ConfigUpdate:
+        """Returns the changes that an existing mirror topic needs; its settings are all that its cluster
+        knows.
+        """
+        known = {*mirror.explicit, *mirror.inherited}
+        possible = supported(self.wanted(source), known)
+        wanted = {key: value for key, value in possible.items() if key not in declared}
+        changed = {key: value for key, value in wanted.items() if mirror.explicit.get(key) != value}
+        if self._sync == "off":
+            return ConfigUpdate(changed)
+        stale = frozenset(
+            key for key in mirror.explicit if key not in wanted and key not in declared and self.follows(key)
+        )
+        return ConfigUpdate(changed, stale)
+
+
+_MINUTE_MS = 60_000
+_DAY_MS = 24 * 60 * _MINUTE_MS
+DEFAULT_RETENTION_MS = 30 * _DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """Describes one of the product's own topics.
+
+    `partitions` must not change afterwards where a record's partition depends on it (ledger and offset map).
+    A `replication` of None means the replication factor of all internal topics.
+    """
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+    replication: int | None = None
+
+
+def _compacted(segment_bytes: int, dirty_ratio: str) -> dict[str, str]:
+    """Returns the settings of a compacted internal topic.
+
+    Unclean leader elections are off, whatever the cluster's default: a truncated ledger would make a flow
+    copy records a second time (R1).
+    """
+    return {
+        "cleanup.policy": "compact",
+        "unclean.leader.election.enable": "false",
+        "segment.bytes": str(segment_bytes),
+        "segment.ms": str(10 * _MINUTE_MS),
+        "min.cleanable.dirty.ratio": dirty_ratio,
+        "delete.retention.ms": str(_MINUTE_MS),
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+    }
+
+
+def _expiring(retention_ms: int) -> dict[str, str]:
+    """Returns the settings of an internal topic whose records expire after `retention_ms`."""
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "segment.bytes": str(16 << 20),
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+    }
+
+
+def at_destination() -> tuple[InternalTopic, ...]:
+    """Returns the topics that must exist before a job copies into a cluster."""
+    return (
+        InternalTopic(naming.LEDGER, 8, _compacted(1 << 20, "0.05")),
+        InternalTopic(naming.OFFSET_MAP, 8, _compacted(16 << 20, "0.3")),
+        InternalTopic(naming.PRODUCERS, 1, _compacted(1 << 20, "0.1")),
+        InternalTopic(naming.STATUS, 1, _compacted(1 << 20, "0.1")),
+        InternalTopic(naming.CONTROL, 1, _expiring(_DAY_MS)),
+        InternalTopic(naming.CHECKPOINTS, 1, _compacted(4 << 20, "0.1")),
+    )
+
+
+def timestamps(internal: InternalSpec) -> InternalTopic:
+    """Returns the topic of consumer timestamps, for flows whose groups are translated by record time.
+
+    The timestamps of a group expire if it does not commit within the topic's retention.
+    """
+    kept = internal.timestamps
+    retention = kept.retention_ms or internal.retention_ms or DEFAULT_RETENTION_MS
+    config = _compacted(16 << 20, "0.3") | {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": str(retention),
+    }
+    return InternalTopic(naming.TIMESTAMPS, kept.partitions, config, kept.replication)
+
+
+def at_source(retention_ms: int | None = None) -> tuple[InternalTopic, ...]:
+    """Returns the topics that a flow's heartbeats need at its source."""
+    retention = retention_ms if retention_ms is not None else DEFAULT_RETENTION_MS
+    return (InternalTopic(naming.HEARTBEATS, 1, _expiring(min(retention, _DAY_MS))),)

@@ -1,0 +1,120 @@
+"""Defines the requests to Spark about transforms, and their outcomes: files of JSON.
+
+A request checks the transforms of flows, or tries one transform on records for `repl try`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from runtime.contract.spec.transform import TransformSpec
+
+Decision = Literal["travels", "filtered", "quarantined", "stops"]
+
+
+class SampleRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a record of the source. `appended` says that its timestamp is the broker's."""
+
+    topic: str
+    partition: int = 0
+    offset: int = 0
+    timestamp_ms: int = -1
+    appended: bool = False
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: list[tuple[str, bytes | None]] = []
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes what the flow would do with a record.
+
+    `after` is its value at the destination, if the record is copied. `quarantined` and `stops` are for a bad
+    record, by `on_bad_record`; `why` is the reason then.
+    """
+
+    record: SampleRecord
+    decision: Decision
+    after: bytes | None = None
+    why: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether the record does not match its format, or an expression fails on it."""
+        return self.decision in ("quarantined", "stops")
+
+    @property
+    def changed(self) -> bool:
+        """Whether the destination gets another value than the source has."""
+        return self.decision == "travels" and self.after != self.record.value
+
+
+class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the results for a flow, and where its records come from: a cluster or a file."""
+
+    flow: str
+    source: str
+    transform: TransformSpec
+    results: list[TrialResult]
+
+    def count(self, decision: Decision) -> int:
+        return sum(one.decision == decision for one in self.results)
+
+
+class CheckRequest(msgspec.Struct, frozen=True, tag="check"):
+    """Holds the transforms to check, by the names of their flows."""
+
+    transforms: dict[str, TransformSpec]
+
+
+class TryRequest(msgspec.Struct, frozen=True, tag="try"):
+    """Holds the transform of a flow, and the records to try it on."""
+
+    flow: str
+    transform: TransformSpec
+    records: list[SampleRecord]
+
+
+class TransformProblem(msgspec.Struct, frozen=True):
+    """Describes a part of a transform that Spark refuses.
+
+    `part` is the key in the transform. `line` and `column` are a place in its text, 0 where Spark names none.
+    """
+
+    flow: str
+    part: str
+    why: str
+    line: int = 0
+    column: int = 0
+
+
+class SqlOutcome(msgspec.Struct, frozen=True):
+    """Holds the problems of the transforms; if there are none, the results of a trial."""
+
+    problems: list[TransformProblem]
+    results: list[TrialResult] = []
+
+
+_requests: msgspec.json.Decoder[CheckRequest | TryRequest] = msgspec.json.Decoder(CheckRequest | TryRequest)
+_results = msgspec.json.Decoder(list[TrialResult])
+
+
+def encode(message: CheckRequest | TryRequest | SqlOutcome) -> bytes:
+    return msgspec.json.encode(message)
+
+
+def encode_results(results: list[TrialResult]) -> bytes:
+    return msgspec.json.encode(results)
+
+
+def decode_results(text: bytes) -> list[TrialResult]:
+    return _results.decode(text)
+
+
+def decode_request(text: bytes) -> CheckRequest | TryRequest:
+    return _requests.decode(text)
+
+
+def decode_outcome(text: bytes) -> SqlOutcome:
+    return msgspec.json.decode(text, type=SqlOutcome)

@@ -1,0 +1,173 @@
+"""Decides whether a restarted driver may run, limits its calls of Spark's JVM, and ends it with its parent.
+
+While a machine was away, a standby may have started the job on another one. A driver that its supervisor
+restarted must not fence a healthy driver there, and it must not bring back a job that repl stopped meanwhile.
+A driver that a command or a standby starts fences any other one. The spec file is kept up to date for
+restarts.
+
+Calls of Spark's JVM have a deadline. The process ends when the process that started it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableStatus
+from runtime.contract.spec import jobspec, naming
+from runtime.contract.spec.jobspec import JobExit, JobSpec
+from runtime.kafka.cluster import KafkaCluster
+from runtime.ledger.records import InternalTopicScan
+from runtime.slot.log import log_driver_message
+
+_WATCH_S = 2.5  # heartbeats come once a second
+_POLL_S = 0.25
+_PROC = Path("/proc")
+
+
+async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
+    """Returns how a restarted driver must end because the job was stopped or runs elsewhere, or None.
+
+    It waits only where the last heartbeat may be of a driver that is still alive. Raises WireError.
+    """
+    scan = InternalTopicScan(cluster, naming.STATUS, 0)
+    await scan.refresh()
+    last = _status(scan, job)
+    if last is None:
+        return None
+    if last.stop_requested:
+        log_driver_message(f"the job {job} was stopped by repl: this driver ends")
+        return JobExit.STOPPED
+    if _ended_here(last):
+        return None
+    key = job_status.encode_key(JobKey(job))
+    seen, loop = scan.fold.offset(key), asyncio.get_running_loop()
+    deadline = loop.time() + _WATCH_S
+    while loop.time() < deadline:
+        await asyncio.sleep(_POLL_S)
+        await scan.refresh()
+        if scan.fold.offset(key) != seen:
+            now = _status(scan, job) or last
+            where = f"pid {now.process} on {now.host}"
+            log_driver_message(f"the job {job} runs as {where} now: this driver ends")
+            return JobExit.FENCED
+    return None
+
+
+def _status(scan: InternalTopicScan, job: str) -> JobStatus | None:
+    value = scan.fold.get(job_status.encode_key(JobKey(job)))
+    try:
+        return job_status.decode_job(value) if value is not None else None
+    except UnreadableStatus:
+        return None
+
+
+def _ended_here(last: JobStatus) -> bool:
+    """Returns whether the driver of the last heartbeat ran on this machine and has ended."""
+    return last.host == socket.gethostname() and not (_PROC / str(last.process)).exists()
+
+
+class SpecFile:
+    """A SpecFile is the file that the job was started with, and that its next start uses.
+
+    The command that changes a job may be called on another machine. So the driver itself writes the spec that
+    it took over, for its supervisor. The clusters and the launch in the file never come from a record.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def keep(self, spec: JobSpec, started: JobSpec) -> None:
+        """Writes the flows of `spec` with the clusters and the launch that the job was started with.
+
+        A file that can't be written, as in a pod, stays as it is: the launcher there keeps the spec.
+        """
+        known = {name: one for name, one in started.clusters.items() if name in spec.clusters}
+        new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            new.unlink(missing_ok=True)
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(jobspec.encode(replace(spec, clusters=known, launch=started.launch)))
+            new.replace(self._path)
+        except OSError as error:
+            log_driver_message(f"{self._path} stays as it is: {error.strerror or error}")
+
+
+T = TypeVar("T")
+
+ANSWERS_WITHIN_S = 10.0
+_PR_SET_PDEATHSIG = 1
+_EVERY_S = 0.5
+
+
+class JvmSilent(Exception):
+    """The JVM did not answer in time; the caller retries later."""
+
+    def __init__(self, question: str, within_s: float) -> None:
+        super().__init__(
+            f"Spark's JVM has not answered for {within_s:g} s ({question}); it is asked again. If that lasts,"
+            " look for garbage collections in job.log, and raise spark.driver.memory in the job's conf"
+        )
+
+
+class JvmCalls:
+    """A JvmCalls object runs blocking calls to the JVM in one thread.
+
+    A call that missed its deadline is left to end, and the next call starts only after that.
+    """
+
+    def __init__(self, within_s: float = ANSWERS_WITHIN_S) -> None:
+        self._within_s = within_s
+        self._thread = ThreadPoolExecutor(1, "jvm")
+        self._lock = asyncio.Lock()
+        self._newest: asyncio.Future[Any] | None = None
+
+    async def call(self, question: str, work: Callable[[], T]) -> T:
+        """Returns the result of `work`. Raises JvmSilent, and any exception that `work` raises."""
+        deadline = asyncio.timeout(self._within_s)
+        try:
+            async with deadline, self._lock:
+                if self._newest is not None:
+                    await asyncio.wait([self._newest])
+                answer = asyncio.get_running_loop().run_in_executor(self._thread, work)
+                answer.add_done_callback(_retrieved)
+                self._newest = answer
+                return await asyncio.shield(answer)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise JvmSilent(question, self._within_s) from None
+
+
+def _retrieved(answer: asyncio.Future[Any]) -> None:
+    """Marks the exception of an abandoned call as retrieved, so that asyncio does not log it."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+def die_with_parent(*, forked_by_one_thread: bool) -> None:
+    """Kills this process when its parent ends, by a signal of the kernel where that is certain, else within
+    half a second.
+    """
+    parent = os.getppid()
+    if forked_by_one_thread and hasattr(os, "pidfd_open"):  # only Linux has prctl and pidfd_open
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    threading.Thread(target=_watch, args=(parent,), name="watch-parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_EVERY_S)
+    os.kill(os.getpid(), signal.SIGKILL)

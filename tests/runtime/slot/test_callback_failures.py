@@ -1,0 +1,45 @@
+"""An exception in a callback fails the slot: the loop alone would log it and go on."""
+
+import asyncio
+
+import pytest
+
+from runtime.contract.records.control import Assignment, SlotSpec
+from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
+from runtime.kafka.timing import callback_failures
+from runtime.slot.slot import Slot
+
+NOWHERE = ClusterSpec(bootstrap="127.0.0.1:9")
+
+
+def broken() -> None:
+    raise ZeroDivisionError("a programming error")
+
+
+def test_a_callback_that_fails_is_logged_with_its_traceback_and_passed_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found: list[BaseException] = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        with callback_failures(found.append):
+            loop.call_soon(broken)
+            loop.call_exception_handler({"message": "a transport broke", "exception": OSError("reset")})
+            await asyncio.sleep(0)
+        loop.call_soon(broken)  # is not this block's any more
+        await asyncio.sleep(0)
+
+    asyncio.run(work())
+    assert [type(one) for one in found] == [ZeroDivisionError]
+    assert "in broken" in caplog.text
+
+
+def test_a_callback_that_fails_ends_the_slot() -> None:
+    async def work() -> None:
+        spec = SlotSpec("job", 0, "dc2", NOWHERE, CopySettings())
+        asyncio.get_running_loop().call_later(0.05, broken)
+        await asyncio.wait_for(Slot(spec, Assignment(1), {}).run(), 60)
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(work())

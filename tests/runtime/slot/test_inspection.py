@@ -1,0 +1,108 @@
+"""R4: what both sides show against what the ledger says, and how a partition goes on when someone says so."""
+
+import pytest
+
+from runtime.contract.records.advance import Advance, advance, first_progress
+from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.records.ledger import Progress
+from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
+from runtime.contract.spec.naming import name_id
+from runtime.slot.health.inspection import (
+    DestinationFacts,
+    SourceFacts,
+    accept_loss,
+    judge_destination,
+    judge_source,
+)
+
+SOURCE, DESTINATION, OTHER = b"s" * 16, b"d" * 16, b"x" * 16
+
+
+def copied(position: int = 100, destination_end: int = 120) -> Progress:
+    progress = first_progress(
+        generation=1,
+        source_topic_id=SOURCE,
+        destination_topic="orders",
+        destination_topic_id=DESTINATION,
+        position=0,
+        destination_end=20,
+        now_ms=1,
+    )
+    runs = (Run(0, 20, destination_end - 20),) if destination_end > 20 else ()
+    return advance(progress, Advance(position, 3, runs), 1, 2)[0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        (SourceFacts(SOURCE, 0, 100), None),
+        (SourceFacts(SOURCE, 100, 100), None),
+        (SourceFacts(SOURCE, 101, 200), State.DATA_LOSS),
+        (SourceFacts(SOURCE, 0, 99), State.DIVERGED),
+        (SourceFacts(SOURCE, 0, 200, diverged_at=90), State.DIVERGED),
+        (SourceFacts(OTHER, 0, 500), State.RECREATED),
+        (SourceFacts(name_id("orders"), 0, 500), None),  # a cluster without ids cannot tell
+        (SourceFacts(name_id("orders"), 0, 500, recreated=True), State.RECREATED),
+    ],
+)
+def test_the_source_is_judged(facts: SourceFacts, state: State | None) -> None:
+    finding = judge_source(copied(), facts)
+    assert (finding.state if finding else None) is state
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        (DestinationFacts(DESTINATION, 120), None),
+        (DestinationFacts(DESTINATION, 500), None),
+        (DestinationFacts(DESTINATION, 119), State.DIVERGED),
+        (DestinationFacts(DESTINATION, 500, rewritten=True), State.DIVERGED),
+        (DestinationFacts(OTHER, 500), State.RECREATED),
+    ],
+)
+def test_the_destination_is_judged(facts: DestinationFacts, state: State | None) -> None:
+    finding = judge_destination(copied(), facts)
+    assert (finding.state if finding else None) is state
+
+
+def test_a_finding_says_what_is_lost() -> None:
+    finding = judge_source(copied(), SourceFacts(SOURCE, 150, 200))
+    assert finding is not None
+    assert "50 offsets, from 100 to 150" in finding.why
+
+
+HEALTHY = DestinationFacts(DESTINATION, 130)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "position", "incarnation", "gaps"),
+    [
+        (SourceFacts(SOURCE, 150, 200), HEALTHY, 150, 0, [(100, 150)]),
+        (SourceFacts(SOURCE, 0, 200, diverged_at=90), HEALTHY, 90, 1, []),
+        (SourceFacts(SOURCE, 0, 200, diverged_at=0), HEALTHY, 0, 1, []),
+        (SourceFacts(SOURCE, 50, 200, diverged_at=40), HEALTHY, 50, 1, [(40, 50)]),
+        (SourceFacts(SOURCE, 0, 80), HEALTHY, 80, 1, []),
+        (SourceFacts(OTHER, 7, 80), HEALTHY, 7, 1, []),
+        (SourceFacts(name_id("orders"), 7, 80, recreated=True), HEALTHY, 7, 1, []),
+        (SourceFacts(SOURCE, 0, 200), DestinationFacts(OTHER, 0), 100, 1, []),
+        (SourceFacts(SOURCE, 150, 200), DestinationFacts(OTHER, 0), 150, 1, [(100, 150)]),
+    ],
+)
+def test_an_accepted_loss_skips_no_record_that_exists(
+    source: SourceFacts,
+    destination: DestinationFacts,
+    position: int,
+    incarnation: int,
+    gaps: list[tuple[int, int]],
+) -> None:
+    after = accept_loss(copied(), source, destination, generation=2, now_ms=9)
+    assert (after.position, after.incarnation) == (position, incarnation)
+    assert [(gap.low, gap.end) for gap in after.gaps] == gaps
+    assert judge_source(after, SourceFacts(source.topic_id, source.log_start, source.log_end)) is None
+    assert judge_destination(after, destination) is None
+
+
+def test_records_copied_before_a_side_was_recreated_are_unmapped() -> None:
+    after = accept_loss(copied(), SourceFacts(OTHER, 0, 80), HEALTHY, generation=2, now_ms=9)
+    assert OffsetMap([after.open_span()]).translate(0) != UnmappedOffset()
+    assert OffsetMap([after.open_span()]).origin(50) == UnmappedOffset()
