@@ -4,6 +4,7 @@ Every scenario has clusters of its own on this machine, on which the topology wa
 the plugin does nothing, so that it disturbs no other tests.
 """
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +44,9 @@ class FeatureDrill:
 
 
 DRILL = pytest.StashKey[FeatureDrill]()
+_SCENARIO = re.compile(
+    r"^\s*(?:Scenario|Example|Scenario Outline|Scenario Template):\s*(.*?)\s*$", re.MULTILINE
+)
 _NEEDS = pytest.StashKey["Scenario"]()
 
 
@@ -97,6 +101,10 @@ def _module_of(path: Path) -> ModuleType:
         raise pytest.Collector.CollectError(str(wrong)) from None
     except KeyError:
         raise pytest.Collector.CollectError(f"{path}: there is no scenario") from None
+    names = _SCENARIO.findall(path.read_text(encoding="utf-8"))
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        # pytest-bdd would run the last one alone.
+        raise pytest.Collector.CollectError(f"{path}: two scenarios have one name: {', '.join(twice)}")
     for number, name in enumerate(feature.scenarios, 1):
 
         @scenario(path.name, name, features_base_dir=folder)

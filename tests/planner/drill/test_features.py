@@ -93,7 +93,14 @@ def test_a_line_that_gherkin_would_take_for_a_comment_is_an_error(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("feature", "said"),
-    [("", "there is no scenario"), ("nonsense\n", "loss.feature")],
+    [
+        ("", "there is no scenario"),
+        ("nonsense\n", "loss.feature"),
+        (
+            "Feature: f\n  Scenario: s\n    When paris is lost\n  Scenario: s\n    When tokyo is lost\n",
+            "loss.feature: two scenarios have one name: s",
+        ),
+    ],
 )
 def test_a_folder_without_scenarios_or_with_a_broken_file_is_an_error(
     tmp_path: Path, feature: str, said: str
