@@ -13,7 +13,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-ui chaos
+.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-ui chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,16 @@ prometheus: $(READY)
 	      || { echo "Prometheus could not be fetched with apt-get: install it (the commands prometheus and promtool) and run this again." >&2; exit 1; }; \
 	    dpkg-deb -x ./prometheus_*.deb . && rm -f ./*.deb; \
 	  else echo "The tests need Prometheus (the commands prometheus and promtool): install it and run this again." >&2; exit 1; fi; fi
+
+# Tests and pictures of the pages need Chromium. Playwright drives the installed one and downloads none.
+browser:
+	@if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && ! command -v google-chrome >/dev/null; then \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    echo "Installing Chromium for the tests of the pages ..." >&2; \
+	    install="apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core"; \
+	    { $$install >/dev/null 2>&1 || { apt-get update -qq && $$install >/dev/null; }; } \
+	      || { echo "Chromium could not be installed with apt-get: install it yourself and run this again." >&2; exit 1; }; \
+	  else echo "The tests of the pages need Chromium: install it (Debian: apt-get install chromium) and run this again." >&2; exit 1; fi; fi
 
 DEMO := plans/examples/replicator-demo.yaml
 DEMO_LOAD := dc1:topic1 dc2:topic1 dc1:topic2 dc1:_schemas
@@ -119,7 +129,7 @@ demo-down: $(READY) ## stop everything the demo started
 	@$(BIN)/repl destroy $(DEMO) --auto-approve >/dev/null || true
 	@$(BIN)/repl lab down --purge
 
-test: setup prometheus ## every check and every test: format, lint, types, arrows, unit, integration, BDD
+test: setup prometheus browser ## every check and every test: format, lint, types, arrows, unit, integration, BDD
 	@rm -f .coverage .coverage.*
 	@$(MAKE) --no-print-directory --jobs lint types imports unit-covered
 	@$(MAKE) --no-print-directory integration
@@ -138,9 +148,12 @@ unit: $(READY)
 unit-covered: $(READY)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
 
+# Each worker collects by itself, therefore only the files that have such tests; tests/conftest.py knows the pattern.
+BROKER_TESTS = $(shell grep -rlE 'pytest\.mark\.(integration|spark)\b' tests --include='test_*.py')
+
 integration: $(READY)
 	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "(integration or spark) and not versions" \
-	  --cov --cov-append --cov-report=term --cov-fail-under=80 --durations=15
+	  --cov --cov-append --cov-report=term --cov-fail-under=80 --durations=15 $(BROKER_TESTS)
 
 lint: $(READY) ## ruff: format and rules
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format" >&2; exit 1; }
@@ -158,6 +171,9 @@ docs: $(READY) ## write the generated pages again: docs/cli.md and docs/topology
 	@$(BIN)/python -m tests.docs.cli_page > build/cli.md && mv build/cli.md docs/cli.md
 	@$(BIN)/repl schema --markdown > build/topology.md && mv build/topology.md docs/topology.md
 
+screenshots: setup browser ## take the pictures of README.md and docs/ again, on clusters of its own; ARGS='ui.png'
+	@$(BIN)/python -m tests.docs.pictures $(ARGS)
+
 imports: $(READY) ## the arrows of docs/internals/architecture.md
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
@@ -167,7 +183,7 @@ bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.
 bench-apply: setup ## how long 5,000 creates and 5,000 config changes take; build/bench-apply.json keeps it
 	@$(BIN)/python -m tests.bench.bench_apply
 
-bench-files: setup ## how fast a task writes a topic to files, in each format; ARGS='--megabytes 300 --rounds 1'
+bench-files: setup ## how fast a task writes a topic to files and restores it; ARGS='--megabytes 300 --rounds 1'
 	@$(BIN)/python -m tests.bench.bench_files $(ARGS)
 
 bench-failover: setup ## how long repl failover takes with 100 groups and 100 partitions, the source gone in five ways

@@ -7,8 +7,10 @@ with `fresh`; a test that kills, pauses or stops brokers takes a lab of its own 
 An idle broker costs two to five percent of a core. Therefore the files that share a rare lab run one after
 the other, and a shared lab goes down after the last test of the session that uses it."""
 
+import functools
 import itertools
 import os
+import re
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +64,7 @@ LONGEST = (
     "spark/test_following.py",
     "bdd/test_applying.py",
     "spark/test_standalone.py",
+    "planner/ui/test_browser.py",
     "bdd/test_standby.py",
     "planner/apply/test_faults_brokers.py",
     "runtime/kafka/test_real_failures.py",
@@ -85,6 +88,7 @@ SLOW = (
     "planner/plan/test_moving.py",
     "planner/render/test_markdown.py",
     "planner/ui/test_access.py",
+    "planner/ui/test_accessible.py",
     "planner/ui/test_pages.py",
     "runtime/audit/test_records_trail.py",
     "runtime/batch/test_properties.py",
@@ -120,6 +124,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("integration") or item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
+            if not _is_marked_in(item.path):
+                wanted = "pytest.mark.integration or pytest.mark.spark"
+                raise pytest.UsageError(
+                    f"{item.path} must say {wanted} itself: make integration looks for it"
+                )
+
+
+@functools.cache
+def _is_marked_in(path: Path) -> bool:
+    return re.search(r"pytest\.mark\.(integration|spark)\b", path.read_text()) is not None
 
 
 def _shared_labs(item: pytest.Item) -> set[str]:

@@ -1,6 +1,6 @@
 Feature: Client quotas
   A quota keeps one client from taking what others need. The topology holds quotas like topics and ACLs: a plan shows
-  each limit, and what nobody declared stays as it is.
+  each limit, and limits that no topology declares are not changed.
 
   Scenario: A limit is set, and later lowered
     Given the topology limits the user loader at dc1: "producer_byte_rate: 10MB/s, request_percentage: 12.5"

@@ -92,8 +92,9 @@ def command(
         return _check(checked)
     from planner.cli.view import terminable
     from planner.drill.features import rehearse_features
-    from planner.drill.rehearsal import DrillRequest, keep, rehearse, reports_folder, signed
+    from planner.drill.rehearsal import DrillRequest, keep, rehearse, signed
     from planner.render.reports import drill as rendered
+    from planner.workflows.audit.drills import reports_folder
 
     folder = reports or reports_folder(path)
     if history:
@@ -127,16 +128,17 @@ def command(
 
 
 def _metrics(report: "DrillReport", folder: Path) -> str:
-    from planner.drill.rehearsal import last_success_s
     from planner.render.reports.drill import metrics
+    from planner.workflows.audit.drills import last_success_s
 
     return metrics(report, time.time(), report.every_ms, last_success_s(folder))
 
 
 def _history(folder: Path, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.drill.rehearsal import kept, signature_of
+    from planner.drill.rehearsal import signature_of
     from planner.render.reports.drill import history_screen
+    from planner.workflows.audit.drills import kept
 
     found = list(kept(folder))
     if as_json:

@@ -25,7 +25,16 @@ from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
 from planner.model.forecast import Simulation
 from planner.model.plan import Mode, Plan
-from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Result, StepsEnded, StepsSent, StopJob
+from planner.model.step import (
+    LaunchJob,
+    Reassign,
+    ReconfigureJob,
+    RestoreRecords,
+    Result,
+    StepsEnded,
+    StepsSent,
+    StopJob,
+)
 from planner.render.plan.text import text
 from planner.render.readable import one_line
 from planner.render.reports import applies
@@ -118,7 +127,7 @@ def output(
 
 def _print_simulation(simulation: Simulation) -> None:
     from planner.cli.console import print_lines as print_styled
-    from planner.render.plan.simulation import text as simulated
+    from planner.render.plan.documents import simulation_text as simulated
 
     click.echo()
     print_styled(lambda width: simulated(simulation, width))
@@ -330,7 +339,7 @@ class TerminalView:
                     self._shown = applies.shown(plan)
                 case StepsSent(steps=steps) if not self._as_json:
                     for step in steps:  # of those that take long
-                        if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign):
+                        if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign | RestoreRecords):
                             say(applies.begun(step), err=True)
                 case StepWaits(step=step, what=what) if not self._as_json:
                     say(f"{step.address}: {what} ...", err=True)

@@ -18,9 +18,9 @@ from planner.model.drill import DrillReport, Scenario
 from planner.model.plan import canonical
 from planner.model.topology import Topology
 from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
+from planner.workflows.audit.drills import report_tree
 from planner.workflows.topology import TopologyRequest, launcher_home
 
-_KEPT = "drills"
 _SIGNATURE = "signature"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -71,11 +71,6 @@ def drill_folder(path: Path) -> Path:
     return launcher_home(path) / "drill"
 
 
-def reports_folder(path: Path) -> Path:
-    """Returns where the reports of a topology are stored by default: beside its jobs."""
-    return launcher_home(path) / _KEPT
-
-
 def signed(tree: dict[str, Any]) -> dict[str, Any]:
     """Returns a report with the signature of the operator's key, which signs plans too, if there is one."""
     key = key_of()
@@ -91,7 +86,7 @@ def signature_of(tree: dict[str, Any]) -> Signature:
 
 def check_report(file: Path) -> str:
     """Returns that a stored report is signed with the operator's key. Failure if not, or if it is none."""
-    tree = _tree(file)
+    tree = report_tree(file)
     if tree is None:
         raise Failure(error(f"{file} can't be read as a report", "name a file that repl drill stored"))
     match signature_of(tree):
@@ -118,31 +113,6 @@ def keep(report: DrillReport, tree: dict[str, Any], folder: Path) -> Path:
         why = wrong.strerror or str(wrong)
         raise Failure(error(f"{file}: the report can't be stored: {why}", "name another --reports")) from None
     return file
-
-
-def kept(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yields the stored reports, the oldest first. A file that can't be read is left out."""
-    for file in sorted(folder.glob("*.json")):
-        tree = _tree(file)
-        if tree is not None:
-            yield tree
-
-
-def _tree(file: Path) -> dict[str, Any] | None:
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return tree if isinstance(tree, dict) and "scenarios" in tree else None
-
-
-def last_success_s(folder: Path) -> float | None:
-    """Returns when a stored drill last passed, in seconds since 1970."""
-    found = None
-    for tree in kept(folder):
-        if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
-            found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
-    return found
 
 
 def _limits(request: DrillRequest, topology: Topology) -> DrillLimits:

@@ -4,8 +4,16 @@ Only this package opens a client. It maps the errors of both libraries to texts 
 """
 
 from planner.kafka.admin_requests import ReassignmentFailure, move_replicas
-from planner.kafka.clients import ClusterEndpoint, admin, consumer, producer, topic_id_text
-from planner.kafka.errors import Transient, explain, is_transient
+from planner.kafka.clients import (
+    ClusterEndpoint,
+    Transient,
+    admin,
+    consumer,
+    explain,
+    is_transient,
+    producer,
+    topic_id_text,
+)
 from runtime.kafka.confluent import acl_parts
 
 __all__ = [

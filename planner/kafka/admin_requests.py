@@ -11,8 +11,8 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from planner.kafka.clients import ClusterEndpoint
+from planner.kafka.connection_errors import Closed, NoAnswer, NoConnection, Unreadable, WireFailure, meaning
 from planner.kafka.connections import BlockingConnection, Session
-from planner.kafka.errors import Closed, NoAnswer, NoConnection, Unreadable, WireFailure, meaning
 from planner.model.observed import ScramUser
 from planner.model.topology import QuotaEntity
 from planner.model.topology.quotas import DEFAULT_ENTITY, entity_of, number

@@ -1,6 +1,7 @@
-"""Makes confluent-kafka clients. Their log lines are discarded; callers report the errors.
+"""Makes confluent-kafka clients, and classifies their errors: which may pass when a request is sent again.
 
-An OAUTHBEARER token comes from the operator's command or OpenID Connect, or it is unsecured.
+Their log lines are discarded; callers report the errors with `explain`. An OAUTHBEARER token comes from
+the operator's command or OpenID Connect, or it is unsecured.
 """
 
 import logging
@@ -12,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka.errors import Refused
+from planner.kafka.connection_errors import Refused
 from planner.model.diagnostic import Failure, error
-from runtime.contract.client.secrets import remember, without_quoted_value
+from runtime.contract.client.secrets import redacted, remember, without_quoted_value
 from runtime.contract.client.settings import (
     ClientSettingsError,
     TokenCommand,
@@ -197,3 +198,58 @@ def topic_id_text(topic_id: object) -> str:
     """
     text = str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")
     return "" if text == _NO_TOPIC_ID else text
+
+
+_TRANSIENT = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._WAIT_COORD,
+        KafkaError._IN_PROGRESS,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+
+class Transient(Exception):
+    """A request that may succeed when it is sent again."""
+
+
+def error_of(failure: BaseException) -> KafkaError | None:
+    """Returns the KafkaError inside an exception of confluent-kafka; None if there is none."""
+    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
+        return failure.args[0]
+    return None
+
+
+def is_transient(failure: BaseException) -> bool:
+    """Returns whether the same request may succeed later."""
+    error = error_of(failure)
+    if error is None:
+        return isinstance(failure, Transient | TimeoutError)
+    return bool(error.retriable()) or error.code() in _TRANSIENT
+
+
+def explain(failure: BaseException) -> str:
+    """Returns one line for the user: the broker's text and the error's name, without any secret."""
+    error = error_of(failure)
+    if error is None:
+        return redacted(str(failure)) or type(failure).__name__
+    name, text = error.name(), redacted(error.str())
+    return text if name.lstrip("_") in text else f"{text} ({name.lstrip('_')})"

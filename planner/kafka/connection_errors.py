@@ -1,4 +1,4 @@
-"""Maps errors of the Kafka client to failures for users, each with a hint.
+"""Failures between the control plane and a broker, in words for users: each has a hint.
 
 A broker that broke a fresh connection is probed: which protocol does its port speak? Each question is a small
 connection of its own, so the answer is a fact and not a guess.
@@ -13,7 +13,6 @@ import struct
 from dataclasses import dataclass
 from typing import TypeVar
 
-from planner.kafka.errors import Closed, NoAnswer, NoConnection, Refused, Unreadable, WireFailure
 from runtime.contract.client.secrets import redacted
 from runtime.contract.client.settings import Password, SecurityProtocol, WireSettings
 from runtime.kafka.auth.login import LoginError
@@ -34,6 +33,48 @@ from runtime.kafka.errors import (
 )
 from runtime.kafka.protocol.handshake import OldApiVersionsRequest, SaslHandshakeRequest
 from runtime.kafka.protocol.request import Api, Reader, Request, frame
+
+
+class WireFailure(Exception):
+    """`why` is one clause without a full stop; `way_out` may be empty.
+
+    A secret that a broker repeats in its error is left out of `why`.
+    """
+
+    def __init__(self, why: str, way_out: str = "") -> None:
+        self.why = redacted(why)
+        super().__init__(self.why)
+        self.way_out = way_out
+
+
+class NoConnection(WireFailure):
+    """No connection: refused, unknown host, or no route. Another address or a later try may help."""
+
+
+class NoAnswer(WireFailure):
+    """Connected, and no answer within the timeout."""
+
+
+class Closed(WireFailure):
+    """The connection broke while it was used."""
+
+
+class Refused(WireFailure):
+    """The broker or TLS refused. The same request is refused again."""
+
+
+class Unreadable(WireFailure):
+    """The broker answers and does not return the data, usually for a missing right.
+
+    Other data can still be read.
+    """
+
+
+def meaning(code: ErrorCode, message: str | None = None) -> str:
+    """Returns `topic authorization failed`, and the broker's own text if there is one."""
+    words = code.name.lower().replace("_", " ")
+    return f"{words}: {message}" if message else words
+
 
 R = TypeVar("R")
 _TIMEOUT_S = 2.0

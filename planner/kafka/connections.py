@@ -17,8 +17,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from planner.kafka.clients import token_of
-from planner.kafka.connection_errors import Peer, accepts, why_no_answer, why_no_connection, why_no_tls
-from planner.kafka.errors import Closed, NoAnswer, NoConnection, WireFailure
+from planner.kafka.connection_errors import (
+    Closed,
+    NoAnswer,
+    NoConnection,
+    Peer,
+    WireFailure,
+    accepts,
+    why_no_answer,
+    why_no_connection,
+    why_no_tls,
+)
 from runtime.contract.client.settings import WireSettings
 from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer

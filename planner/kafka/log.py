@@ -11,8 +11,7 @@ from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from planner.kafka.clients import ClusterEndpoint, consumer
-from planner.kafka.errors import explain, is_transient
+from planner.kafka.clients import ClusterEndpoint, consumer, explain, is_transient
 from planner.model.diagnostic import Failure, error
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (

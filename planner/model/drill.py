@@ -73,6 +73,29 @@ class DrillReport:
     def passed(self) -> bool:
         return bool(self.scenarios) and all(one.passed for one in self.scenarios)
 
+    @property
+    def rto_s(self) -> float | None:
+        """Returns the longest RTO of the scenarios that measured one."""
+        return largest([one.rto_s for one in self.scenarios])
+
+    @property
+    def rpo_records(self) -> float | None:
+        """Returns the most records that did not arrive."""
+        return largest([one.rpo_records for one in self.scenarios])
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Returns each broken promise, and why a scenario could not be finished."""
+        found = []
+        for one in self.scenarios:
+            found += [
+                f"{one.name}: {each.text}: {each.measured} (wanted: {each.wanted})"
+                for each in one.promises
+                if not each.kept
+            ]
+            found += [f"{one.name}: {one.problem}"] if one.problem else []
+        return tuple(found)
+
 
 def largest(values: Sequence[float | None]) -> float | None:
     """Returns the largest value that is known."""

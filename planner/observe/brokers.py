@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from planner.kafka.connection_errors import Unreadable, WireFailure, meaning
 from planner.kafka.connections import BlockingConnection, Session
-from planner.kafka.errors import Unreadable, WireFailure, meaning
 from planner.model.diagnostic import Diagnostic, error
 from planner.model.observed import (
     FEATURE_INCREMENTAL,

@@ -6,8 +6,8 @@ from typing import Protocol, TypeVar
 
 from planner.kafka import ClusterEndpoint
 from planner.kafka.admin_requests import read_quotas, read_scram_users
+from planner.kafka.connection_errors import Refused, Unreadable, WireFailure, meaning
 from planner.kafka.connections import BlockingConnection, Session
-from planner.kafka.errors import Refused, Unreadable, WireFailure, meaning
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (

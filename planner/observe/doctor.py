@@ -14,8 +14,9 @@ from confluent_kafka.admin import AclOperation, AdminClient
 
 from planner.graph.routes import CopiedTopics, router_of
 from planner.kafka import ClusterEndpoint, admin, explain
+from planner.kafka.clients import error_of
+from planner.kafka.connection_errors import Refused, WireFailure
 from planner.kafka.connections import BlockingConnection, Session
-from planner.kafka.errors import Refused, WireFailure, error_of
 from planner.model.observed import (
     FEATURE_QUOTAS,
     BrokerFeature,

@@ -8,8 +8,8 @@ import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from planner.kafka.connection_errors import meaning
 from planner.kafka.connections import BlockingConnection, Session
-from planner.kafka.errors import meaning
 from planner.model.observed import (
     ConfigSource,
     ConfigValue,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from planner.kafka import ClusterEndpoint
-from planner.kafka.errors import WireFailure
+from planner.kafka.connection_errors import WireFailure
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Request, Unreachable
 from planner.model.topology import Cluster, Topology

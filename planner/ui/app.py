@@ -29,6 +29,7 @@ from planner.ui.access import AccessPolicy, Gate, log_in, log_out
 from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.inquiries import Inquiries, Inquiry
 from planner.ui.pages import FOLDER, compile_templates, rendered
+from planner.workflows.audit.drills import DrillHistory, drill_history
 from planner.workflows.audit.history import HistoryRequest, history
 from planner.workflows.audit.reading import (
     FlowGroupsRequest,
@@ -46,7 +47,7 @@ MOST_STREAMS = 500
 _STILL_THERE_S = 15.0
 _MOST_PAGES = 64
 _PAGE_AGE_MS = 1_000
-_LOG_S, _GROUP_S, _GROUPS_S, _HISTORY_S = 5.0, 10.0, 30.0, 30.0
+_LOG_S, _GROUP_S, _GROUPS_S, _HISTORY_S, _DRILLS_S = 5.0, 10.0, 30.0, 30.0, 60.0
 FORMAT_VERSION = 1
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
@@ -131,10 +132,24 @@ def _of_reading(name: str, values: Callable[[Site, Request], dict[str, Any]]) ->
     return route
 
 
-def _overview(site: Site, request: Request) -> dict[str, Any]:
-    reading, asked = site.feed.reading, request.query_params
-    assert reading is not None
-    return pages.overview(reading, _number(request), asked.get("from", ""), asked.get("to", ""))
+async def _overview(request: Request) -> Response:
+    site, asked = _site(request), request.query_params
+    reading = site.feed.reading
+    if reading is None:
+        return site.page("waiting", request, dict)
+    drills = await _drills(site)
+    return site.page(
+        "overview",
+        request,
+        lambda: {
+            **pages.overview(reading, _number(request), asked.get("from", ""), asked.get("to", "")),
+            "drills": drills.answer.value if drills.answer is not None else None,
+        },
+    )
+
+
+async def _drills(site: Site) -> Inquiry[DrillHistory]:
+    return await site.inquiries.asked("drills", partial(drill_history, site.request), _DRILLS_S)
 
 
 def _flow(site: Site, request: Request) -> dict[str, Any]:
@@ -311,7 +326,8 @@ async def _plan_document(request: Request) -> Response:
 async def _history(request: Request) -> Response:
     site = _site(request)
     asked = site.inquiries.asked("history", partial(history, HistoryRequest(**site.about())), _HISTORY_S)
-    inquiry = await asked
+    inquiry, drills = await asyncio.gather(asked, _drills(site))
+    found = drills.answer.value if drills.answer is not None else None
 
     def values() -> dict[str, Any]:
         applies = inquiry.answer.value.applies if inquiry.answer is not None and inquiry.answer.value else ()
@@ -327,6 +343,10 @@ async def _history(request: Request) -> Response:
             "one_text": history_words.one_text(one) if one is not None else "",
             "ended": history_words.ended,
             "counts": history_words.counts,
+            "flow_states": history_words.flow_states,
+            "asked_drills": drills,
+            "drills": found,
+            "drill_rows": pages.rows(found.drills if found is not None else (), 1),
         }
 
     return site.page("history", request, values)
@@ -419,7 +439,7 @@ def application(site: Site) -> Starlette:
 
     app = Starlette(
         routes=[
-            Route("/", _of_reading("overview", _overview)),
+            Route("/", _overview),
             Route("/flow", _of_reading("flow", _flow)),
             Route("/topic", _of_reading("topic", _topic)),
             Route("/job", _job),

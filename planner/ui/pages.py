@@ -16,9 +16,11 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 
+from planner.model.drill import DrillReport
 from planner.render import readable
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
 from planner.render.readable import one_line
+from planner.render.reports.drill import rpo_text, rto_text
 from planner.render.reports.loss import verdict_text
 from planner.render.status import BAD, BUSY, GOOD, QUIET, WAITS, state_style
 from planner.ui.feed import HEIGHT, WIDTH, Chart, Hour, Reading
@@ -307,6 +309,19 @@ def since(ms: int | None, now: int) -> Markup:
     return Markup('<time class="since" datetime="{}" data-since="{}">{}</time>').format(machine, ms, text)
 
 
+def drill_figures(report: DrillReport) -> str:
+    """Returns the worst figures of a drill that are known, to follow `passed 3 d ago`."""
+    known = [
+        f"{name} {text}"
+        for name, value, text in (
+            ("RTO", report.rto_s, rto_text(report)),
+            ("RPO", report.rpo_records, rpo_text(report)),
+        )
+        if value is not None
+    ]
+    return f" with {' and '.join(known)}" if known else ""
+
+
 def rate(value: float | None) -> str:
     """Returns bytes per second."""
     return f"{readable.octets(value)}/s" if value is not None else readable.UNKNOWN
@@ -365,6 +380,8 @@ def _environment() -> jinja2.Environment:
         "verdict_css": verdict_css,
         "group_css": lambda state: _GROUP_CSS.get(state, "quiet"),
         "short": short,
+        "rto": rto_text,
+        "rpo": rpo_text,
         "show_lines": show_lines,
     }
     made.globals |= {
@@ -372,6 +389,7 @@ def _environment() -> jinja2.Environment:
         "link": link,
         "plural": readable.plural,
         "verdict_text": verdict_text,
+        "drill_figures": drill_figures,
         "chart_of": Chart,
         "chart_span": readable.span,
         "chart_count": whole,

@@ -94,7 +94,7 @@ def add_header(data: bytes, count: int, first: int, header: bytes) -> bytes | No
 
     `header` is all of the header except for the offset at its end; `first` is the offset of the first record.
     """
-    starts, stops = _boundaries(data, count)
+    starts, stops = boundaries(data, count)
     octets = np.frombuffer(data, np.uint8)
     try:
         at = skip_varints(octets, starts + 1)  # timestamp delta, behind the attributes
@@ -112,7 +112,7 @@ def add_header(data: bytes, count: int, first: int, header: bytes) -> bytes | No
     return b"".join(parts)
 
 
-def _boundaries(data: bytes, count: int) -> tuple[Integers, Integers]:
+def boundaries(data: bytes, count: int) -> tuple[Integers, Integers]:
     """Returns where each record begins behind its length, and where it ends."""
     starts: list[int] = []
     stops: list[int] = []

@@ -195,7 +195,7 @@ def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> 
     body = pack(codec, merged.data)
     if HEADER_SIZE + len(body) > spec.max_batch:
         return None
-    batch = _batch(
+    batch = batch_of(
         members[0].base_offset, sum(counts), codec, body, merged.base_timestamp, merged.max_timestamp
     )
     runs = offset_runs(bases, counts)
@@ -227,11 +227,11 @@ def fitting(
             after = position if at + step >= len(kept) else part[-1][0] + 1
             yield from fitting(part, codec, after, spec, reason | RewriteReason.TOO_LARGE)
         return
-    batch = _batch(kept[0][0], len(kept), codec, body, base, latest)
+    batch = batch_of(kept[0][0], len(kept), codec, body, base, latest)
     yield OutgoingBatch(batch, _segments(kept), position, reason)
 
 
-def _batch(first: int, records: int, codec: Codec, body: memoryview, base: int, latest: int) -> Batch:
+def batch_of(first: int, records: int, codec: Codec, body: memoryview, base: int, latest: int) -> Batch:
     """Returns the records, numbered from 0 on, as a batch that is not stamped yet."""
     return Batch(
         base_offset=first,

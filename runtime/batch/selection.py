@@ -1,8 +1,4 @@
-"""This module unpacks prepared batches, and packs the records that a transform lets through or rejects.
-
-The offset map stays exact (R6): each record keeps its source offset, and a batch's position lies behind every
-record of the source that it stands for, also behind those that do not travel.
-"""
+"""This module unpacks the records of prepared batches one by one, and packs those that are quarantined."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -57,18 +53,6 @@ def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
 
 def _offsets(out: OutgoingBatch) -> list[int]:
     return [source + at for _, source, records in out.segments for at in range(records)]
-
-
-def headers(record: UnpackedRecord) -> list[tuple[bytes, bytes | None]]:
-    """Returns the headers of a record. Raises MalformedBytes."""
-    return headers_of(record.tail, record.headers_at)
-
-
-def with_value(record: UnpackedRecord, value: bytes) -> Raw:
-    """Returns the record with another value."""
-    offset, timestamp, tail, _, _, value_at, headers_at = record
-    changed = b"".join((tail[:value_at], varint(len(value)), value, tail[headers_at:]))
-    return offset, timestamp, changed
 
 
 class QuarantinedRecord(NamedTuple):
@@ -134,55 +118,3 @@ def _quarantine_batches(kept: Sequence[Raw], codec: Codec, spec: RewriteSpec) ->
     except TooLarge as error:
         why = f"{error.why}, with the headers of the quarantine"
         raise QuarantineTooLarge(error.where, error.offset, error.size, error.limit, why) from None
-
-
-def unchanged(record: UnpackedRecord) -> Raw:
-    """Returns the record as it is."""
-    return record.offset, record.timestamp, record.tail
-
-
-class Selected(NamedTuple):
-    """The records of one prepared batch that travel; `changed` is false where all of them do, as they are."""
-
-    out: OutgoingBatch
-    kept: Sequence[Raw]
-    changed: bool
-
-
-def packed(selected: Sequence[Selected], spec: RewriteSpec) -> Iterator[tuple[OutgoingBatch, int]]:
-    """Yields batches with the records that travel, each with the index of the last batch that it stands for.
-
-    Neighbours that became small are joined. A batch of which every record travels unchanged stays as it is.
-    Raises TooLarge where a record has become too large; the batches that were yielded before stay valid.
-    """
-    kept: list[Raw] = []
-    size = 0
-    codec = Codec.NONE
-    last = -1
-    for index, (out, records, changed) in enumerate(selected):
-        own = out.batch.codec
-        grown = sum(len(record[2]) for record in records)
-        if kept and (_differ(codec, own) or size + grown > min(_JOINED, spec.max_batch) or not changed):
-            yield from _packed(kept, codec, selected[last].out.position, spec, last)
-            kept, size, codec = [], 0, Codec.NONE
-        if not changed:
-            yield out, index
-            continue
-        kept += records
-        size += grown
-        codec = max(codec, own)
-        last = index
-    if kept:
-        yield from _packed(kept, codec, selected[last].out.position, spec, last)
-
-
-def _packed(
-    kept: Sequence[Raw], codec: Codec, position: int, spec: RewriteSpec, last: int
-) -> Iterator[tuple[OutgoingBatch, int]]:
-    codec = codec if spec.codec is None else spec.codec
-    for out in fitting(kept, codec, position, spec, RewriteReason.TRANSFORM):
-        yield out, last
-
-
-def _differ(one: Codec, other: Codec) -> bool:
-    return Codec.NONE not in (one, other) and one is not other

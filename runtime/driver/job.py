@@ -90,8 +90,9 @@ class JobRunner:
             return await self._run(application)
 
     async def _run(self, application: asyncio.Future[SparkSlotRunner]) -> JobExit:
-        """Opens the destination, fences older drivers, starts the job, and waits until it stops, fails or
-        is fenced.
+        """Runs the job until it stops, fails or is fenced.
+
+        It opens the destination, fences older drivers, and starts the job.
         """
         destination: OpenDestination | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
@@ -294,8 +295,9 @@ class JobRunner:
         self._state = "running"
 
     async def _cores(self, application: SparkSlotRunner) -> int:
-        """Waits for the executors and returns the number of cores; it retries while the JVM does not
-        answer.
+        """Waits for the executors and returns the number of cores.
+
+        It retries while the JVM does not answer.
         """
         while True:
             try:
@@ -357,8 +359,9 @@ class JobRunner:
         await asyncio.to_thread(self._file.keep, spec, self._started_with)
 
     async def _stop_gracefully(self) -> None:
-        """Stops gracefully: transactions end, the ledger records that the flows stopped, and a last heartbeat
-        is sent.
+        """Stops the job after its transactions have ended.
+
+        The ledger then records that the flows stopped, and a last heartbeat is sent.
         """
         self._state = "stopping"
         log_event("driver_stopping", job=self.spec.job, driver=self.driver)

@@ -1,5 +1,6 @@
-"""Writes under the driver's transactional id, and confirms before each action that this driver still holds it
-(R10).
+"""Writes under the driver's transactional id, and confirms that this driver still holds it (R10).
+
+Each action is confirmed before it begins.
 
 `DriverWriter` commits heartbeats, generations and first positions. `Leadership` sends the heartbeat. A
 heartbeat that was committed seconds ago proves that no other driver ran the job at that moment.

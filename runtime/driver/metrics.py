@@ -1,5 +1,4 @@
-"""This module serves the job's metrics: a snapshot of the job each second, and the HTTP endpoint that shows
-it.
+"""This module serves the job's metrics: a snapshot each second, and the HTTP endpoint that shows it.
 
 A failure here never stops the copying: `trouble` names it, and it is retried.
 """
@@ -132,8 +131,9 @@ def flow_snapshots(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowS
 
 
 class ReplicaCounts:
-    """A ReplicaCounts counts each cluster listing once, because a large cluster has very many
-    partitions.
+    """A ReplicaCounts counts each cluster listing only once.
+
+    A large cluster has very many partitions.
     """
 
     def __init__(self) -> None:
@@ -148,9 +148,7 @@ class ReplicaCounts:
 
 
 def replicas(topics: Mapping[str, TopicMetadata]) -> ClusterSnapshot:
-    """Counts the partitions of a listing, those below their replication factor, and those without a
-    leader.
-    """
+    """Counts the partitions of a listing, those without a leader, and those with missing replicas."""
     partitions = [one for topic in topics.values() for one in topic.partitions.values()]
     return ClusterSnapshot(
         partitions=len(partitions),

@@ -158,8 +158,9 @@ def _retrieved(answer: asyncio.Future[Any]) -> None:
 
 
 def die_with_parent(*, forked_by_one_thread: bool) -> None:
-    """Kills this process when its parent ends, by a signal of the kernel where that is certain, else within
-    half a second.
+    """Kills this process when its parent ends.
+
+    A signal of the kernel does so where it is certain to come, else a thread within half a second.
     """
     parent = os.getppid()
     if forked_by_one_thread and hasattr(os, "pidfd_open"):  # only Linux has prctl and pidfd_open

@@ -27,7 +27,6 @@ from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 from runtime.slot import log
 from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
-from runtime.sql.transformer import Transformer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,13 +122,15 @@ async def _copy_with_sql(
 
     The slot ends when the query ends, and the query when the slot ends.
     """
+    from runtime.sql.columns import keep_freed_memory
     from runtime.sql.evaluator import Evaluator
+    from runtime.sql.transformer import Transformer
 
     transform = ticket.spec.transform
     assert transform is not None, "run_task copies without a transform"
-    # Each record is some objects that live for a moment. Collecting more rarely saves a seventh of the time.
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
+    keep_freed_memory()
     evaluator = Evaluator(token, transform, answers)
     slot = Slot(ticket.spec, ticket.first, transformer=Transformer(transform, evaluator))
     try:

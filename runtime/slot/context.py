@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot.budget import ByteBudget
 from runtime.slot.failpoints import Failpoint
-from runtime.sql.transformer import Transformer
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Transformer
 
 _LATE = 0.8  # The fraction of the transaction timeout after which a lane aborts by itself.
 

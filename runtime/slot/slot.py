@@ -8,7 +8,7 @@ import socket
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import runtime.batch.arrays  # noqa: F401 - numpy is loaded before the first batch comes
 from runtime.contract.records.control import Assignment, SlotSpec, client_id
@@ -25,7 +25,9 @@ from runtime.slot.context import SlotContext
 from runtime.slot.errors import SlotMustEnd
 from runtime.slot.flow_run import FlowRun, SourceClusters
 from runtime.slot.partition import now_ms
-from runtime.sql.transformer import Transformer
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Transformer
 
 _OPEN_PAUSE_S = 1.0
 

@@ -40,13 +40,14 @@ from runtime.contract.views.transform_view import (
 )
 from runtime.sql.avro_schema import BadSchema, change_problem
 from runtime.sql.query import CORRUPT, answers, decoded, schema_of
-from runtime.sql.rows import DDL, SourceRow, row_of
+from runtime.sql.rows import DDL, InvalidValue, SourceRow, row_of
 from runtime.sql.rows import KEY as KEY_BYTES
 from runtime.sql.rows import VALUE as VALUE_BYTES
-from runtime.sql.transformer import InvalidValue, Transformer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from runtime.sql.transformer import Transformer
 
 _TREES = "org.apache.spark.sql.catalyst.trees.TreePattern"
 # What a transform may not contain, by the names of Spark's tree patterns.
@@ -214,6 +215,7 @@ def run_trial(text: bytes, token: str, answers: Iterable[pa.RecordBatch]) -> Ite
 
 async def _tried(asked: TryRequest, token: str, answers: Iterable[pa.RecordBatch]) -> list[TrialResult]:
     from runtime.sql.evaluator import Evaluator
+    from runtime.sql.transformer import Transformer
 
     evaluator = Evaluator(token, asked.transform, answers)
     serving = asyncio.create_task(evaluator.run())

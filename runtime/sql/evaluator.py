@@ -9,35 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import shutil
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+from runtime.batch.arrays import Integers
 from runtime.contract.spec.transform import TransformSpec
-from runtime.sql.rows import COLUMNS, ROWS, SourceRow, read_columns, socket_file
+from runtime.sql.columns import SCHEMA, bytes_of
+from runtime.sql.rows import KEY, ROWS, VALUE, socket_file
 
 _BATCH_BYTES = 4 << 20  # of keys and values in one Arrow batch; one larger record goes alone
-_IN_FLIGHT = 16  # Arrow batches
+_IN_FLIGHT = 8  # Arrow batches
 _CLOSE_S = 60.0  # for the feeding worker to come, so that it can be ended
-_TYPES = {
-    "BINARY": pa.binary(),
-    "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
-    "STRING": pa.string(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-}
-_SCHEMA = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in COLUMNS])
-
-Answers = list[bytes | None]
+_EMPTY = pa.RecordBatch.from_arrays([pa.nulls(ROWS, one.type) for one in SCHEMA], schema=SCHEMA)
 
 
 class EvaluationEnded(Exception):
@@ -48,10 +39,12 @@ class EvaluationEnded(Exception):
 class _Ask:
     """Rows of one caller: how many of them were sent, and the answers that have come."""
 
-    rows: Sequence[SourceRow]
-    answered: asyncio.Future[Answers]
+    rows: pa.RecordBatch
+    sizes: Integers  # of the keys and values before each row, and at the end
+    answered: asyncio.Future[pa.Array]
     sent: int = 0
-    found: Answers = field(default_factory=list)
+    due: int = 0
+    found: list[pa.Array] = field(default_factory=list)
 
 
 class _Part(NamedTuple):
@@ -78,7 +71,6 @@ class Evaluator:
         self._listener.setblocking(False)
         self._connection: socket.socket | None = None
         self._batches = batches
-        self._read = read_columns(transform)
         self._asks: deque[_Ask] = deque()
         self._parts: deque[_Part] = deque([_Part(None, 1)])
         self._rows_answered = 0
@@ -89,8 +81,6 @@ class Evaluator:
         self._reader = threading.Thread(
             target=self._read_answers, args=(asyncio.get_running_loop(),), name="answers", daemon=True
         )
-        self._sink = io.BytesIO()
-        self._writer: Any = None
 
     async def run(self) -> None:
         """Serves until it is cancelled. Raises EvaluationEnded where Spark ends the query."""
@@ -141,16 +131,17 @@ class Evaluator:
         shutil.rmtree(self._folder, ignore_errors=True)  # it is not needed any more: a kill leaves nothing
         return self._connection
 
-    async def evaluate(self, rows: Sequence[SourceRow]) -> Answers:
+    async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns the answers to the rows, in their order. Raises EvaluationEnded.
 
         Rows of concurrent callers share Arrow batches.
         """
-        if not rows:
-            return []
+        if not rows.num_rows:
+            return pa.array([], pa.binary())
         if self._failure is not None:
             raise self._failure
-        ask = _Ask(rows, asyncio.get_running_loop().create_future())
+        future = asyncio.get_running_loop().create_future()
+        ask = _Ask(rows, _sizes(rows), future, due=rows.num_rows)
         self._asks.append(ask)
         self._asked.set()
         return await ask.answered
@@ -158,71 +149,59 @@ class Evaluator:
     async def _send(self, connection: socket.socket) -> None:
         """Sends the rows of the callers as they come, while few batches are in flight."""
         loop = asyncio.get_running_loop()
-        await loop.sock_sendall(connection, self._encoded([], 1))
+        await loop.sock_sendall(connection, SCHEMA.serialize())
+        await loop.sock_sendall(connection, _EMPTY.slice(0, 1).serialize())
         while True:
             self._asked.clear()
             while self._asks:
                 await self._room.acquire()
                 rows = self._take()
-                await loop.sock_sendall(connection, self._encoded(rows, ROWS))
+                await loop.sock_sendall(connection, rows.serialize())
             await self._asked.wait()
 
-    def _take(self) -> list[SourceRow]:
+    def _take(self) -> pa.RecordBatch:
         """Returns the rows of the next Arrow batch, and notes to whom their answers go."""
-        rows: list[SourceRow] = []
-        size = 0
-        while self._asks and len(rows) < ROWS - 1:
-            ask, begin = self._asks[0], len(rows)
-            for row in ask.rows[ask.sent : ask.sent + ROWS - 1 - begin]:
-                size += len(row.value or b"") + len(row.key or b"")
-                if rows and size > _BATCH_BYTES:
-                    break
-                rows.append(row)
-            ask.sent += len(rows) - begin
-            if len(rows) > begin:
-                self._parts.append(_Part(ask, len(rows) - begin))
-            if ask.sent < len(ask.rows):
+        parts: list[pa.RecordBatch] = []
+        room, left = ROWS - 1, _BATCH_BYTES
+        while self._asks and room:
+            ask = self._asks[0]
+            before = ask.sizes[ask.sent]
+            fits = int(np.searchsorted(ask.sizes, before + left, side="right")) - 1 - ask.sent
+            count = min(max(fits, 0 if parts else 1), room, ask.rows.num_rows - ask.sent)
+            if count:
+                parts.append(ask.rows.slice(ask.sent, count))
+                self._parts.append(_Part(ask, count))
+            ask.sent += count
+            room -= count
+            left -= int(ask.sizes[ask.sent] - before)
+            if ask.sent < ask.rows.num_rows:
                 break
             self._asks.popleft()
-        self._parts.append(_Part(None, ROWS - len(rows)))
-        return rows
-
-    def _encoded(self, rows: Sequence[SourceRow], count: int) -> bytes:
-        """Returns the next bytes of the stream of Arrow batches: the rows, filled up to `count`."""
-        columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
-        arrays = [
-            _array(one.type, column, count) if one.name in self._read else pa.nulls(count, one.type)
-            for one, column in zip(_SCHEMA, columns, strict=True)
-        ]
-        if self._writer is None:
-            self._writer = pa.ipc.new_stream(self._sink, _SCHEMA)
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
-        encoded = self._sink.getvalue()
-        self._sink.seek(0)
-        self._sink.truncate()
-        return encoded
+        self._parts.append(_Part(None, room + 1))
+        return pa.concat_batches([*parts, _EMPTY.slice(0, room + 1)])
 
     def _read_answers(self, loop: asyncio.AbstractEventLoop) -> None:
         """Reads the answers in a thread of its own, because Spark's iterator blocks."""
         try:
             for batch in self._batches:
-                loop.call_soon_threadsafe(self._answered, batch.column(0).to_pylist())
+                loop.call_soon_threadsafe(self._answered, batch.column(0))
             failure = None
         except Exception as error:  # noqa: BLE001 - whatever Spark's worker raises ends the query
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits answers any more
             loop.call_soon_threadsafe(self._end, failure)
 
-    def _answered(self, answers: Answers) -> None:
+    def _answered(self, answers: pa.Array) -> None:
         """Hands the answers to those who await them. Spark may divide them into other batches than ours."""
         at = 0
         while at < len(answers):
             ask, rows = self._parts[0]
             count = min(rows, len(answers) - at)
             if ask is not None:
-                ask.found += answers[at : at + count]
-                if len(ask.found) == len(ask.rows) and not ask.answered.done():
-                    ask.answered.set_result(ask.found)
+                ask.found.append(answers.slice(at, count))
+                ask.due -= count
+                if not ask.due and not ask.answered.done():
+                    ask.answered.set_result(pa.concat_arrays(ask.found))
             at += count
             if count < rows:
                 self._parts[0] = _Part(ask, rows - count)
@@ -246,13 +225,10 @@ class Evaluator:
             self._ended.set_result(None)
 
 
-def _array(kind: pa.DataType, column: Sequence[Any], count: int) -> pa.Array:
-    """Returns a column, filled up to `count` rows. Maps are built from their parts: that is much faster."""
-    empty = [None] * (count - len(column))
-    if not pa.types.is_map(kind):
-        return pa.array([*column, *empty], type=kind)
-    ends = list(accumulate(map(len, column), initial=0))
-    entries = list(chain.from_iterable(column))
-    offsets = pa.array([*ends, *([ends[-1]] * len(empty))], pa.int32())
-    names, values = zip(*entries, strict=True) if entries else ((), ())
-    return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()))
+def _sizes(rows: pa.RecordBatch) -> Integers:
+    """Returns how many bytes of keys and values stand before each row, and at the end."""
+    together = np.zeros(rows.num_rows + 1, np.int64)
+    for name in (KEY, VALUE):
+        places = bytes_of(rows.column(name)).places
+        together[: len(places)] += places - places[0]
+    return together

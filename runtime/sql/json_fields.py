@@ -77,14 +77,15 @@ class JsonEditor:
             *outer, last = (name.encode() for name in fields_of(path))
             self._at(outer).set[last] = number
         self._root.compile()
-        # The fields with the numbers of their values, -1 for those that are dropped.
+        # Quoted names with the numbers of their values, -1 for those that are dropped. It is empty where flat
+        # objects can't be searched for them.
         numbers: dict[str, int] = dict.fromkeys(drop, -1) | {
             path: at for at, path in enumerate(sorted(paths))
         }
         fields = {path: fields_of(path) for path in numbers}
-        self._flat = [(f'"{fields[path][0]}"'.encode(), number) for path, number in numbers.items()]
+        self.flat = [(f'"{fields[path][0]}"'.encode(), number) for path, number in numbers.items()]
         if not all(len(one) == 1 and _SIMPLE.fullmatch(one[0]) for one in fields.values()):
-            self._flat = []
+            self.flat = []
 
     def edited(self, text: bytes, values: list[bytes]) -> bytes:
         """Returns the text with the new values, each as JSON. Raises UneditableValue.
@@ -92,7 +93,7 @@ class JsonEditor:
         A field that is not in the text is added, unless its new value is null or the object around it is not
         there.
         """
-        if self._flat and (flat := self._edited_flat(text, values)) is not None:
+        if self.flat and (flat := self._edited_flat(text, values)) is not None:
             return flat
         opened = _OPEN.match(text)
         if opened is None:
@@ -114,7 +115,7 @@ class JsonEditor:
         if b"\\" in text or text[-1:] != b"}" or text.count(b"{") != 1 or text.count(b"}") != 1:
             return None
         cuts: list[tuple[int, int, bytes]] = []
-        for quoted, number in self._flat:
+        for quoted, number in self.flat:
             at = text.find(quoted)
             if at < 0:
                 if number >= 0 and values[number] != _NULL:

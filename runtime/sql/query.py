@@ -1,8 +1,6 @@
 """Builds the query of a transform, and runs it as the standing query of a slot.
 
-An answer is JSON: `b` is true for a record that does not match its format, `k` is whether it travels, and
-`s0`, `s1`, … are the new values of the paths of `set`, sorted. It is null where an expression failed. There
-is one answer for each row, in the order of the rows.
+There is one answer for each row, in the order of the rows. `rows` says what an answer looks like.
 
 The standing query is one Spark task with a feeding worker, the transform and the slot itself. The feeding
 worker yields the rows that the slot sends it. Spark's generated code evaluates the transform in the task.
@@ -21,7 +19,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec
 from runtime.sql.avro_schema import ddl_of
-from runtime.sql.rows import DDL, KEY, ROWS, VALUE, feed
+from runtime.sql.rows import DDL, FILTERED, KEY, MISMATCH, NEW, NEXT, ROWS, TRAVELS, VALUE, feed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +32,8 @@ _JSON_OPTIONS = {
     "allowSingleQuotes": "false",
 }
 _METADATA = ("headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
-_OBJECT = r"^\s*\{"  # Spark also reads an array of one object as that object
+_WITH_NULLS = {"ignoreNullFields": "false"}
+_BLANKS, _OBJECT = " \t\r\n", "{"
 
 # What Spark's session needs for exact answers. Without the common subexpressions, an expression that occurs
 # twice is not evaluated ahead of `try_to_binary`, so that its failure concerns its own row alone.
@@ -64,20 +63,17 @@ def answers(rows: DataFrame, transform: TransformSpec) -> DataFrame:
     """Returns the answer to each row."""
     known = decoded(rows, transform)
     travels = F.expr(f"({transform.where})") if transform.where is not None else F.lit(True)
-    kept = (
-        F.when(F.col("__bad"), False)
-        .when(F.col("__tombstone"), True)
-        .otherwise(F.coalesce(travels, F.lit(False)))
-    )
     changed = [
-        F.when(~F.col("__bad") & ~F.col("__tombstone"), F.expr(f"({transform.set[path]})")).alias(
-            f"s{number}"
-        )
-        for number, path in enumerate(sorted(transform.set))
+        F.concat(F.lit(NEXT), F.to_json(F.struct(F.expr(f"({transform.set[path]})").alias(NEW)), _WITH_NULLS))
+        for path in sorted(transform.set)
     ]
-    answer = F.struct(F.col("__bad").alias("b"), kept.alias("k"), *changed)
-    text = F.to_json(answer, {"ignoreNullFields": "false"})
-    return known.select(F.try_to_binary(text, F.lit("utf-8")).alias(ANSWER))
+    answer = (
+        F.when(F.col("__bad"), F.lit(MISMATCH))
+        .when(F.col("__tombstone"), F.lit(TRAVELS))
+        .when(travels, F.concat(F.lit(TRAVELS), *changed))
+        .otherwise(F.lit(FILTERED))
+    )
+    return known.select(F.try_to_binary(answer, F.lit("utf-8")).alias(ANSWER))
 
 
 def _decoded(raw: str, form: FormatSpec) -> Column:
@@ -105,7 +101,9 @@ def _bad(raw: str, name: str, form: FormatSpec) -> Column:
     if form.format not in FIELDS:
         return F.lit(False)
     read = F.col(name)
-    wrong = read.isNull() | read[CORRUPT].isNotNull() | ~F.col(raw).cast(StringType()).rlike(_OBJECT)
+    # Spark also reads an array of one object as that object.
+    is_object = F.startswith(F.ltrim(F.col(raw).cast(StringType()), F.lit(_BLANKS)), F.lit(_OBJECT))
+    wrong = read.isNull() | read[CORRUPT].isNotNull() | ~is_object
     return F.col(raw).isNotNull() & wrong
 
 

@@ -33,8 +33,20 @@ COLUMNS = (
     ("timestamp_type", "INT"),
 )
 DDL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
-ROWS = 512  # in each Arrow batch: Spark passes a batch on once it has so many rows
+ROWS = 1_024  # in each Arrow batch: Spark passes a batch on once it has so many rows
 APPENDED = 1  # the timestamp type of a record with the broker's time
+
+# An answer begins with one of these. Behind TRAVELS stand the new values of the paths of `set`, sorted: each
+# as NEXT and a JSON object with the one field NEW. It is null where an expression failed.
+MISMATCH, TRAVELS, FILTERED = "b", "k", "f"
+NEXT, NEW = "\n", "s"
+
+
+class InvalidValue(Exception):
+    """The transform can't handle the value of a record: it does not match its format, or an expression fails.
+
+    The text contains nothing of the value.
+    """
 
 
 class SourceRow(NamedTuple):

@@ -1,4 +1,8 @@
-"""Applies a transform to prepared batches: Spark answers, and the records that travel are packed anew."""
+"""Applies a transform to prepared batches: Spark answers, and the records that travel are packed anew.
+
+All steps work on the columns of a window of batches. Only what can't be done for all records at once is done
+record by record: bad records, values of Avro, and objects of JSON that are not flat.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +10,75 @@ import asyncio
 import base64
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from runtime.batch import (
     BadRecord,
     BatchFailure,
-    Codec,
     CorruptBatch,
     OutgoingBatch,
-    PartitionLocation,
-    RewriteReason,
     RewriteSpec,
 )
-from runtime.batch.selection import (
-    QuarantinedRecord,
-    Selected,
-    UnpackedRecord,
-    headers,
-    packed,
-    quarantined,
-    unchanged,
-    unpacked,
-    with_value,
-)
-from runtime.batch.splice import Raw
+from runtime.batch.arrays import Integers, Octets
+from runtime.batch.selection import QuarantinedRecord, quarantined
+from runtime.batch.splice import headers_of
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import VALUE, TransformSpec
+from runtime.sql import rows as names
 from runtime.sql.avro_schema import UndecodableValue
+from runtime.sql.columns import (
+    SCHEMA,
+    Body,
+    Bytes,
+    Edits,
+    Flags,
+    Headers,
+    Part,
+    RecordColumns,
+    batch_of_rows,
+    body_of,
+    bytes_of,
+    columns_of,
+    cut,
+    kept_of,
+    packed_columns,
+)
+from runtime.sql.json_columns import flat_fields
 from runtime.sql.json_fields import JsonEditor, UneditableValue
-from runtime.sql.rows import APPENDED, ROWS, SourceRow, read_columns
+from runtime.sql.rows import (
+    FILTERED,
+    MISMATCH,
+    NEW,
+    NEXT,
+    ROWS,
+    TRAVELS,
+    InvalidValue,
+    SourceRow,
+    read_columns,
+)
 
 if TYPE_CHECKING:
     from runtime.sql.avro import AvroValues
 
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
-_WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 8 * ROWS, 1 << 20
+_WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 4 * ROWS, 4 << 20
+_FAILS = "an expression of the transform fails on it"
+_NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH, TRAVELS, FILTERED))
+_OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
+_NULL = b"null"
 
 
 class Evaluates(Protocol):
     """Evaluates the transform on rows: Spark's query, or a test's own."""
 
-    async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]: ...
-
-
-class InvalidValue(Exception):
-    """The transform can't handle the value of a record: it does not match its format, or an expression fails.
-
-    The text contains nothing of the value.
-    """
+    async def evaluate(self, rows: pa.RecordBatch) -> pa.Array: ...
 
 
 class Transformed(NamedTuple):
@@ -74,18 +94,15 @@ class Transformed(NamedTuple):
     quarantined: list[QuarantinedRecord]
 
 
-class _Rest(NamedTuple):
-    """What the records that do not travel leave behind: the offsets of filtered ones, and the bad ones."""
-
-    filtered: list[int]
-    quarantined: list[QuarantinedRecord]
-
-
 class _Window(NamedTuple):
-    """Batches that Spark was asked about together. `failure` is why the batch behind them can't be read."""
+    """Batches that Spark was asked about together; `first` is the number of the first one.
 
-    batches: list[tuple[OutgoingBatch, list[UnpackedRecord]]]
-    answers: asyncio.Future[list[bytes | None]]
+    `failure` is why the batch behind them can't be read.
+    """
+
+    first: int
+    columns: RecordColumns
+    answers: asyncio.Future[pa.Array]
     failure: BatchFailure | None
 
 
@@ -97,121 +114,99 @@ class Transformer:
         self._evaluator = evaluator
         self._read = read_columns(transform)
         self._avro = _avro_values(transform)
-        self._change = _changer(transform, self._avro)
-        names = [f"s{number}" for number in range(len(transform.set))]
-        fields: list[Any] = [("b", bool), ("k", bool), *((name, msgspec.Raw) for name in names)]
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
-        self._values = names
-        self._known_headers: dict[bytes, list[tuple[str, str | None]]] = {}
+        self._json = JsonEditor(transform.set, transform.drop) if transform.value.format == "json" else None
+        self._change = _changer(transform, self._avro, self._json)
+        self._known_headers: dict[bytes, Headers] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
         """Returns what of the batches travels. Raises EvaluationEnded, RegistryUnavailable.
 
         While Spark evaluates some batches, the next ones are unpacked.
         """
-        selected: list[Selected] = []
-        failure: BatchFailure | None = None
-        rest = _Rest([], [])
+        found = Transformed([], 0, None, [])
         waiting: deque[_Window] = deque()
-        windows = _windows(prepared)
+        windows = self._windows(prepared, spec)
         try:
-            while failure is None:
-                if len(waiting) < _WINDOWS and (batches := next(windows, None)) is not None:
-                    waiting.append(self._ask(batches, spec))
+            while found.failure is None:
+                if len(waiting) < _WINDOWS and (window := next(windows, None)) is not None:
+                    waiting.append(window)
                     continue
                 if not waiting:
                     break
                 window = waiting.popleft()
-                answers = iter(await window.answers)
-                for out, records in window.batches:
-                    kept, failure = self._kept(records, answers, rest, out.batch.codec, spec)
-                    end = failure.offset if failure is not None else out.position
-                    changed = self._change is not None or len(kept) < len(records)
-                    selected.append(Selected(out._replace(position=end), kept, changed))
-                    if failure is not None:
-                        break
-                failure = failure or window.failure
+                one = self._transformed(window, await window.answers, spec)
+                found = Transformed(
+                    [*found.outgoing, *one.outgoing],
+                    found.filtered + one.filtered,
+                    one.failure or window.failure,
+                    [*found.quarantined, *one.quarantined],
+                )
         finally:
             for window in waiting:
                 window.answers.cancel()
-        outgoing: list[tuple[OutgoingBatch, int]] = []
-        try:
-            outgoing.extend(packed(selected, spec))
-        except BatchFailure as too_large:
-            failure = too_large
-        filtered, bad = rest
-        if failure is not None:
-            filtered = [offset for offset in filtered if offset < failure.offset]
-            bad = [one for one in bad if one.offset < failure.offset]
-        return Transformed(outgoing, len(filtered), failure, bad)
+        return found
 
-    def _ask(self, batches: Sequence[OutgoingBatch], spec: RewriteSpec) -> _Window:
-        """Unpacks batches and asks Spark about their records, up to the first batch that can't be read."""
-        found: list[tuple[OutgoingBatch, list[UnpackedRecord]]] = []
-        rows: list[SourceRow] = []
-        failure: BatchFailure | None = None
-        for out in batches:
-            try:
-                records = unpacked(out, spec)
-                rows += self._rows(records, spec.where, bool(out.reason & RewriteReason.APPEND_TIME))
-            except BatchFailure as problem:
-                failure = problem
-                break
-            found.append((out, records))
-        return _Window(found, asyncio.ensure_future(self.answers(rows)), failure)
+    def _windows(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Iterator[_Window]:
+        """Unpacks neighbours and asks Spark about them together, up to the first batch that can't be read.
 
-    def _rows(
-        self, records: Sequence[UnpackedRecord], where: PartitionLocation, appended: bool
-    ) -> list[SourceRow]:
-        topic, partition = where
-        with_headers = "headers" in self._read
-        return [
-            SourceRow(
-                record.value,
-                record.key,
-                self._headers(record, where) if with_headers else [],
-                topic,
-                partition,
-                record.offset,
-                record.timestamp * 1000 if record.timestamp >= 0 else None,
-                APPENDED if appended else 0,
-            )
-            for record in records
-        ]
-
-    async def answers(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
-        """Returns Spark's answers to rows of raw bytes. Raises EvaluationEnded, RegistryUnavailable."""
-        if self._avro:
-            for part, values in self._avro.items():
-                await values.prepare(row.value if part == VALUE else row.key for row in rows)
-            rows = [
-                row._replace(value=self._readable(VALUE, row.value), key=self._readable("key", row.key))
-                for row in rows
-            ]
-        return await self._evaluator.evaluate(rows)
-
-    def _readable(self, part: str, data: bytes | None) -> bytes | None:
-        """Returns the bytes as Spark reads them: Avro as JSON, empty where it can't be decoded."""
-        avro = self._avro.get(part)
-        if avro is None or data is None:
-            return data
-        try:
-            return avro.json(data)
-        except UndecodableValue:
-            return b""  # no JSON object, so Spark answers that the record does not match its format
-
-    def _headers(self, record: UnpackedRecord, where: PartitionLocation) -> list[tuple[str, str | None]]:
-        """Returns the headers of the source's record: the last value of each name, without the product's own.
-
-        Many records have the same headers, so some are remembered. Raises CorruptBatch.
+        What they unpack to is held in memory (R8).
         """
-        raw = record.tail[record.headers_at :]
-        if (known := self._known_headers.get(raw)) is not None:
-            return known
+        bodies: list[Body] = []
+        first = records = size = 0
+        for index, out in enumerate(prepared):
+            try:
+                bodies.append(body_of(out, spec))
+            except BatchFailure as failure:
+                yield self._ask(first, bodies, spec, failure)
+                return
+            records += out.batch.records
+            size += len(bodies[-1].data)
+            if records >= _WINDOW_RECORDS or size >= _WINDOW_BYTES:
+                yield (window := self._ask(first, bodies, spec, None))
+                if window.failure is not None:
+                    return
+                bodies, first, records, size = [], index + 1, 0, 0
+        if bodies:
+            yield self._ask(first, bodies, spec, None)
+
+    def _ask(
+        self, first: int, bodies: Sequence[Body], spec: RewriteSpec, behind: BatchFailure | None
+    ) -> _Window:
+        """Asks Spark about batches; `behind` is why the next one can't be read."""
+        columns, failure = columns_of(bodies, spec)
         try:
-            last = {name: value for name, value in headers(record) if name != _PROVENANCE}
-        except (MalformedBytes, IndexError) as error:
-            raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
+            rows = columns.rows(self._read, spec.where, self._decoded_headers)
+        except MalformedBytes as error:
+            return self._ask_before_bad_headers(first, bodies, spec, str(error))
+        return _Window(first, columns, asyncio.ensure_future(self._evaluated(rows)), failure or behind)
+
+    def _ask_before_bad_headers(
+        self, first: int, bodies: Sequence[Body], spec: RewriteSpec, why: str
+    ) -> _Window:
+        """Asks Spark about the batches before the one that has a record with unreadable headers."""
+        for count, body in enumerate(bodies):
+            columns, _ = columns_of([body], spec)
+            for at in range(len(columns.offsets)):
+                record = columns.record(at)
+                try:
+                    headers_of(record.tail, record.headers_at)
+                except (MalformedBytes, IndexError) as error:
+                    failure = CorruptBatch(spec.where, record.offset, f"unreadable headers: {error}")
+                    return self._ask(first, bodies[:count], spec, failure)
+        raise AssertionError(why)
+
+    def _decoded_headers(self, raws: Iterable[bytes]) -> list[Headers]:
+        """Returns the headers of the source's records: the last value of each name, without `__repl`.
+
+        Many records have the same headers, so some are remembered. Raises MalformedBytes.
+        """
+        return [self._known_headers.get(raw) or self._headers(raw) for raw in raws]
+
+    def _headers(self, raw: bytes) -> Headers:
+        try:
+            last = {name: value for name, value in headers_of(raw, 0) if name != _PROVENANCE}
+        except IndexError as error:
+            raise MalformedBytes(str(error)) from None
         found = [
             (name.decode(errors="replace"), value.decode(errors="replace") if value is not None else None)
             for name, value in last.items()
@@ -222,50 +217,113 @@ class Transformer:
             self._known_headers[raw] = found
         return found
 
-    def _kept(
-        self,
-        records: Sequence[UnpackedRecord],
-        answers: Iterator[bytes | None],
-        rest: _Rest,
-        codec: Codec,
-        spec: RewriteSpec,
-    ) -> tuple[list[Raw], BatchFailure | None]:
-        """Returns the records that travel, and appends the others to `rest`.
+    async def answers(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
+        """Returns Spark's answers to rows of raw bytes. Raises EvaluationEnded, RegistryUnavailable."""
+        found: list[bytes | None] = (await self._evaluated(batch_of_rows(rows))).to_pylist()
+        return found
 
-        It ends at the first bad record, unless the flow quarantines.
-        """
-        kept: list[Raw] = []
-        new_value = self.new_value
-        for record, answer in zip(records, answers, strict=False):
-            if record.value is None:  # a tombstone
-                kept.append(unchanged(record))
-                continue
+    async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
+        for part, values in self._avro.items():
+            name = names.VALUE if part == VALUE else names.KEY
+            raw: list[bytes | None] = rows.column(name).to_pylist()
+            await values.prepare(raw)
+            readable = pa.array([self._readable(part, one) for one in raw], pa.binary())
+            rows = rows.set_column(SCHEMA.get_field_index(name), SCHEMA.field(name), readable)
+        return await self._evaluator.evaluate(rows)
+
+    def _readable(self, part: str, data: bytes | None) -> bytes | None:
+        """Returns the bytes as Spark reads them: Avro as JSON, empty where it can't be decoded."""
+        if data is None:
+            return data
+        try:
+            return self._avro[part].json(data)
+        except UndecodableValue:
+            return b""  # no JSON object, so Spark answers that the record does not match its format
+
+    def _transformed(self, window: _Window, answers: pa.Array, spec: RewriteSpec) -> Transformed:
+        """Returns what of a window travels, up to the first bad record, unless the flow quarantines."""
+        columns = window.columns
+        known = bytes_of(answers)
+        flags = _flags(known)
+        flags[answers.is_null().to_numpy(zero_copy_only=False)] = 0
+        travels = columns.no_value | (flags == _TRAVELS[0])
+        filtered = ~travels & (flags == _FILTERED[0])
+        rows = np.flatnonzero(travels)
+        reasons: dict[int, str] = {}
+        edits = None
+        if self._change is not None and len(rows):
+            edits = self._edits(columns, rows, known, reasons)
+        bad: list[QuarantinedRecord] = []
+        failure: BatchFailure | None = None
+        for at in sorted({*np.flatnonzero(~travels & ~filtered).tolist(), *reasons}):
+            travels[at] = False
+            value = columns.value(at) or b""
+            why = reasons.get(at) or (_FAILS if flags[at] == 0 else self._mismatch(value))
+            rejected = self._reject(columns, at, why, spec)
+            if isinstance(rejected, BatchFailure):
+                failure = rejected
+                travels[at:] = filtered[at:] = False
+                break
+            bad.append(rejected)
+        if edits is not None:
+            still = travels[rows]
+            edits = Edits(edits.begins[still], edits.ends[still], edits.pieces[still], edits.new)
+        kept = np.flatnonzero(travels)
+        parts = _parts(columns, kept, edits, failure)
+        outgoing, too_large = packed_columns(kept_of(columns, kept, edits), parts, spec, window.first)
+        if too_large is not None:
+            failure = too_large
+            filtered &= columns.offsets < failure.offset
+            bad = [one for one in bad if one.offset < failure.offset]
+        return Transformed(outgoing, int(np.count_nonzero(filtered)), failure, bad)
+
+    def _edits(
+        self, columns: RecordColumns, rows: Integers, answers: Bytes, reasons: dict[int, str]
+    ) -> Edits:
+        """Returns what changes in the values of these records; `reasons` gets those that can't be edited."""
+        with_value = ~columns.no_value[rows]
+        values = _new_values(answers, rows, with_value, len(self.transform.set))
+        if self._json is not None and self._json.flat:
+            nulls = [answers.octets[np.where(end > begin, begin, 0)] == _NULL[0] for begin, end in values]
+            cuts, done = _flat_cuts(self._json.flat, columns, rows, nulls, with_value)
+        else:
+            cuts, done = _no_cuts(columns, rows), ~with_value
+        begins, ends, pieces = cuts
+        data = answers.octets
+        fresh: list[bytes] = []
+        for at in np.flatnonzero(~done).tolist():
+            row = int(rows[at])
+            value = columns.value(row)
+            assert value is not None
+            assert self._change is not None
+            new = [data[begin[at] : end[at]].tobytes() for begin, end in values]
             try:
-                value = new_value(record.value, answer)
-            except InvalidValue as error:
-                failure = self._reject(record, str(error), rest, codec, spec)
-                if failure is not None:
-                    return kept, failure
-                continue
-            if value is None:
-                rest.filtered.append(record.offset)
-            elif value is record.value:
-                kept.append(unchanged(record))
-            else:
-                kept.append(with_value(record, value))
-        return kept, None
+                changed = self._change(value, new)
+            except UneditableValue as error:
+                reasons[row] = f"its value can't be edited: {error}"
+                changed = value
+            begins[at], ends[at], pieces[at] = columns.headers[row], columns.headers[row], -1
+            if changed != value:
+                begins[at, 0], pieces[at, 0] = columns.values[row], 2 * len(values) * len(rows) + len(fresh)
+                fresh.append(changed)
+        # Every second one of these is a new value; the others stand between them.
+        among = np.stack([one for value in values for one in value], axis=1).reshape(-1) if values else None
+        known = [cut(data, np.append(among, among[-1:]))] if among is not None else []
+        return Edits(begins, ends, pieces, pa.concat_arrays([*known, pa.array(fresh, pa.binary())]))
 
     def _reject(
-        self, record: UnpackedRecord, why: str, rest: _Rest, codec: Codec, spec: RewriteSpec
-    ) -> BatchFailure | None:
-        """Quarantines a bad record, or returns why its partition stops."""
+        self, columns: RecordColumns, at: int, why: str, spec: RewriteSpec
+    ) -> QuarantinedRecord | BatchFailure:
+        """Returns a bad record as it is quarantined, or why its partition stops."""
+        record = columns.record(at)
         if spec.quarantine is None:
             return BadRecord(spec.where, record.offset, why)
+        ends = np.cumsum([out.batch.records for out in columns.batches])
+        codec = columns.batches[int(np.searchsorted(ends, at, side="right"))].batch.codec
         try:
-            rest.quarantined.append(quarantined(record, why, codec, spec, int(time.time() * 1000)))
+            return quarantined(record, why, codec, spec, int(time.time() * 1000))
         except BatchFailure as failure:
             return failure
-        return None
 
     def new_value(self, value: bytes, answer: bytes | None) -> bytes | None:
         """Returns the value with which a record travels; None for a record that does not.
@@ -273,16 +331,16 @@ class Transformer:
         Raises InvalidValue for a bad record.
         """
         if answer is None:
-            raise InvalidValue("an expression of the transform fails on it")
-        found = self._decoder.decode(answer)
-        if found.b:
+            raise InvalidValue(_FAILS)
+        flag, *new = answer.split(_NEXT)
+        if flag == _MISMATCH:
             raise InvalidValue(self._mismatch(value))
-        if not found.k:
+        if flag == _FILTERED:
             return None
         if self._change is None:
             return value
         try:
-            return self._change(value, [bytes(getattr(found, name)) for name in self._values])
+            return self._change(value, [one[len(_OPEN) : -len(_CLOSE)] for one in new])
         except UneditableValue as error:
             raise InvalidValue(f"its value can't be edited: {error}") from None
 
@@ -311,14 +369,15 @@ def _avro_values(transform: TransformSpec) -> dict[str, AvroValues]:
 
 
 def _changer(
-    transform: TransformSpec, avro: Mapping[str, AvroValues]
+    transform: TransformSpec, avro: Mapping[str, AvroValues], json: JsonEditor | None
 ) -> Callable[[bytes, list[bytes]], bytes] | None:
     """Returns the function that makes a new value, from the old one and the answers as JSON."""
     if not transform.lossy:
         return None
     match transform.value.format:
         case "json":
-            return JsonEditor(transform.set, transform.drop).edited
+            assert json is not None
+            return json.edited
         case "avro":
             return avro[VALUE].edited
         case "text":
@@ -338,18 +397,95 @@ def _binary(value: bytes) -> bytes:
     return base64.b64decode(_text(value))
 
 
-def _windows(prepared: Sequence[OutgoingBatch]) -> Iterator[list[OutgoingBatch]]:
-    """Yields neighbours that are evaluated together: what they unpack to is held in memory (R8)."""
-    window: list[OutgoingBatch] = []
-    records = size = 0
-    for out in prepared:
-        if window and (
-            records + out.batch.records > _WINDOW_RECORDS or size + out.batch.size > _WINDOW_BYTES
-        ):
-            yield window
-            window, records, size = [], 0, 0
-        window.append(out)
-        records += out.batch.records
-        size += out.batch.size
-    if window:
-        yield window
+def _flags(answers: Bytes) -> Octets:
+    """Returns the first byte of each answer, 0 for an empty one."""
+    begins, ends = answers.places[:-1], answers.places[1:]
+    found = np.zeros(len(begins), np.uint8)
+    some = ends > begins
+    found[some] = answers.octets[begins[some]]
+    return found
+
+
+def _new_values(
+    answers: Bytes, rows: Integers, with_value: Flags, count: int
+) -> list[tuple[Integers, Integers]]:
+    """Returns where the new values of each path of `set` stand in the answers to these rows.
+
+    They are empty for tombstones.
+    """
+    begins, ends = answers.places[rows], answers.places[rows + 1]
+    if not count:
+        return []
+    marks = np.flatnonzero(answers.octets == ord(NEXT))
+    first = np.searchsorted(marks, begins)
+    found = []
+    for number in range(count):
+        begin, end = ends.copy(), ends.copy()
+        begin[with_value] = marks[first[with_value] + number] + len(_NEXT) + len(_OPEN)
+        if number + 1 < count:
+            end[with_value] = marks[first[with_value] + number + 1]
+        end[with_value] -= len(_CLOSE)
+        found.append((begin, end))
+    return found
+
+
+_Cuts = tuple[Integers, Integers, Integers]
+
+
+def _no_cuts(columns: RecordColumns, rows: Integers, count: int = 1) -> _Cuts:
+    """Returns empty cuts, at the ends of the values."""
+    places = np.repeat(columns.headers[rows][:, None], count, axis=1)
+    return places, places.copy(), np.full((len(rows), count), -1, np.int64)
+
+
+def _flat_cuts(
+    fields: Sequence[tuple[bytes, int]],
+    columns: RecordColumns,
+    rows: Integers,
+    nulls: Sequence[Flags],
+    with_value: Flags,
+) -> tuple[_Cuts, Flags]:
+    """Returns the cuts in the values that are flat objects, and for which records they are complete.
+
+    `nulls` says of the new values of each path of `set` which of them are null.
+    """
+    begins, ends, pieces = _no_cuts(columns, rows, len(fields))
+    at = np.flatnonzero(with_value)
+    if not len(at):
+        return (begins, ends, pieces), ~with_value
+    begin, end = columns.values[rows[at]], columns.headers[rows[at]]
+    flat, found, starts, stops = flat_fields(
+        columns.data, begin, end, [(name, number < 0) for name, number in fields]
+    )
+    numbers = np.full(found.shape, -1, np.int64)
+    for column, (_, number) in enumerate(fields):
+        if number >= 0:
+            numbers[:, column] = np.where(found[:, column], 2 * (at * len(nulls) + number), -1)
+            # A field that is not in the text is added to it, unless its new value is null.
+            flat &= found[:, column] | nulls[number][at]
+    order = np.argsort(starts, axis=1, kind="stable")
+    starts, stops, numbers = (np.take_along_axis(one, order, axis=1) for one in (starts, stops, numbers))
+    flat &= (starts[:, 1:] >= stops[:, :-1]).all(axis=1)
+    begins[at], ends[at], pieces[at] = starts, stops, numbers
+    done = ~with_value
+    done[at] = flat
+    return (begins, ends, pieces), done
+
+
+def _parts(
+    columns: RecordColumns, kept: Integers, edits: Edits | None, failure: BatchFailure | None
+) -> list[Part]:
+    """Returns which records of each batch travel, up to the record that can't be handled."""
+    counts = [out.batch.records for out in columns.batches]
+    ends = np.cumsum(counts)
+    bounds = np.searchsorted(kept, [0, *ends]).tolist()
+    changes = np.zeros(len(kept), np.int64) if edits is None else edits.changed.astype(np.int64)
+    before = np.cumsum([0, *changes])
+    found: list[Part] = []
+    for out, records, first, end in zip(columns.batches, counts, bounds, bounds[1:], strict=False):
+        changed = end - first < records or bool(before[end] > before[first])
+        if failure is not None and failure.offset < out.position:
+            found.append(Part(out._replace(position=failure.offset), first, end, changed))
+            break
+        found.append(Part(out, first, end, changed))
+    return found

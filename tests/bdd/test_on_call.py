@@ -3,14 +3,12 @@
 import datetime
 import json
 import re
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -18,8 +16,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from tests.bdd.consuming import eat, place
 from tests.bdd.running import Town, eventually, two_datacenters
-from tests.commands import begin
-from tests.planner.ui.serving import Parsed
+from tests.planner.ui.serving import LivePage
 from tests.records import PATIENCE_S, read
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -46,31 +43,6 @@ class Origin(NamedTuple):
 
 def topic(word: str, cluster: str) -> str:
     return word if cluster == "dc1" else f"dc1.{word}"
-
-
-class LivePage:
-    """`repl ui` over the town's topology, on a free port."""
-
-    def __init__(self, town: Town) -> None:
-        env = {"REPL_HOME": str(town.home)}
-        self.process = begin("ui", str(town.topology.file), "--port", "0", "--json", env=env)
-        assert self.process.stdout is not None
-        self.url = json.loads(self.process.stdout.readline())["url"]
-
-    def text(self, path: str = "") -> str:
-        with urlopen(self.url + path, timeout=PATIENCE_S) as answer:  # a 404 is an error
-            return Parsed(answer.read().decode()).text
-
-    def says(self, words: str, path: str = "") -> None:
-        eventually(lambda: words in self.text(path), about=f"{words!r} on the live page")
-
-    def close(self) -> int:
-        """As Ctrl-C does. Returns the exit code."""
-        self.process.send_signal(signal.SIGINT)
-        output, errors = self.process.communicate(timeout=PATIENCE_S)
-        assert "Traceback" not in errors, errors
-        assert output == ""
-        return self.process.returncode
 
 
 @dataclass
@@ -144,9 +116,8 @@ def night(tmp_path: Path) -> Iterator[Night]:
         try:
             yield night
         finally:
-            if night.page is not None and night.page.process.poll() is None:
-                night.page.process.kill()
-                night.page.process.communicate()
+            if night.page is not None:
+                night.page.kill()
 
 
 @pytest.fixture
@@ -192,7 +163,7 @@ def _(night: Night, count: int) -> None:
 
 @given(parsers.parse('the live page is open, and says of dc1 "{words}"'))
 def _(night: Night, words: str) -> None:
-    night.page = LivePage(night.town)
+    night.page = LivePage(night.town.topology.file, night.town.home)
     night.page.says(f"Fail over dc1: {words}")
 
 

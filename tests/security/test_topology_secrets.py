@@ -202,7 +202,7 @@ def test_what_librdkafka_quotes_is_not_repeated() -> None:
 
 
 def test_a_user_name_that_is_a_reference_is_not_in_an_error() -> None:
-    from planner.kafka.errors import Refused
+    from planner.kafka.connection_errors import Refused
     from runtime.kafka.errors import AuthenticationFailed, BrokerError, ErrorCode
 
     remember(CANARY)

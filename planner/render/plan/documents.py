@@ -1,24 +1,23 @@
 """The plan as documents for its review: a comment on a pull request, and a self-contained page.
 
 The comment shows destructive changes first and identical ones grouped, in a limited length. The page has a
-drawing of the topology, the changes, and a search.
+drawing of the topology, the changes, and a search. Both, and the terminal, show a simulation as a table.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
+from rich.text import Text
 
 from planner.model.diagnostic import Diagnostic, Severity
-from planner.model.forecast import Simulation
+from planner.model.forecast import FlowForecast, Simulation
 from planner.model.plan import Action, Mode, Plan, PlannedFlow, digest
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
-from planner.render.plan import simulation as forecasts
-from planner.render.plan.simulation import cells, columns, heading, remarks
 from planner.render.plan.words import (
     LEGEND,
     SYMBOL,
@@ -30,7 +29,98 @@ from planner.render.plan.words import (
     summary_line,
     will,
 )
-from planner.render.readable import one_line, plural
+from planner.render.readable import UNKNOWN, count, octets, one_line, per_second, plural, span
+from planner.render.table import Column, table
+
+NEVER = "never"
+
+
+def simulation_heading(simulation: Simulation) -> str:
+    """Returns what was assumed."""
+    rates = {one.rate for one in simulation.flows}
+    each = f"{octets(max(rates, default=0))}/s a flow"
+    bounded = ", less where its rate_limit is lower" if len(rates) > 1 else ""
+    return f"Simulation: {each}{bounded}; the link down for {_outage(simulation)}"
+
+
+def simulation_columns(simulation: Simulation) -> tuple[Column, ...]:
+    """Returns the columns of the table."""
+    return (
+        Column("FLOW"),
+        Column("TOPICS", right=True, spare=4),
+        Column("WRITTEN", right=True, spare=1),
+        Column("TO COPY", right=True),
+        Column("TAKES", right=True),
+        Column(f"LAG AFTER {_outage(simulation)}", right=True),
+        Column("CATCH-UP", right=True),
+        Column("FIRST LOSS AFTER", right=True),
+        Column("EGRESS A DAY", right=True, spare=2),
+    )
+
+
+def simulation_cells(one: FlowForecast) -> list[str]:
+    """Returns the row of a flow."""
+    if one.why:
+        return [one.flow, *[UNKNOWN] * 8]
+    return [
+        one.flow,
+        f"{one.topics:,}",
+        _both(per_second(one.records_per_s), one.bytes_per_s, "/s"),
+        _both(count(one.copy_records), one.copy_bytes),
+        _duration(one, one.copy_ms),
+        _both(count(one.outage_records), one.outage_bytes),
+        _duration(one, one.after_outage_ms),
+        NEVER if one.loss_ms is None else span(one.loss_ms),
+        octets(one.bytes_a_day),
+    ]
+
+
+def simulation_remarks(simulation: Simulation) -> list[str]:
+    """Returns what needs attention, one sentence a flow."""
+    found = []
+    for one in simulation.flows:
+        if one.why:
+            found.append(f"flow.{one.flow}: nothing is known of it, because {one.why}")
+        if one.keeps_up is False:
+            found.append(
+                f"flow.{one.flow}: {one.source} is written at {octets(one.bytes_per_s)}/s, faster than it"
+                f" copies ({octets(one.rate)}/s): the flow never catches up"
+            )
+        if one.lost_records:
+            found.append(
+                f"flow.{one.flow}: an outage of {span(one.outage_ms)} loses about"
+                f" {plural(one.lost_records, 'record')}: {one.source} deletes records of {one.loss_topic}"
+                f" after {span(one.loss_ms)}; a longer retention.ms or retention.bytes keeps them"
+            )
+    return found
+
+
+def simulation_text(simulation: Simulation, width: int | None) -> Iterator[Text]:
+    """Yields the lines for the terminal."""
+    yield Text(simulation_heading(simulation), "bold")
+    yield Text()
+    yield from table(
+        simulation_columns(simulation), [simulation_cells(one) for one in simulation.flows], width
+    )
+    notes = simulation_remarks(simulation)
+    if notes:
+        yield Text()
+    yield from (Text(f"! {one_line(note)}", "yellow") for note in notes)
+
+
+def _outage(simulation: Simulation) -> str:
+    return span(max((one.outage_ms for one in simulation.flows), default=0))
+
+
+def _both(records: str, octets_: float | None, suffix: str = "") -> str:
+    return records if octets_ is None else f"{records} ({octets(octets_)}{suffix})"
+
+
+def _duration(one: FlowForecast, ms: int | None) -> str:
+    if ms is not None:
+        return span(ms)
+    return NEVER if one.keeps_up is False else UNKNOWN
+
 
 LIMIT = 65_000  # a comment on GitHub holds 65,536 characters
 HEAD_SHARE = 15_000  # of the limit, for diagnostics
@@ -124,14 +214,17 @@ def _block(group: ChangeGroup, mode: Mode) -> str:
 
 
 def _simulation(simulation: Simulation) -> list[str]:
-    named = columns(simulation)
+    named = simulation_columns(simulation)
     return [
-        f"\n#### {_text(heading(simulation))}\n\n",
+        f"\n#### {_text(simulation_heading(simulation))}\n\n",
         "| " + " | ".join(one.name.capitalize() for one in named) + " |\n",
         "| " + " | ".join("---:" if one.right else "---" for one in named) + " |\n",
-        *("| " + " | ".join(_text(cell) for cell in cells(one)) + " |\n" for one in simulation.flows),
+        *(
+            "| " + " | ".join(_text(cell) for cell in simulation_cells(one)) + " |\n"
+            for one in simulation.flows
+        ),
         "\n",
-        *(f"- ⚠️ {_text(one)}\n" for one in remarks(simulation)),
+        *(f"- ⚠️ {_text(one)}\n" for one in simulation_remarks(simulation)),
     ]
 
 
@@ -266,7 +359,10 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
         errors=sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR),
         simulation=simulation,
-        forecasts=forecasts,
+        heading=simulation_heading,
+        columns=simulation_columns,
+        cells=simulation_cells,
+        remarks=simulation_remarks,
         label=LABEL,
         legend=LEGEND,
         symbol=lambda action: SYMBOL[action].strip() or "=",

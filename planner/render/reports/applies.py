@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from planner.graph.messages import few
-from planner.model.address import Address, flow_address
+from planner.model.address import Address, Kind, flow_address
 from planner.model.plan import Action, Change, Plan
 from planner.model.step import (
     ApplyRecord,
@@ -20,6 +20,7 @@ from planner.model.step import (
     LaunchJob,
     Own,
     Reassign,
+    RestoreRecords,
     Result,
     Step,
     StepOutcome,
@@ -45,6 +46,7 @@ _PAST = {
     "launch": "launched",
     "reconfigure": "reconfigured",
     "stop": "stopped",
+    "restore": "restored",
 }
 
 
@@ -65,6 +67,8 @@ def begun(step: Step) -> str:
             return f"{step.address}: launching ..."
         case StopJob():
             return f"{step.address}: stopping ..."
+        case RestoreRecords():
+            return f"{step.address}: restoring {step.records:,} records ..."
         case Reassign():
             return f"{step.address}: moving replicas ..."
         case _:
@@ -235,6 +239,15 @@ def counts(applied: ApplyRecord) -> dict[str, int]:
     if unknown := applied.total - sum(recorded.values()):
         recorded["not started"] += unknown
     return dict(sorted(recorded.items()))
+
+
+def flow_states(applied: ApplyRecord) -> dict[str, str]:
+    """Returns the state in which the apply left each flow that it changed, such as `failed_over`."""
+    return {
+        step.address.name: step.entry.spec["state"]
+        for step in applied.steps
+        if isinstance(step, Own) and step.address.kind is Kind.FLOW and "state" in step.entry.spec
+    }
 
 
 def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:

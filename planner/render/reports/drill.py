@@ -62,6 +62,16 @@ def figures(scenario: Scenario) -> list[tuple[str, str]]:
     ]
 
 
+def rto_text(report: DrillReport) -> str:
+    """Returns the longest RTO of a drill."""
+    return UNKNOWN if report.rto_s is None else f"{report.rto_s:.1f} s"
+
+
+def rpo_text(report: DrillReport) -> str:
+    """Returns the most records that did not arrive in a drill."""
+    return UNKNOWN if report.rpo_records is None else plural(int(report.rpo_records), "record")
+
+
 def as_json(report: DrillReport) -> dict[str, Any]:
     """Returns the report as a tree."""
     return {
@@ -106,14 +116,12 @@ def metrics(report: DrillReport, at_s: float, every_ms: int | None, last_success
     """Returns metrics in Prometheus' text format, for the textfile collector of its node exporter."""
     named = f'{{topology="{_label(report.topology)}"}}'
     success_s = at_s if report.passed else last_success_s
-    rto = largest([one.rto_s for one in report.scenarios])
-    rpo = largest([one.rpo_records for one in report.scenarios])
     values: list[tuple[str, str, float | None]] = [
         ("repl_drill_last_run_timestamp", "When the last drill ended.", at_s),
         ("repl_drill_last_success_timestamp", "When a drill last passed.", success_s),
         ("repl_drill_passed", "1 if the last drill passed.", int(report.passed)),
-        ("repl_drill_rto_seconds", "The longest time until consumers read on.", rto),
-        ("repl_drill_rpo_records", "The most records that did not arrive.", rpo),
+        ("repl_drill_rto_seconds", "The longest time until consumers read on.", report.rto_s),
+        ("repl_drill_rpo_records", "The most records that did not arrive.", report.rpo_records),
         ("repl_drill_every_seconds", "How often a drill must pass.", every_ms and every_ms / 1000),
     ]
     lines = []

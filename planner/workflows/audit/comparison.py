@@ -223,7 +223,9 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
             error(
                 f"flow.{flow.name} has a transform, and a replay copies records as they are: what the"
                 " transform filters, sets or drops would reach the destination",
-                "repl salvage lists the records; copy those that may travel yourself",
+                f"repl salvage {flow.name} --export FILE writes the records, and repl try {flow.name}"
+                " --sample FILE --json shows what the transform makes of them: write those that travel"
+                " yourself",
                 source=flow.source,
                 exit=ExitCode.REFUSED,
             )

@@ -15,7 +15,7 @@ from planner.config import load
 from planner.config.files import topology_files
 from planner.graph.jobs import launch_spec
 from planner.graph.routes import file_route, opposite_of, reason_not_synced, router_of
-from planner.kafka.errors import WireFailure
+from planner.kafka.connection_errors import WireFailure
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.observed import ClusterReport
 from planner.model.topology import DEFAULT_EVERY_MS, Cluster, Flow, GroupMode, Job, Topology

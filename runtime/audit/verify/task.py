@@ -38,11 +38,12 @@ from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
 from runtime.sql.registry import RegistryUnavailable
-from runtime.sql.rows import SourceRow, row_of
-from runtime.sql.transformer import Evaluates, InvalidValue, Transformer
+from runtime.sql.rows import InvalidValue, SourceRow, row_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from runtime.sql.transformer import Evaluates
 
 RESULT = "result"  # the column of the result, in the output of verify_pieces_with_sql
 
@@ -106,6 +107,8 @@ class SourceTransform:
     """Applies the flow's transform again to records that are read at the source."""
 
     def __init__(self, transform: TransformSpec, evaluator: Evaluates) -> None:
+        from runtime.sql.transformer import Transformer
+
         self._transformer = Transformer(transform, evaluator)
         self._quarantines = transform.quarantines
 

@@ -54,8 +54,9 @@ class PartitionState(StrEnum):
 
     @property
     def over_loss(self) -> bool:
-        """Returns whether the partition stopped over lost records: it continues once an operator accepts
-        that.
+        """Returns whether the partition stopped over lost records.
+
+        It continues once an operator accepts the loss.
         """
         return self in _OVER_LOSS
 
@@ -96,8 +97,9 @@ class OpenTransaction(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Reports one partition of a flow, by its name at the source. Times are ms since 1970, 0 where there is
-    none.
+    """Reports one partition of a flow, by its name at the source.
+
+    Times are ms since 1970, 0 where there is none.
 
     `position`: every source offset below it is replicated (committed). `source_end` is the newest known last
     stable offset: a read_committed reader can read up to it. `last_fetch_ms`: the source last answered for

@@ -89,8 +89,7 @@ class BatchIdentity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """Records where a partition resumes (R1), what it must find there (R4), and the end of its offset map
-    (R6).
+    """Records where a partition resumes (R1), its expected state (R4), and its offset map's end (R6).
 
     `position`: the next source offset. `source_epoch`: the leader epoch of the last record read before it.
     `destination_end`: the offset behind the last acknowledged record. `destination_epoch`: the leader epoch

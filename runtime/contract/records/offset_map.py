@@ -80,8 +80,9 @@ class NotYetCopied:
 
 @dataclass(frozen=True, slots=True)
 class UnmappedOffset:
-    """Says that the offset lies below the map: copied before the map existed, trimmed, or never to be
-    copied.
+    """Says that the offset lies below the map.
+
+    It was copied before the map existed, was trimmed, or will never be copied.
     """
 
 

@@ -131,8 +131,9 @@ class FlowProducer(msgspec.Struct, frozen=True):
     undoes: str | None = None
 
     def home(self, topic: str) -> ClusterTopic | None:
-        """Returns the topic from which this id copied into `topic`; None where the flow writes no such
-        topic.
+        """Returns the topic from which this id copied into `topic`.
+
+        It is None where the flow writes no such topic.
         """
         if self.only not in (None, topic):
             return None

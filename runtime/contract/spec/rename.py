@@ -244,8 +244,9 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Holds `{match: "a-(.*)", to: "b-\\1"}`: a whole-name regex and its replacement; other names keep
-    theirs.
+    """Holds a whole-name regex and its replacement: `{match: "a-(.*)", to: "b-\\1"}`.
+
+    Other names stay as they are.
     """
 
     match: str

@@ -139,8 +139,9 @@ class MirrorRule:
         return {**values, **BOUNDS}
 
     def edit(self, source: TopicSettings, mirror: TopicSettings, declared: frozenset[str]) -> ConfigUpdate:
-        """Returns the changes that an existing mirror topic needs; its settings are all that its cluster
-        knows.
+        """Returns the changes that an existing mirror topic needs.
+
+        Its settings are all that its cluster knows.
         """
         known = {*mirror.explicit, *mirror.inherited}
         possible = supported(self.wanted(source), known)

@@ -199,9 +199,7 @@ def _unheard(one: PartitionStatusView, flow: FlowStatusView, as_of_ms: int | Non
 
 
 def with_ends_of(after: FlowStatusView, before: FlowStatusView, before_ms: int) -> FlowStatusView:
-    """Returns the final positions of a flow, compared with end offsets of the source that were read
-    before.
-    """
+    """Returns the final positions of a flow, by end offsets of the source that were read before."""
     known = {(one.topic, one.partition): one for one in before.partitions if one.source_end is not None}
     topics = [
         replace(

@@ -1,3 +1,4 @@
-"""This package holds the duties of a driver beside copying: heartbeats, origin commits and consumer-group
-sync.
+"""This package holds the duties of a driver beside copying.
+
+They are heartbeats, commits at the origin, ACL sync and consumer-group sync.
 """

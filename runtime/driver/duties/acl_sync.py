@@ -91,8 +91,10 @@ def acl_changes(
 def _not_mirrored(
     flow: FlowSpec, routes: Iterable[RouteSpec], owned: Iterable[OwnedAcl]
 ) -> frozenset[AclRule]:
-    """Returns the rules at the source that are not mirrored: those that a flow downstream of the destination
-    or of another topology made, and those that protect mirrors.
+    """Returns the rules at the source that are not mirrored.
+
+    They are rules that a flow downstream of the destination or of another topology made, and rules that
+    protect mirrors.
     """
     by_name = {flow_origin(route.name): route for route in routes}
     downstream = {flow.destination}
@@ -141,8 +143,9 @@ class ClusterRulesReader:
         self._scans: dict[str, InternalTopicScan] = {}
 
     async def read(self, name: str) -> ClusterRules | None:
-        """Returns the rules of a cluster, or None where it has no authorizer. Concurrent callers share one
-        read.
+        """Returns the rules of a cluster, or None where it has no authorizer.
+
+        Concurrent callers share one read.
 
         Raises WireError, ClientSettingsError and READ_FAILURES.
         """

@@ -1,5 +1,6 @@
-"""Runs the side duties of flows: heartbeats, commits at the origin (R9), source ends, and trimming of maps
-(R6).
+"""Runs the side duties of flows.
+
+The duties are heartbeats, commits at the origin (R9), source ends, and trimming of offset maps (R6).
 
 They start with each version of a flow. What fails is noted in the flow's status and retried; it never stops
 the flow.
@@ -113,8 +114,9 @@ class SideDuties:
         self._clusters = clusters
 
     async def heartbeats(self) -> None:
-        """Writes heartbeats at the declared interval, and creates their topic at the source if it is
-        missing.
+        """Writes heartbeats at the declared interval.
+
+        Their topic at the source is created if it is missing.
         """
         every = self._flow.heartbeats_every_ms
         if every is None:
@@ -141,8 +143,9 @@ class SideDuties:
         await post(cluster, naming.HEARTBEATS, [record], purpose="heartbeat")
 
     async def origin_commits(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
-        """Commits the copied positions at the source as the flow's own group; they are never read back
-        (R9).
+        """Commits the copied positions at the source as the flow's own group (R9).
+
+        They are never read back.
         """
         wanted = self._flow.origin_commits
         if wanted is None:

@@ -1,5 +1,4 @@
-"""This module is the writing half of a group-sync pass: it decides, writes a checkpoint, and commits the
-offset.
+"""This module writes the translated offsets of a group-sync pass: it writes checkpoints, then commits.
 
 Offsets at the destination are read only for groups that may be written. The broker refuses a commit where a
 member is connected; groups that are listed with members are not tried. A checkpoint is written before its
@@ -350,8 +349,9 @@ class GroupOffsetWriter:
         return done
 
     def _error_code(self, outcome: Outcome, one: PendingOffsetCommit) -> ErrorCode | None:
-        """Returns the error code of one commit, or None without a response, because the commit may have
-        happened.
+        """Returns the error code of one commit, or None without a response.
+
+        Without a response, the commit may have happened.
 
         The next pass finds out; until then the checkpoint stays as it was written.
         """
@@ -372,8 +372,9 @@ class GroupOffsetWriter:
         self._state.wrote(one.item, entry, clamped=one.write.clamped, now_s=_now_s())
 
     async def _post_unwritten(self, kept: Mapping[GroupPartition, Checkpoint]) -> None:
-        """Writes checkpoints of offsets that are not committed: at once after a change of state, else at
-        the declared interval.
+        """Writes checkpoints of offsets that are not committed.
+
+        A change of state is written at once, else a checkpoint is written at the declared interval.
         """
         every_ms = self._flow.checkpoints_every_ms
         due: dict[GroupPartition, Checkpoint] = {}

@@ -1,5 +1,4 @@
-"""Syncs consumer groups: offsets committed at a flow's source are translated and committed at its
-destination.
+"""Syncs consumer groups: it translates the offsets committed at the source and commits the result.
 
 One pass lists the groups and reads their offsets at the source. Then it refreshes the ledger, the offset maps
 and what was written before, and translates the offsets. `group_offset_writer` commits the result.
@@ -128,8 +127,9 @@ async def store_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
 
 
 class GroupSync:
-    """A GroupSync runs passes until cancelled; failures are noted in `notes` and retried, and never stop
-    the flow.
+    """A GroupSync runs passes until cancelled.
+
+    Failures are noted in `notes` and retried, and never stop the flow.
     """
 
     def __init__(
@@ -267,8 +267,9 @@ class GroupSync:
         return group not in self._own and self._selector.answer(group).taken
 
     def _unsettled(self, sides: GroupOffsetSides, began: float) -> list[GroupPartition]:
-        """Returns the offsets to translate: those not settled, except offsets that another flow of this
-        product wrote.
+        """Returns the offsets to translate: those that are not settled.
+
+        Offsets that another flow of this product wrote are left out.
         """
         if began - self._full_pass_at > _FULL_PASS_S:
             self._full_pass_at = began

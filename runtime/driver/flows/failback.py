@@ -72,8 +72,7 @@ Records = dict[LedgerKey, LedgerValue | None]
 
 @dataclass(frozen=True, slots=True)
 class OppositeFlowLedger:
-    """An OppositeFlowLedger holds what the ledger at the flow's source states about the flow in the other
-    direction.
+    """An OppositeFlowLedger holds the opposite flow's entries of the ledger at the flow's source.
 
     The keys are the flow's own partitions. `topics` are the opposite's own topics: the names at the flow's
     destination.
@@ -210,8 +209,9 @@ async def _begin_partitions(
     partitions: list[AssignedPartition],
     mine: Generation,
 ) -> None:
-    """Commits positions and maps in as many transactions as needed; each partition is complete within one
-    transaction.
+    """Commits positions and maps in as many transactions as needed.
+
+    Each partition is complete within one transaction.
     """
     records: Records = {}
     size = 0

@@ -117,8 +117,9 @@ class DriverFlow:
         self._notes: tuple[str, ...] = ()
 
     def inherit(self, before: DriverFlow) -> None:
-        """Continues from the state of an older version of the same flow, so that it is not taken over
-        again.
+        """Continues from the state of an older version of the same flow.
+
+        So the flow is not taken over again.
         """
         self.generation = before.generation
         self.partitions = before.partitions
@@ -382,8 +383,9 @@ class DriverFlow:
     async def _commit_begun(
         self, first: Mapping[PartitionKey, Progress], wanted: Mapping[PartitionKey, AssignedPartition]
     ) -> None:
-        """Commits the first positions and the note that the flow has begun, even when there are no first
-        positions.
+        """Commits the first positions, and the note that the flow has begun.
+
+        The note is written even when there are no first positions.
         """
         assert self.generation is not None
         awaited = (self._initial or frozenset()).difference(key.topic for key in wanted)

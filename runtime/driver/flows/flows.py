@@ -56,9 +56,7 @@ class PromotingFlow(DriverFlow):
         return [key for key in progress if names.match(key.topic)]
 
     async def run(self) -> None:
-        """Completes an unfinished promotion, promotes the topics, and then follows the flow until
-        cancelled.
-        """
+        """Completes an unfinished promotion, promotes the topics, then follows the flow until cancelled."""
         if self.generation is None:
             await self._retry_until_done(self._take_over)
         await self._retry_until_done(self._commit_promoted)
@@ -70,8 +68,9 @@ class PromotingFlow(DriverFlow):
         await super().run()
 
     async def _own_generation(self) -> Generation | None:
-        """Returns the generation as this driver last wrote it, or None once another driver has taken the
-        flow over.
+        """Returns the generation as this driver last wrote it.
+
+        It is None once another driver has taken the flow over.
         """
         await self._shared.ledger.decided(self.name)
         last = self._shared.ledger.generation(self.name)
@@ -83,8 +82,9 @@ class PromotingFlow(DriverFlow):
         self.draining.topics = topics_to_drain(self.spec, self._shared, self.spec.promoted, closed)
 
     async def _drain(self) -> None:
-        """Copies until the source holds no uncopied record and no slot holds the topics; records that
-        arrive meanwhile are copied first.
+        """Copies until the source holds no uncopied record and no slot holds the topics.
+
+        Records that arrive meanwhile are copied first.
         """
         await self._retry_until_done(self._follow)
         keys = [key for key in self.partitions if key.topic in self.draining.topics]
@@ -140,9 +140,7 @@ class PromotingFlow(DriverFlow):
 
 
 class EndingFlow(DriverFlow):
-    """An EndingFlow drains a flow that is promoted, stops its slots, and translates its groups a last
-    time.
-    """
+    """An EndingFlow drains a promoted flow, stops its slots, and translates its groups a last time."""
 
     def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
         super().__init__(spec, job, *more)
@@ -333,8 +331,9 @@ class FlowManager:
             self._began(flow)
 
     async def _edit(self, before: DriverFlow, flow: FlowSpec, spec: JobSpec) -> None:
-        """Replaces a flow by its new version; even an unchanged flow may get other topic names after
-        another flow's route changed.
+        """Replaces a flow by its new version.
+
+        Even an unchanged flow may get other topic names after another flow's route changed.
         """
         after = self._create(flow, spec)
         await self._stop_task(flow.name)
@@ -342,8 +341,9 @@ class FlowManager:
         self._start(after)
 
     async def _release(self, name: str) -> None:
-        """Waits until slots have released the flow and ended its transactions; a slot that does not is
-        fenced afterwards.
+        """Waits until slots have released the flow and ended its transactions.
+
+        A slot that does not is fenced afterwards.
         """
         flow = self.by_name[name]
         log.info("flow_stopping", key=name, flow=name, partitions=len(flow.partitions))

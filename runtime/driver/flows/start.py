@@ -89,8 +89,9 @@ async def take_over(
     state: State | None = None,
     note: str = "",
 ) -> TakeoverResult:
-    """Writes the generation record, then fences every id of the generation before until none can still write
-    (fencing 3 and 4).
+    """Writes the generation record, then fences the ids of the generation before it (fencing 3 and 4).
+
+    It returns when none of them can still write.
 
     `state` overrides the spec's state in the record. Raises WireError; the caller then retries from the
     beginning.
@@ -143,8 +144,9 @@ def _still_promoted(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
 
 
 def _is_ledger_lost(flow: str, before: Generation | None, shared: FlowContext) -> bool:
-    """Returns whether the ledger lost the flow: the job's heartbeat named a generation that the ledger does
-    not hold.
+    """Returns whether the ledger lost the flow.
+
+    The job's heartbeat then names a generation that the ledger does not hold.
 
     Then progress is lost too, and starting over would duplicate every record (R1). The flow stays in this
     state until `restart_from` declares a position.
@@ -171,8 +173,9 @@ def selection(spec: FlowSpec) -> str:
 def initial_topics(
     spec: FlowSpec, generation: Generation | None, taken: Collection[str], known: Collection[str]
 ) -> frozenset[str]:
-    """Returns the topics without progress that `start` applies to, by the ledger's state when the flow is
-    first followed.
+    """Returns the topics without progress that `start` applies to.
+
+    They follow from the state of the ledger when the flow is first followed.
     """
     begun = generation is not None and generation.begun == selection(spec)
     return frozenset(generation.awaited if generation is not None and begun else taken).difference(known)
@@ -184,8 +187,9 @@ def group_by_start(
     new: Iterable[AssignedPartition],
     copied: Collection[PartitionKey],
 ) -> list[tuple[Start | None, list[AssignedPartition]]]:
-    """Returns the new partitions grouped by their start: the spec's start, the latest offset for heartbeats,
-    or offset 0.
+    """Returns the new partitions grouped by their start.
+
+    A start is the spec's `start`, the latest offset for heartbeats, or offset 0.
 
     The spec's start applies to topics in `initial` of which nothing is copied yet. Partitions of all other
     topics, and new partitions of topics that are copied, start at 0.
@@ -211,8 +215,9 @@ async def commit_begun(
     first: Mapping[PartitionKey, Progress],
     awaited: Collection[str],
 ) -> None:
-    """Commits first positions, and with the first of a selection the note that the selection began, in one
-    transaction (R1).
+    """Commits first positions in one transaction (R1).
+
+    With the first positions of a selection, it also commits the note that the selection began.
 
     The note names the topics that are still awaited. Raises WireError; the caller then retries.
     """
@@ -239,8 +244,9 @@ async def restart(
     *,
     ledger_lost: bool,
 ) -> bool:
-    """Starts a flow over before any partition is assigned under this generation, and returns whether it did
-    so now.
+    """Starts a flow over, and returns whether it did so now.
+
+    It comes before any partition is assigned under this generation.
 
     New positions, a new map behind what the destination holds, and the note that it was done are one
     transaction: a crash leaves all or nothing (R1). The note is removed together with `restart_from`, so that
@@ -275,8 +281,9 @@ async def restart(
 def _named_partitions(
     start: Start, partitions: Iterable[AssignedPartition], *, ledger_lost: bool
 ) -> list[AssignedPartition]:
-    """Returns the partitions that `restart_from` names; others keep their position, but without a ledger
-    no position exists.
+    """Returns the partitions that `restart_from` names.
+
+    The others keep their position, but without a ledger no position exists.
     """
     data = [one for one in partitions if one.topic != naming.HEARTBEATS]
     return [one for one in data if ledger_lost or names(start, TopicPartition(one.topic, one.partition))]

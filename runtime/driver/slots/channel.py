@@ -69,8 +69,9 @@ class UnreadableRecordCounter:
 
     @property
     def note(self) -> str:
-        """The text of the last skipped record, for five minutes; then, or when none was skipped, it is
-        empty.
+        """The text of the last skipped record, for five minutes.
+
+        It is empty after that, or when no record was skipped.
         """
         return self._note if self._clock() - self._noted_at < _NOTE_SHOWN_S else ""
 
@@ -141,8 +142,9 @@ class TopicTail:
         return found
 
     def _records(self, batch: Batch) -> list[StoredRecord]:
-        """Returns the records of a batch, or none when the batch can't be decoded or exceeds the memory
-        bound.
+        """Returns the records of a batch.
+
+        There are none when the batch can't be decoded or exceeds the memory bound.
         """
         try:
             return read(batch, PartitionLocation(self._topic, _PARTITION))

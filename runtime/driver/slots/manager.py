@@ -69,8 +69,9 @@ class SlotManager:
         self.skipped = UnreadableRecordCounter(naming.STATUS)
 
     def start(self, status_offset: int) -> None:
-        """Starts the slots and the tasks that assign partitions, read reports, inspect slots and level
-        loads.
+        """Starts the slots and the tasks of this manager.
+
+        The tasks assign partitions, read reports, inspect slots and level loads.
         """
         for supervisor in self.supervisors:
             self._tasks.spawn(supervisor.run(), f"slot {supervisor.slot}")
@@ -163,8 +164,9 @@ class SlotManager:
         await self._restart_slow_releases()
 
     async def _use_running_slots(self) -> None:
-        """Moves the partitions of slots that wait too long for a core to running slots, until more cores
-        are free.
+        """Moves partitions to running slots from slots that wait too long for a core.
+
+        They move back once cores are free.
         """
         now = time.monotonic()
         running = sum(supervisor.state == "running" for supervisor in self.supervisors)
@@ -201,8 +203,9 @@ class SlotManager:
 
 
 def partitions_in_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
-    """Returns the partitions that continue once an operator accepts the data loss; in other states
-    accepting has no effect.
+    """Returns the partitions that continue once an operator accepts the data loss.
+
+    In other states, accepting has no effect.
     """
     return [
         PartitionKey(one.flow, one.topic, one.partition)
@@ -213,8 +216,9 @@ def partitions_in_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
 
 
 def for_slots(spec: FlowSpec) -> FlowSpec:
-    """Returns the spec without what only the driver uses, so that a change of that restarts nothing in a
-    slot.
+    """Returns the spec without the settings that only the driver uses.
+
+    So a change of those restarts nothing in a slot.
     """
     return replace(
         spec,

@@ -96,8 +96,9 @@ def balance(
 
 
 def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, float]) -> None:
-    """Moves partitions from the most to the least loaded slot while their loads are further apart than the
-    tolerance.
+    """Moves partitions from the most to the least loaded slot.
+
+    It stops when their loads differ by no more than the tolerance.
 
     Each move takes the largest partition that narrows the gap.
     """
@@ -126,8 +127,9 @@ def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, floa
 
 
 def _largest_below_gap(partitions: Collection[K], weights: Mapping[K, float], gap: float) -> K | None:
-    """Returns the largest partition that weighs less than 90 % of the gap, so each move narrows it and the
-    loop ends.
+    """Returns the largest partition that weighs less than 90 % of the gap.
+
+    So each move narrows the gap, and the loop ends.
     """
     for key in partitions:
         if max(weights[key], MIN_WEIGHT) < gap * 0.9:
@@ -170,8 +172,9 @@ class _SlotEntry:
 
 
 class Membership:
-    """A Membership owns the assignment of each slot and the record of which slot may still write each
-    partition.
+    """A Membership owns the assignment of each slot.
+
+    It also records which slot may still write each partition.
 
     `slots_of` returns the slots that may copy a flow; without it, every slot may.
     """
@@ -256,14 +259,16 @@ class Membership:
         return bool(free)
 
     def releasing(self, slot: int) -> set[str]:
-        """Returns the flows of which the slot has not released everything; once its ids are fenced,
-        `fenced` must be called.
+        """Returns the flows of which the slot has not released everything.
+
+        Call `release_fenced` once the slot's ids for them are fenced.
         """
         return {key.flow for key in self._slots[slot].releasing}
 
     def release_fenced(self, slot: int, flows: set[str]) -> None:
-        """Frees what the slot did not release of these flows: it does not run, and its ids for them are
-        fenced.
+        """Frees the partitions of these flows that the slot did not release.
+
+        The slot does not run, and its ids for them are fenced.
         """
         entry = self._slots[slot]
         self._free(entry, [key for key in entry.releasing if key.flow in flows])
@@ -307,8 +312,9 @@ class Membership:
         return tuple(slot for slot in own if slot in self._usable) or tuple(own)
 
     def _wanted(self, slot: int) -> list[AssignedPartition]:
-        """Returns the partitions that the slot must copy: those with their home there that no other slot
-        may still write (R3).
+        """Returns the partitions that the slot must copy.
+
+        They have their home at this slot, and no other slot may still write them (R3).
         """
         found = []
         for key, one in self._partitions.items():

@@ -1,5 +1,6 @@
-"""This module keeps one slot running: it submits the slot to Spark, and again after it ended, with a fresh
-ticket.
+"""This module keeps one slot running: it submits the slot to Spark, and again after each end.
+
+Each submission has a fresh ticket.
 """
 
 from __future__ import annotations
@@ -194,8 +195,9 @@ class SlotSupervisor:
             self._ended = None
 
     async def _fence_unreleased(self) -> None:
-        """Fences the ids of the ended slot for the flows that it never released, and then frees their
-        partitions (R3).
+        """Fences the ids of the ended slot for the flows that it never released (R3).
+
+        It then frees their partitions.
         """
         context = self._context
         flows = context.membership.releasing(self.slot)

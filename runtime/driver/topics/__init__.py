@@ -1,3 +1,4 @@
-"""This package creates and grows mirror topics at the destination and keeps their settings like their
-sources'.
+"""This package creates mirror topics at the destination, and keeps their settings and partition counts.
+
+Both follow the source topics.
 """

@@ -89,8 +89,9 @@ def acl_key(rule: AclRule) -> bytes:
 
 
 def acl_entry(rule: AclRule, topology: str, origin: str, at_ms: int, *, announced: bool) -> bytes:
-    """Encodes the entry of a rule that a job makes: `announced` before it is made, so that it has an owner
-    at any moment.
+    """Encodes the entry of a rule that a job makes.
+
+    It is `announced` before the rule is made, so that the rule has an owner at any moment.
     """
     spec = {key: value for key, value in asdict(rule).items() if key != "cluster"}
     if announced:

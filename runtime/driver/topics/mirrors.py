@@ -190,8 +190,9 @@ def discover(
 def selected_topics(
     flow: FlowSpec, router: Router, topics: Iterable[str], draining: Collection[str] = ()
 ) -> dict[str, str]:
-    """Returns the topics that the flow copies now; a topic that is promoted on its own is left out once it
-    is drained.
+    """Returns the topics that the flow copies now.
+
+    A topic that is promoted on its own is left out once it is drained.
     """
     promoted = NamePatterns(flow.promoted)
     found = {}
@@ -287,8 +288,9 @@ class MirrorTopicManager:
     async def _create(
         self, create: Sequence[MirrorTopic], source_settings: Mapping[str, TopicSettings]
     ) -> None:
-        """Creates mirrors with all their settings at once: default retention would delete old records
-        immediately.
+        """Creates mirrors with all their settings at once.
+
+        With the default retention, old records would be deleted immediately.
         """
         for one in create:
             if one.topic not in source_settings:

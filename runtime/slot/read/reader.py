@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runtime.batch import BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.batch.selection import QuarantinedRecord
@@ -29,7 +30,9 @@ from runtime.slot.partition import (
     now_ms,
 )
 from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter, transformed
-from runtime.sql.transformer import Transformer
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Transformer
 
 _HELD_BACK_WAIT_MS = 10
 # Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
@@ -39,6 +42,8 @@ _MIN_SHARE = 512 << 10
 # A response is transformed as a whole before its records are sent: a large one would hold much memory.
 _MAX_TRANSFORMED_SHARE = 2 << 20
 _MIN_RATED_SHARE = 32 << 10
+# Intakes of one leader: while Spark evaluates the response of one, the other fetches.
+_TRANSFORMING_INTAKES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +376,7 @@ Start = Callable[[Coroutine[None, None, None]], None]
 
 
 class SourceReader:
-    """A reader owns the intakes of a flow, one for each leader at the source.
+    """A reader owns the intakes of a flow: one for each leader at the source, or two with a transform.
 
     A partition is fetched from `add` until `remove`. The intakes emit their events to the flow.
     """
@@ -393,7 +398,7 @@ class SourceReader:
         self._emit = emit
         self._start = start
         self._filter = FlowFilter(spec, source.cluster_id, context.destination.cluster_id, directory)
-        self._by_leader: dict[int, BrokerIntake] = {}
+        self._intakes_of: dict[tuple[int, int], BrokerIntake] = {}
         self._intakes: dict[PartitionCopy, BrokerIntake] = {}
 
     def add(self, copy: PartitionCopy) -> None:
@@ -401,7 +406,8 @@ class SourceReader:
         self.remove(copy)
         leader = self._source.leader(copy.key.topic, copy.key.partition)
         assert leader is not None, "the supervisor inspected the partition before"
-        intake = self._intakes[copy] = self._intake(leader.leader)
+        share = copy.key.partition % (1 if self._context.transformer is None else _TRANSFORMING_INTAKES)
+        intake = self._intakes[copy] = self._intake(leader.leader, share)
         intake.add(copy)
 
     def remove(self, copy: PartitionCopy) -> None:
@@ -430,9 +436,9 @@ class SourceReader:
             if intake is not None:
                 intake.batches_sent(copy)
 
-    def _intake(self, node: int) -> BrokerIntake:
-        """Returns the intake of a leader, and starts it where there is none."""
-        if node not in self._by_leader:
+    def _intake(self, node: int, share: int) -> BrokerIntake:
+        """Returns the intake of a leader for a share of its partitions, and starts it where there is none."""
+        if (node, share) not in self._intakes_of:
             context = self._context
             intake = BrokerIntake(
                 node,
@@ -442,12 +448,12 @@ class SourceReader:
                 self._bucket,
                 self._filter,
                 self._emit,
-                f"fetch {self._spec.name}",
+                f"fetch {self._spec.name}{f' {share}' if share else ''}",
                 context.transformer,
             )
-            self._by_leader[node] = intake
+            self._intakes_of[node, share] = intake
             self._start(self._run_intake(intake))
-        return self._by_leader[node]
+        return self._intakes_of[node, share]
 
     async def _run_intake(self, intake: BrokerIntake) -> None:
         """Runs an intake until its broker does not answer.
@@ -466,7 +472,6 @@ class SourceReader:
 
     def _fail(self, intake: BrokerIntake, decision: ErrorDecision, why: str) -> None:
         """Removes an intake that has ended, and reports its partitions."""
-        if self._by_leader.get(intake.node) is intake:
-            del self._by_leader[intake.node]
+        self._intakes_of = {key: one for key, one in self._intakes_of.items() if one is not intake}
         for copy in list(intake.copies.values()):
             self._emit(FetchFailed(copy, decision, why))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from planner.kafka.connection_errors import Closed, NoAnswer, Refused, WireFailure
 from planner.kafka.connections import BlockingConnection, LoopThread, Session
-from planner.kafka.errors import Closed, NoAnswer, Refused, WireFailure
 from runtime.contract.client.settings import Password, SecurityProtocol, WireSettings
 from runtime.kafka.dial import Dialer
 from runtime.kafka.protocol.metadata import AnyMetadataRequest

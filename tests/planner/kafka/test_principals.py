@@ -9,7 +9,7 @@ from planner.apply.context import ApplyContext, RequestGuard
 from planner.apply.handlers.principals import alter_quota
 from planner.kafka import ClusterEndpoint, explain, is_transient
 from planner.kafka.admin_requests import LimitsChange, alter_quotas, quotas_at_each_broker, quotas_of
-from planner.kafka.errors import Unreadable
+from planner.kafka.connection_errors import Unreadable
 from planner.model.address import Address, Kind
 from planner.model.step import AlterQuota, RequestResult, Result
 from planner.model.topology import QuotaEntity

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from planner.kafka.clients import token_of
-from planner.kafka.errors import Refused
+from planner.kafka.connection_errors import Refused
 from runtime.contract.client.keys import ALLOW_INSECURE
 from runtime.contract.client.settings import TokenCommand, TokenEndpoint, UnsecuredToken
 

@@ -1,13 +1,16 @@
-"""A real server over readings that a test gives, and requests to it as a browser sends them."""
+"""The server of the pages, over readings that a test gives or as the command runs it, and requests to it."""
 
 import asyncio
 import http.client
+import json
+import signal
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.request import urlopen
 
 from msgspec.structs import replace
 
@@ -17,6 +20,8 @@ from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.server import ListenRequest, Server, listen
 from planner.workflows.topology import TopologyRequest
 from runtime.contract.views.status_view import StatusView
+from tests.commands import begin
+from tests.records import wait_for
 
 PATIENCE_S = 60.0
 Given = StatusView | Exception
@@ -158,3 +163,33 @@ def serving(
         server.should_exit = True
         thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server does not end"
+
+
+class LivePage:
+    """`repl ui` over the topology in a file, on a free port. `home` is the launcher's."""
+
+    def __init__(self, file: Path, home: Path) -> None:
+        self._process = begin("ui", str(file), "--port", "0", "--json", env={"REPL_HOME": str(home)})
+        assert self._process.stdout is not None
+        self.url = json.loads(self._process.stdout.readline())["url"]
+
+    def text(self, path: str = "") -> str:
+        with urlopen(self.url + path, timeout=PATIENCE_S) as answer:  # a 404 is an error
+            return Parsed(answer.read().decode()).text
+
+    def says(self, words: str, path: str = "") -> None:
+        wait_for(lambda: words in self.text(path), 240, about=lambda: f"{words!r} on the live page")
+
+    def close(self) -> int:
+        """As Ctrl-C does. Returns the exit code."""
+        self._process.send_signal(signal.SIGINT)
+        output, errors = self._process.communicate(timeout=PATIENCE_S)
+        assert "Traceback" not in errors, errors
+        assert output == ""
+        return self._process.returncode
+
+    def kill(self) -> None:
+        """Ends it where it still runs, and closes its pipes."""
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.communicate()

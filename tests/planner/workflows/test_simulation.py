@@ -12,8 +12,7 @@ from confluent_kafka import Producer
 
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.topology import Flow, Selection
-from planner.render.plan.documents import html, markdown
-from planner.render.plan.simulation import remarks, text
+from planner.render.plan.documents import html, markdown, simulation_remarks, simulation_text
 from planner.workflows import SimulationRequest, simulate
 from runtime.lab.lab import Lab
 from tests.commands import repl
@@ -60,7 +59,7 @@ def test_a_flow_that_copies_no_faster_than_its_source_is_written_never_catches_u
     found = of(ORDERS, rate=rate)
     assert found.keeps_up is False
     assert (found.copy_ms, found.after_outage_ms) == (None, None)
-    assert any("never catches up" in one for one in remarks(Simulation((found,))))
+    assert any("never catches up" in one for one in simulation_remarks(Simulation((found,))))
 
 
 def test_the_first_topic_to_lose_records_is_named_and_all_that_is_lost_is_counted() -> None:
@@ -68,7 +67,7 @@ def test_the_first_topic_to_lose_records_is_named_and_all_that_is_lost_is_counte
     found = of(ORDERS, short)
     assert (found.loss_topic, found.loss_ms) == ("clicks", HOUR_MS // 2)
     assert found.lost_records == 180_000
-    (remark,) = remarks(Simulation((found,)))
+    (remark,) = simulation_remarks(Simulation((found,)))
     assert "loses about 180,000 records" in remark
     assert "deletes records of clicks after 30 min" in remark
 
@@ -89,7 +88,7 @@ def test_without_sizes_only_records_are_known() -> None:
     found = of(replace(ORDERS, bytes=None))
     assert (found.copy_records, found.outage_records) == (200_000, 36_000_000)
     assert (found.copy_bytes, found.copy_ms, found.bytes_a_day, found.keeps_up) == (None, None, None, None)
-    shown = "\n".join(line.plain for line in text(Simulation((found,)), None))
+    shown = "\n".join(line.plain for line in simulation_text(Simulation((found,)), None))
     assert "never" not in shown.splitlines()[3].replace("7 d", "")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from runtime.audit.partition_logs import FetchedRecord
@@ -17,7 +17,6 @@ from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProduc
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec, TableRule, TemplateRule
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.sql.rows import SourceRow
 
 OWN, OTHER, REPLAYER, ASIDE, NOBODY = 1, 2, 3, 4, -1
 PRODUCERS = {
@@ -108,15 +107,12 @@ def test_a_record_in_a_gap_was_given_up_another_is_missing() -> None:
 class Answers:
     """Stands for Spark: offset 2 does not travel, and 3 can't be evaluated; the others get another value."""
 
-    async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
-        self.headers = [row.headers for row in rows]
-        return [
-            None if one.offset == 3 else b'{"b":false,"k":%s,"s0":"X"}' % TRUTH[one.offset != 2]
-            for one in rows
-        ]
+    async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
+        self.headers = rows.column("headers").to_pylist()
+        known = {2: b"f", 3: None}
+        return pa.array([known.get(at, b'k\n{"s":"X"}') for at in rows.column("offset").to_pylist()])
 
 
-TRUTH = (b"false", b"true")
 UPPER = TransformSpec(value=FormatSpec(format="text"), where="true", set={"value": "upper(value)"})
 
 

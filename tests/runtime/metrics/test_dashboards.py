@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from runtime.contract.records.job_status import PartitionState
 from runtime.metrics.endpoint import FAMILIES
@@ -47,6 +50,37 @@ def test_panels_are_whole(board):
         assert at["x"] + at["w"] <= 24, panel["title"]
         assert panel["targets"], panel["title"]
         assert panel["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda path: path.stem)
+def test_a_board_is_what_grafana_reads(board):
+    """Grafana's own types read every key and write it again. They lack one that Grafana itself writes."""
+    register_default_plugins()
+    given = json.loads(board.read_text())
+    read = json.loads(json.dumps(Dashboard.from_json(given), cls=JSONEncoder))
+    assert [one for one in _left_out(given, read) if not one.endswith(".definition")] == []
+
+
+def test_a_key_that_grafana_does_not_know_is_found():
+    register_default_plugins()
+    given = {"title": "x", "panels": [{"type": "timeseries", "titel": "y", "gridPos": {"h": 1}}]}
+    read = json.loads(json.dumps(Dashboard.from_json(given), cls=JSONEncoder))
+    assert list(_left_out(given, read)) == [".panels[0].titel"]
+
+
+def _left_out(given: Any, read: Any, at: str = "") -> Iterator[str]:
+    """The places of a tree that another lacks, or has with another value."""
+    if isinstance(given, dict) and isinstance(read, dict):
+        for key, value in given.items():
+            if key in read:
+                yield from _left_out(value, read[key], f"{at}.{key}")
+            else:
+                yield f"{at}.{key}"
+    elif isinstance(given, list) and isinstance(read, list) and len(given) == len(read):
+        for number, (one, other) in enumerate(zip(given, read, strict=True)):
+            yield from _left_out(one, other, f"{at}[{number}]")
+    elif given != read:
+        yield at
 
 
 def test_what_other_tools_call_it_is_found_in_the_descriptions():

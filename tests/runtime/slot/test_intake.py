@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,9 +18,10 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.slot.budget import ByteBudget, TokenBucket
+from runtime.slot.context import SlotContext
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FlowFilter
-from runtime.slot.read.reader import BrokerIntake
+from runtime.slot.read.reader import BrokerIntake, SourceReader
 from tests.runtime.slot.world import flow_spec
 
 TOPIC_ID = b"s" * 16
@@ -130,3 +132,34 @@ def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
     intake.remove(copy)
 
     assert copy.status().last_fetch_ms == before >= 1_000
+
+
+@pytest.mark.parametrize(("transformer", "intakes"), [(None, 1), (object(), 2)])
+def test_a_transformed_flow_has_two_intakes_of_a_leader(transformer: object, intakes: int) -> None:
+    """One of them fetches while Spark evaluates the response of the other."""
+    started: list[Coroutine[None, None, None]] = []
+    leader = SimpleNamespace(
+        cluster_id="id-1",
+        settings=wire_settings("one:9092", {}),
+        leader=lambda *_: SimpleNamespace(leader=1, leader_epoch=0),
+    )
+    context = SimpleNamespace(
+        destination=SimpleNamespace(cluster_id="id-2"),
+        settings=CopySettings(),
+        budget=ByteBudget(1 << 20),
+        transformer=transformer,
+    )
+    reader = SourceReader(
+        flow_spec("flow"),
+        cast(KafkaCluster, leader),
+        None,
+        cast(SlotContext, context),
+        TokenBucket(None, lambda: 0.0),
+        lambda _: None,
+        started.append,
+    )
+    for number in range(5):
+        reader.add(partition(number))
+    assert len(started) == intakes
+    for one in started:
+        one.close()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import pyarrow as pa
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -23,14 +24,14 @@ from runtime.batch import (
 )
 from runtime.batch.selection import quarantine_batches
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.sql.rows import SourceRow
+from runtime.sql.rows import InvalidValue
 from runtime.sql.transformer import Transformed, Transformer
 from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets
 from tests.runtime.batch.test_properties import logs
 
 MASKED = "masked" * 20
 JSON = FormatSpec(format="json", schema="id BIGINT, email STRING, card STRING")
-FILTER = TransformSpec(where="true")
+FILTER = TransformSpec(where="offset >= 0")
 QUARANTINING = RewriteSpec(HERE, 1 << 20, quarantine=QuarantineLimit("flow", 1 << 20))
 MASK = TransformSpec(value=JSON, set={"value.email": "'x'"}, drop=["value.card"])
 
@@ -42,15 +43,16 @@ class Answers(NamedTuple):
     bad: frozenset[int] = frozenset()
     failing: frozenset[int] = frozenset()
 
-    async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
+    async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
         await asyncio.sleep(0)
-        return [self._answer(row.offset) for row in rows]
+        return pa.array([self._answer(at) for at in rows.column("offset").to_pylist()], pa.binary())
 
     def _answer(self, offset: int) -> bytes | None:
         if offset in self.failing:
             return None
-        answer = {"b": offset in self.bad, "k": offset not in self.filtered, "s0": MASKED}
-        return json.dumps(answer).encode()
+        if offset in self.bad:
+            return b"b"
+        return b"f" if offset in self.filtered else b'k\n{"s":"%s"}' % MASKED.encode()
 
 
 def transformed(
@@ -184,9 +186,9 @@ def test_expressions_see_the_last_header_of_each_name_and_not_the_products_own()
     seen: list[list[tuple[str, str | None]]] = []
 
     class Remembering:
-        async def evaluate(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
-            seen.extend(row.headers for row in rows)
-            return [b'{"b":false,"k":true}'] * len(rows)
+        async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
+            seen.extend(rows.column("headers").to_pylist())
+            return pa.array([b"k"] * rows.num_rows, pa.binary())
 
     several = [("a", b"1"), ("__repl", b"x"), ("a", b"2"), ("b", None), ("\u00e4", b"\xff")]
     parts = [batch_bytes([record(0, headers=several), record(1), record(2, headers=several)])]
@@ -220,3 +222,70 @@ def test_a_record_that_grows_beyond_the_limit_stops_before_it() -> None:
     found = transformed(parts, Answers(), TransformSpec(value=JSON, set={"value.card": "'x'"}), 4_000)
     assert isinstance(found.failure, TooLarge)
     assert [offset for offset, _ in mapped([out for out, _ in found.outgoing])] == [0]
+
+
+names = st.sampled_from(["id", "email", "card", "more", 'q"', "\u00e4"])
+scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=70) | st.sampled_from(["card", "{"])
+objects = st.dictionaries(names, scalars | st.lists(scalars, max_size=2), max_size=5)
+separators = st.sampled_from([(",", ":"), (", ", ": "), (" ,  ", " :   "), (",      ", ":\t\t\t\t\t\t")])
+texts = st.builds(
+    lambda one, between, indent: json.dumps(one, separators=between, indent=indent).encode(),
+    objects,
+    separators,
+    st.sampled_from([None, None, 1]),
+)
+doubled = st.builds(lambda one, other: one[:-1] + b',"card":1,"email":2' + other[1:], texts, texts)
+new_values = st.sampled_from([b"null", b'"x"', b"1234", b'"' + b"y" * 200 + b'"', b'{"a":[1]}'])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.none() | texts | doubled, new_values, new_values), min_size=1, max_size=12),
+    st.sampled_from([["email", "id"], ["email"], []]),
+    st.sampled_from([["card"], ["card", "more"], []]),
+    st.integers(1, 4),
+)
+def test_values_are_edited_together_as_they_are_one_by_one(
+    written: list[tuple[bytes | None, bytes, bytes]], paths: list[str], drop: list[str], step: int
+) -> None:
+    """Flat objects and others, fields twice and nowhere, tombstones between them, in batches of any size."""
+    transform = TransformSpec(
+        value=JSON,
+        where="offset >= 0",
+        set={f"value.{name}": "" for name in paths},
+        drop=[f"value.{name}" for name in drop],
+    )
+    answers = [
+        b"k" + b"".join(b'\n{"s":' + one + b"}" for one in new[: len(paths)]) if value is not None else b"k"
+        for value, *new in written
+    ]
+
+    class Prepared:
+        async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
+            return pa.array([answers[at] for at in rows.column("offset").to_pylist()], pa.binary())
+
+    parts = [
+        batch_bytes([record(number, value) for number, (value, _, _) in enumerate(written)][at : at + step])
+        for at in range(0, len(written), step)
+    ]
+    transformer = Transformer(transform, Prepared())
+    wanted: list[bytes | None] = []
+    for (value, _, _), answer in zip(written, answers, strict=True):
+        try:
+            wanted.append(transformer.new_value(value, answer) if value is not None else None)
+        except InvalidValue:  # a field twice in an object that is not valid JSON
+            return
+    spec = RewriteSpec(HERE, 1 << 20)
+    found = asyncio.run(transformer.apply(prepare(sets(*parts), spec, START).outgoing, spec))
+    assert found.failure is None
+    assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == wanted
+
+
+def test_a_batch_in_which_no_record_changes_is_passed_on_as_it_came() -> None:
+    value = b'{"id":1}'
+    parts = [batch_bytes([record(0, value), record(1, None)], Codec.LZ4), batch_bytes([record(2)])]
+    spec = RewriteSpec(HERE, 1 << 20)
+    prepared = prepare(sets(*parts), spec, START).outgoing
+    drops = TransformSpec(value=JSON, drop=["value.card"])
+    found = asyncio.run(Transformer(drops, Answers()).apply(prepared, spec))
+    assert [out for out, _ in found.outgoing] == prepared[:1]

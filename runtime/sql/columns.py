@@ -1,0 +1,477 @@
+"""Holds the records of several batches as columns: where their parts stand in the unpacked bytes.
+
+A flow with a transform touches every record. A step that numpy or Arrow does for all records at once costs a
+few percent of a loop over them. `batch/selection` does the same record by record: it reads records that the
+arrays can't hold, and finds out why a batch can't be read.
+
+The offset map stays exact (R6): each record keeps its source offset, and a batch's position lies behind every
+record of the source that it stands for, also behind those that do not travel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runtime.batch import (
+    BatchFailure,
+    Codec,
+    CorruptBatch,
+    OutgoingBatch,
+    RewriteReason,
+    RewriteSpec,
+    TooLarge,
+)
+from runtime.batch.arrays import (
+    Integers,
+    IrregularError,
+    Octets,
+    boundaries,
+    put_varints,
+    read_varints,
+    varint_widths,
+)
+from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
+from runtime.batch.layout import LOG_APPEND_TIME
+from runtime.batch.rewrite import batch_of, fitting, unpacks_too_large
+from runtime.batch.selection import UnpackedRecord, unpacked
+from runtime.batch.spec import OffsetDeltaRun
+from runtime.batch.varint import MalformedBytes
+from runtime.sql.rows import APPENDED, COLUMNS, KEY, VALUE, SourceRow
+
+Flags = npt.NDArray[np.bool_]
+Headers = list[tuple[str, str | None]]
+
+PADDING = 74  # bytes behind the records: a search in a value may look further than its end
+_PAD = bytes(PADDING)
+_TIMESTAMP_BYTES, _SIZE_BYTES = 5, 4  # of varints, behind the first one
+_VARINT = 10
+_LEAD = 5 + 1 + _VARINT + 5  # length, attributes, timestamp delta, offset delta
+_JOINED = 512 * 1024  # bytes of records that are packed as one batch
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_MAPPED, _FREE = 16 << 20, 48 << 20  # bytes: larger ones are mapped alone, and so much is kept
+_TYPES = {
+    "BINARY": pa.binary(),
+    "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+    "STRING": pa.string(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+}
+SCHEMA = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in COLUMNS])
+
+
+def keep_freed_memory() -> None:
+    """Lets the C library keep freed memory for the next window, up to some megabytes.
+
+    Without it, every temporary array of a window is unmapped and faulted in again, page by page: a third of
+    the time. A C library that has no such setting needs none.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, _MAPPED)
+        library.mallopt(_M_TRIM_THRESHOLD, _FREE)
+
+
+def cut(data: bytes | Octets, places: Integers) -> pa.Array:
+    """Returns the bytes between each two neighbouring places, without copying them."""
+    buffers = [None, pa.py_buffer(places.astype(np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), max(len(places) - 1, 0), buffers)
+
+
+def gathered(data: bytes, begins: Integers, ends: Integers, nulls: Flags | None = None) -> pa.Array:
+    """Returns the bytes from each begin to its end, null where `nulls` says so. The places ascend."""
+    if not len(begins):
+        return pa.array([], pa.binary())
+    places = np.stack((begins, ends), axis=1).reshape(-1)
+    every_other = np.arange(0, len(places), 2, dtype=np.int32)
+    return cut(data, places).take(pa.array(every_other, mask=nulls))
+
+
+class Bytes(NamedTuple):
+    """The content of a binary array, as numpy sees it. Value n stands from place n to place n + 1."""
+
+    places: Integers
+    octets: Octets
+
+
+def bytes_of(array: pa.Array) -> Bytes:
+    """Returns the content of a binary array, without copying it."""
+    _, places, data = array.buffers()
+    octets = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    if places is None or not len(array):
+        return Bytes(np.zeros(1, np.int64), octets)
+    known = np.frombuffer(places, np.int32)[array.offset : array.offset + len(array) + 1]
+    return Bytes(known.astype(np.int64), octets)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """The records of neighbouring batches of a partition, with their offsets and times at the source.
+
+    A record's tail (key, value and headers) stands in `data` from `tails` to `stops`. Its key ends where the
+    length of its value stands (`sizes`), and its value ends where its header count stands (`headers`).
+    """
+
+    batches: Sequence[OutgoingBatch]
+    data: bytes
+    offsets: Integers
+    timestamps: Integers
+    tails: Integers
+    keys: Integers
+    sizes: Integers
+    values: Integers
+    headers: Integers
+    stops: Integers
+    no_key: Flags
+    no_value: Flags
+
+    def record(self, at: int) -> UnpackedRecord:
+        """Returns one record."""
+        begin, sizes, headers = int(self.tails[at]), int(self.sizes[at]), int(self.headers[at])
+        return UnpackedRecord(
+            offset=int(self.offsets[at]),
+            timestamp=int(self.timestamps[at]),
+            tail=self.data[begin : int(self.stops[at])],
+            key=None if self.no_key[at] else self.data[int(self.keys[at]) : sizes],
+            value=self.value(at),
+            value_at=sizes - begin,
+            headers_at=headers - begin,
+        )
+
+    def value(self, at: int) -> bytes | None:
+        return None if self.no_value[at] else self.data[int(self.values[at]) : int(self.headers[at])]
+
+    def rows(
+        self,
+        read: frozenset[str],
+        where: tuple[str, int],
+        headers: Callable[[Iterable[bytes]], list[Headers]],
+    ) -> pa.RecordBatch:
+        """Returns the rows that Spark gets; columns that it does not read are null.
+
+        `headers` decodes the different ones among the records' headers.
+        """
+        count = len(self.offsets)
+
+        def column(name: str) -> pa.Array:
+            kind = SCHEMA.field(name).type
+            if name not in read:
+                return pa.nulls(count, kind)
+            if name == VALUE:
+                return gathered(self.data, self.values, self.headers, self.no_value)
+            if name == KEY:
+                return gathered(self.data, self.keys, self.sizes, self.no_key)
+            if name == "headers":
+                raw = gathered(self.data, self.headers, self.stops).dictionary_encode()
+                return map_array(headers(raw.dictionary.to_pylist())).take(raw.indices)
+            if name == "timestamp":
+                return pa.array(self.timestamps * 1000, mask=self.timestamps < 0).cast(kind)
+            if name == "offset":
+                return pa.array(self.offsets)
+            if name == "timestamp_type":
+                return pa.array(self._timestamp_types())
+            return pa.repeat(pa.scalar(where[0] if name == "topic" else where[1], kind), count)
+
+        return pa.RecordBatch.from_arrays([column(name) for name in SCHEMA.names], schema=SCHEMA)
+
+    def _timestamp_types(self) -> npt.NDArray[np.int32]:
+        kinds = [APPENDED if out.reason & RewriteReason.APPEND_TIME else 0 for out in self.batches]
+        return np.repeat(np.array(kinds, np.int32), [out.batch.records for out in self.batches])
+
+
+def map_array(maps: Sequence[Headers]) -> pa.Array:
+    """Returns maps, built from their parts: that is much faster than from Python's."""
+    ends = np.cumsum([0, *map(len, maps)])
+    names = pa.array([name for one in maps for name, _ in one], pa.string())
+    values = pa.array([value for one in maps for _, value in one], pa.string())
+    return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), names, values)
+
+
+def batch_of_rows(rows: Sequence[SourceRow]) -> pa.RecordBatch:
+    """Returns rows that were read without their batches."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
+    arrays = [
+        map_array(column) if pa.types.is_map(one.type) else pa.array(column, type=one.type)
+        for one, column in zip(SCHEMA, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+class Body(NamedTuple):
+    """A prepared batch and its unpacked records."""
+
+    out: OutgoingBatch
+    data: bytes
+
+
+def body_of(out: OutgoingBatch, spec: RewriteSpec) -> Body:
+    """Unpacks a batch. Raises a BatchFailure."""
+    try:
+        return Body(out, unpack(out.batch.codec, out.batch.body, spec.max_unpacked))
+    except UnpackedSizeExceeded:
+        raise unpacks_too_large(out.batch, spec.where, spec.max_unpacked) from None
+    except MalformedBytes as error:
+        raise CorruptBatch(spec.where, out.batch.base_offset, f"unreadable records: {error}") from None
+
+
+def columns_of(bodies: Sequence[Body], spec: RewriteSpec) -> tuple[RecordColumns, BatchFailure | None]:
+    """Returns the records of the batches, up to the first batch that can't be read, and why it can't."""
+    try:
+        if bodies:
+            return _columns(bodies), None
+    except (IrregularError, MalformedBytes, IndexError):
+        pass
+    records: list[UnpackedRecord] = []
+    batches: list[OutgoingBatch] = []
+    failure: BatchFailure | None = None
+    for out, _ in bodies:
+        try:
+            records += unpacked(out, spec)
+        except BatchFailure as problem:
+            failure = problem
+            break
+        batches.append(out)
+    return _one_by_one(batches, records), failure
+
+
+def _columns(bodies: Sequence[Body]) -> RecordColumns:
+    """Returns the records of whole batches. Raises IrregularError, MalformedBytes and IndexError."""
+    batches = [out for out, _ in bodies]
+    if any(out.batch.attributes & LOG_APPEND_TIME for out in batches):
+        raise IrregularError
+    data = b"".join([*(one.data for one in bodies), _PAD])
+    octets = np.frombuffer(data, np.uint8)
+    found = [boundaries(one.data, one.out.batch.records) for one in bodies]
+    counts = [out.batch.records for out in batches]
+    shift = np.repeat(np.cumsum([0, *(len(one.data) for one in bodies[:-1])]), counts)
+    starts = np.concatenate([begin for begin, _ in found]) + shift
+    stops = np.concatenate([stop for _, stop in found]) + shift
+    deltas, at = read_varints(octets, starts + 1, _TIMESTAMP_BYTES)
+    numbers, tails = read_varints(octets, at, _SIZE_BYTES)
+    key_sizes, keys = read_varints(octets, tails, _SIZE_BYTES)
+    sizes = keys + np.maximum(key_sizes, 0)
+    value_sizes, values = read_varints(octets, sizes, _SIZE_BYTES)
+    headers = values + np.maximum(value_sizes, 0)
+    due = np.arange(len(starts)) - np.repeat(np.cumsum([0, *counts[:-1]]), counts)
+    # All places ascend, so the last one of a record tells whether the others are inside of it.
+    if (headers >= stops).any() or (numbers != due).any() or min(key_sizes.min(), value_sizes.min()) < -1:
+        raise IrregularError
+    times = np.array([out.batch.base_timestamp for out in batches], np.int64)
+    return RecordColumns(
+        batches=batches,
+        data=data,
+        offsets=_offsets(batches),
+        timestamps=deltas + np.repeat(times, counts),
+        tails=tails,
+        keys=keys,
+        sizes=sizes,
+        values=values,
+        headers=headers,
+        stops=stops,
+        no_key=key_sizes < 0,
+        no_value=value_sizes < 0,
+    )
+
+
+def _one_by_one(batches: Sequence[OutgoingBatch], records: Sequence[UnpackedRecord]) -> RecordColumns:
+    ends = np.cumsum([0, *(len(one.tail) for one in records)], dtype=np.int64)
+    tails, stops = ends[:-1], ends[1:]
+    sizes = tails + np.array([one.value_at for one in records], np.int64)
+    headers = tails + np.array([one.headers_at for one in records], np.int64)
+    return RecordColumns(
+        batches=batches,
+        data=b"".join([*(one.tail for one in records), _PAD]),
+        offsets=_offsets(batches),
+        timestamps=np.array([one.timestamp for one in records], np.int64),
+        tails=tails,
+        keys=sizes - np.array([len(one.key or b"") for one in records], np.int64),
+        sizes=sizes,
+        values=headers - np.array([len(one.value or b"") for one in records], np.int64),
+        headers=headers,
+        stops=stops,
+        no_key=np.array([one.key is None for one in records], np.bool_),
+        no_value=np.array([one.value is None for one in records], np.bool_),
+    )
+
+
+def _offsets(batches: Sequence[OutgoingBatch]) -> Integers:
+    runs = [np.arange(run.source, run.source + run.records) for out in batches for run in out.segments]
+    return np.concatenate(runs) if runs else np.zeros(0, np.int64)
+
+
+class Edits(NamedTuple):
+    """What changes in the values of some records: parts of `data` make room for new bytes.
+
+    There are as many cuts for each record, in ascending order; one that changes nothing is empty, and has no
+    new bytes. `pieces` are the new bytes, by number, -1 for none.
+    """
+
+    begins: Integers
+    ends: Integers
+    pieces: Integers
+    new: pa.Array
+
+    @property
+    def changed(self) -> Flags:
+        return cast(Flags, ((self.ends > self.begins) | (self.pieces >= 0)).any(axis=1))
+
+
+class Kept(NamedTuple):
+    """Records that travel: their offsets and times at the source, and their tails."""
+
+    offsets: Integers
+    timestamps: Integers
+    tails: pa.Array
+
+
+def kept_of(columns: RecordColumns, kept: Integers, edits: Edits | None) -> Kept:
+    """Returns the records with these numbers; `edits` has a row for each of them."""
+    offsets, timestamps = columns.offsets[kept], columns.timestamps[kept]
+    tails, stops = columns.tails[kept], columns.stops[kept]
+    if edits is None or not edits.changed.any():
+        return Kept(offsets, timestamps, gathered(columns.data, tails, stops))
+    sizes, values = columns.sizes[kept], columns.values[kept]
+    # The value's length is one more cut, ahead of the others.
+    fresh = np.diff(bytes_of(edits.new).places)
+    grown = np.where(edits.pieces >= 0, np.append(fresh, 0)[edits.pieces], 0) - (edits.ends - edits.begins)
+    lengths = columns.headers[kept] - values + grown.sum(axis=1)
+    same = ~edits.changed
+    begins = np.column_stack((np.where(same, values, sizes), edits.begins))
+    ends = np.column_stack((values, edits.ends))
+    encoded = _varints(lengths)
+    count, cuts = begins.shape
+    places = np.empty((count, 2 * cuts + 2), np.int64)
+    places[:, 0], places[:, -1] = tails, stops
+    places[:, 1:-1:2], places[:, 2:-1:2] = begins, ends
+    stay = cut(columns.data, places.reshape(-1))
+    empty = len(stay) + len(encoded) + len(edits.new)
+    pieces = pa.concat_arrays([stay, encoded, edits.new, pa.array([b""], pa.binary())])
+    order = np.empty((count, 2 * cuts + 1), np.int64)
+    order[:, ::2] = np.arange(count)[:, None] * (2 * cuts + 2) + 2 * np.arange(cuts + 1)
+    order[:, 1] = np.where(same, empty, len(stay) + 2 * np.arange(count))
+    order[:, 3::2] = np.where(edits.pieces >= 0, len(stay) + len(encoded) + edits.pieces, empty)
+    together = pieces.take(pa.array(order.reshape(-1)))
+    known = bytes_of(together)
+    return Kept(offsets, timestamps, cut(known.octets, known.places[:: 2 * cuts + 1]))
+
+
+def _varints(numbers: Integers) -> pa.Array:
+    """Returns the numbers as varints: every other value of an array, from the first on."""
+    rows = np.zeros(len(numbers) * _VARINT, np.uint8)
+    at = np.arange(0, len(rows), _VARINT)
+    ends = put_varints(rows, at, numbers << 1)
+    return cut(rows, np.stack((at, ends), axis=1).reshape(-1))
+
+
+class Part(NamedTuple):
+    """The records of one prepared batch that travel; `changed` is false where all of them do, as they are."""
+
+    out: OutgoingBatch
+    first: int
+    end: int
+    changed: bool
+
+
+def packed_columns(
+    kept: Kept, parts: Sequence[Part], spec: RewriteSpec, index: int
+) -> tuple[list[tuple[OutgoingBatch, int]], BatchFailure | None]:
+    """Returns batches with the records that travel, each with the index of the last batch that it stands for.
+
+    Neighbours that became small are joined. A batch of which every record travels unchanged stays as it is.
+    The failure names a record that has become too large; the batches lie before it. `index` is that of the
+    first part.
+    """
+    places = bytes_of(kept.tails).places
+    found: list[tuple[OutgoingBatch, int]] = []
+    try:
+        for at, group in _groups(parts, places, spec):
+            if not group[0].changed:
+                found.append((group[0].out, index + at))
+                continue
+            codec = reduce(max, (one.out.batch.codec for one in group))
+            codec = codec if spec.codec is None else spec.codec
+            first, end = group[0].first, group[-1].end
+            last = index + at + len(group) - 1
+            for out in _packed(kept, places, first, end, codec, group[-1].out.position, spec):
+                found.append((out, last))  # noqa: PERF401 - those before a failure are kept
+    except TooLarge as failure:
+        return found, failure
+    return found, None
+
+
+def _groups(
+    parts: Sequence[Part], places: Integers, spec: RewriteSpec
+) -> Iterable[tuple[int, Sequence[Part]]]:
+    """Yields neighbours that are packed as one batch, with the number of the first."""
+    begin, size, codec = 0, 0, Codec.NONE
+    for at, part in enumerate(parts):
+        own = part.out.batch.codec
+        grown = int(places[part.end] - places[part.first])
+        differ = Codec.NONE not in (codec, own) and codec is not own
+        if size and (differ or size + grown > min(_JOINED, spec.max_batch) or not part.changed):
+            yield begin, parts[begin:at]
+            begin, size, codec = at, 0, Codec.NONE
+        if not part.changed:
+            yield at, parts[at : at + 1]
+            begin = at + 1
+            continue
+        size += grown
+        codec = max(codec, own)
+    if size:
+        yield begin, parts[begin:]
+
+
+def _packed(
+    kept: Kept, places: Integers, first: int, end: int, codec: Codec, position: int, spec: RewriteSpec
+) -> Iterable[OutgoingBatch]:
+    """Yields a batch with these records, or several where it exceeds the limit. Raises TooLarge."""
+    offsets, timestamps = kept.offsets[first:end], kept.timestamps[first:end]
+    tails = kept.tails.slice(first, end - first)
+    body = _joined(timestamps, np.diff(places[first : end + 1]), tails)
+    batch = batch_of(
+        int(offsets[0]), end - first, codec, pack(codec, body), int(timestamps[0]), int(timestamps.max())
+    )
+    if batch.size <= spec.max_batch:
+        yield OutgoingBatch(batch, _runs(offsets), position, RewriteReason.TRANSFORM)
+        return
+    raw = list(zip(offsets.tolist(), timestamps.tolist(), tails.to_pylist(), strict=True))
+    yield from fitting(raw, codec, position, spec, RewriteReason.TRANSFORM)
+
+
+def _runs(offsets: Integers) -> tuple[OffsetDeltaRun, ...]:
+    """Returns the offset map of records with these offsets at the source."""
+    bounds = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
+    return tuple(OffsetDeltaRun(first, int(offsets[first]), end - first) for first, end in pairwise(bounds))
+
+
+def _joined(timestamps: Integers, sizes: Integers, tails: pa.Array) -> bytes:
+    """Returns a body of records numbered 0, 1, …"""
+    count = len(timestamps)
+    deltas = timestamps - timestamps[0]
+    zigzag = (deltas << 1) ^ (deltas >> 63)
+    numbers = np.arange(count, dtype=np.int64) << 1
+    try:
+        lengths = 1 + varint_widths(zigzag) + varint_widths(numbers) + sizes
+    except IrregularError:  # a difference of timestamps that no clock makes
+        from runtime.batch.splice import join
+
+        raw = zip(range(count), timestamps.tolist(), tails.to_pylist(), strict=True)
+        return join(list(raw))[0]
+    leads = np.zeros(count * _LEAD, np.uint8)
+    begins = np.arange(0, len(leads), _LEAD)
+    at = put_varints(leads, begins, lengths << 1) + 1
+    ends = put_varints(leads, put_varints(leads, at, zigzag), numbers)
+    lead = cut(leads, np.stack((begins, ends), axis=1).reshape(-1))
+    order = np.stack((2 * np.arange(count), len(lead) + np.arange(count)), axis=1).reshape(-1)
+    together = bytes_of(pa.concat_arrays([lead, tails]).take(pa.array(order)))
+    return together.octets[together.places[0] : together.places[-1]].tobytes()

@@ -1,0 +1,119 @@
+"""What the overview and the history page tell of the stored drills, and of what an apply did to flows."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from planner.model.address import flow_address, topic_address
+from planner.model.drill import DrillReport, Promise, Scenario
+from planner.model.observed import RegistryEntry
+from planner.model.step import ApplyRecord, Own
+from planner.render.reports.applies import flow_states
+from planner.render.reports.drill import as_json
+from planner.workflows.audit.drills import reports_folder
+from tests.planner.render import test_status as scenes
+from tests.planner.ui.serving import Parsed, fresh, serving
+
+KEPT = Promise("both sides hold the same records", "0 different", "0 different", True)
+BROKEN = Promise("RTO <b>", "at most 5 s", "7.0 s", False, "too long")
+
+
+@pytest.fixture
+def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A topology that wants a drill every 7 days."""
+    monkeypatch.delenv("REPL_HOME", raising=False)
+    file = tmp_path / "shop.yaml"
+    body = {
+        "apiVersion": "repl/v1",
+        "name": "shop",
+        "clusters": {"dc1": {"bootstrap": "127.0.0.1:9"}, "dc2": {"bootstrap": "127.0.0.1:9"}},
+        "flows": [{"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}],
+        "drill": {"every": "7d"},
+    }
+    file.write_text(json.dumps(body))
+    return file
+
+
+def store(topology: Path, days_ago: int, *promises: Promise, name: str = "shop") -> None:
+    """Stores the report of a drill, as `repl drill` does."""
+    folder = reports_folder(topology)
+    folder.mkdir(parents=True, exist_ok=True)
+    began = datetime.now(UTC) - timedelta(days=days_ago)
+    lost = Scenario("dc1 is lost", "dc1", (), promises, 7.0, 0)
+    report = DrillReport(name, "sha256:0a1b", began.strftime("%Y-%m-%dT%H:%M:%SZ"), "0.1", (), (lost,))
+    (folder / f"{began:%Y%m%dT%H%M%SZ}-{name}.json").write_text(json.dumps(as_json(report)))
+
+
+def shown(topology: Path, path: str) -> Parsed:
+    with serving(fresh(scenes.caught_up()), path=topology) as visited:
+        while True:
+            before = visited.site.feed.changes
+            page = visited.page(path)
+            if "drill" in page.text and "Being read" not in page.text.partition("Drills rehearsals")[2]:
+                return page
+            visited.until(before + 1)
+
+
+def overview(topology: Path) -> str:
+    return shown(topology, "/").text
+
+
+def test_a_drill_that_passed_in_time(topology: Path) -> None:
+    store(topology, 3, KEPT)
+    text = overview(topology)
+
+    assert "The last drill passed 3 d ago with RTO 7.0 s and RPO 0 records." in text
+    assert "The topology was changed since." in text
+    assert "The topology declares one every" not in text
+
+
+def test_a_drill_older_than_declared(topology: Path) -> None:
+    store(topology, 9, KEPT)
+
+    assert "The last drill passed 9 d ago" in overview(topology)
+    assert "The topology declares one every 7 d ( drill.every ): run repl drill" in overview(topology)
+
+
+def test_a_drill_that_failed_after_one_that_passed(topology: Path) -> None:
+    store(topology, 8, KEPT)
+    store(topology, 2, KEPT, BROKEN)
+
+    assert "The last drill failed 2 d ago with RTO 7.0 s and RPO 0 records. One passed 8 d ago." in overview(
+        topology
+    )
+
+
+def test_no_drill_at_all(topology: Path) -> None:
+    store(topology, 1, KEPT, name="another")
+
+    assert "No drill of this topology is stored on this machine. The topology declares one" in overview(
+        topology
+    )
+
+
+def test_history_lists_the_drills_and_why_one_failed(topology: Path) -> None:
+    store(topology, 8, KEPT)
+    store(topology, 2, KEPT, BROKEN)
+    (reports_folder(topology) / "cut.json").write_text('{"scenarios": [')
+    (reports_folder(topology) / "odd.json").write_text('{"scenarios": "<i>"}')
+    page = shown(topology, "/history")
+
+    chips = [one for one in page.named("td") if one.get("data-label") == "Result"]
+    assert len(chips) == 2
+    assert "dc1 is lost: RTO <b>: 7.0 s (wanted: at most 5 s)" in page.text
+    assert "Not readable as reports: odd.json, cut.json." in page.text
+    assert str(reports_folder(topology)) in page.text
+    assert not page.named("b")
+
+
+def test_an_apply_tells_what_became_of_flows() -> None:
+    flow, topic = flow_address("one"), topic_address("dc1", "orders")
+    entries = [RegistryEntry(flow, "shop", {"state": "failed_over"}), RegistryEntry(topic, "shop", {})]
+    steps = tuple(Own(f"own:{one.address}", one.address, "dc2", one) for one in entries)
+    applied = ApplyRecord(
+        "a", "shop", "apply", "sha256:0", "me", "here", 1, None, {"dc2": "id"}, 2, 0, steps=steps
+    )
+
+    assert flow_states(applied) == {"one": "failed_over"}
