@@ -33,6 +33,13 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     metavar="RECORDS",
     help="The most records that may be missing.  [default: drill.max_rpo of the topology]",
 )
+@click.option(
+    "--features",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="Run the scenarios of these .feature files instead, a folder or one file.",
+)
+@click.option("--steps", is_flag=True, help="Run nothing: show the steps that features may use.")
 @click.option("--html", "html_file", type=FILE, metavar="FILE", help="Write the report as a page.")
 @click.option("--junit", "junit_file", type=FILE, metavar="FILE", help="Write it as JUnit XML, for CI.")
 @click.option(
@@ -42,40 +49,72 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     metavar="FILE",
     help="Write it as metrics, for the textfile collector of Prometheus' node exporter.",
 )
-@click.option("--history", is_flag=True, help="Run nothing: show the stored reports.")
+@click.option(
+    "--reports",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where reports are stored.  [default: .repl/drills beside the topology]",
+)
+@click.option("--history", is_flag=True, help="Run nothing: compare the stored reports.")
+@click.option(
+    "--check",
+    "checked",
+    type=FILE,
+    metavar="REPORT",
+    help="Run nothing: check the signature of a stored report.",
+)
 @json_option
 def command(
     path: Path,
     var_files: tuple[Path, ...],
     max_rto: int | None,
     max_rpo: int | None,
+    features: Path | None,
+    steps: bool,
     html_file: Path | None,
     junit_file: Path | None,
     metrics_file: Path | None,
+    reports: Path | None,
     history: bool,
+    checked: Path | None,
     as_json: bool,
 ) -> int:
     """Rehearse the loss of each cluster that flows leave, on clusters of this machine.
 
     The topology is rebuilt on lab clusters: its flows, topics, groups and jobs, with other addresses. Its own
     clusters are not touched. While producers write and consumer groups read, each cluster is killed, failed
-    over, brought back and failed back to. Exit code: 0 every promise was kept, 2 one is broken, 1 an error.
+    over, brought back and failed back to. With --features, the scenarios of a team run instead. Exit code: 0
+    every promise was kept, 2 one is broken, 1 an error.
     """
-    if history:
-        return _history(path, as_json=as_json)
-    from planner.drill.rehearsal import DrillRequest, keep, rehearse
+    if steps:
+        return _steps()
+    if checked is not None:
+        return _check(checked)
+    from planner.cli.view import terminable
+    from planner.drill.features import rehearse_features
+    from planner.drill.rehearsal import DrillRequest, keep, rehearse, signed
     from planner.render.reports import drill as rendered
+    from planner.workflows.audit.drills import reports_folder
 
+    folder = reports or reports_folder(path)
+    if history:
+        return _history(folder, as_json=as_json)
     request = DrillRequest(path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo)
-    report = rehearse(request, _silent if as_json else _said)
-    tree = rendered.as_json(report)
-    stored = keep(report, tree, path)
+    with terminable():
+        progress = _silent if as_json else _said
+        report = (
+            rehearse(request, progress)
+            if features is None
+            else rehearse_features(request, features, progress)
+        )
+    tree = signed(rendered.as_json(report))
+    stored = keep(report, tree, folder)
     if html_file is not None:
         write_report(html_file, rendered.page(report))
     if junit_file is not None:
         write_report(junit_file, rendered.junit(report))
     if metrics_file is not None:
-        write_report(metrics_file, _metrics(report, path))
+        write_report(metrics_file, _metrics(report, folder))
     if as_json:
         emit(tree)
     else:
@@ -88,23 +127,39 @@ def command(
     return ExitCode.DONE if report.passed else ExitCode.DIFFERENT
 
 
-def _metrics(report: "DrillReport", path: Path) -> str:
+def _metrics(report: "DrillReport", folder: Path) -> str:
     from planner.render.reports.drill import metrics
-    from planner.workflows.audit.drills import last_success_s, reports_folder
+    from planner.workflows.audit.drills import last_success_s
 
-    return metrics(report, time.time(), report.every_ms, last_success_s(reports_folder(path)))
+    return metrics(report, time.time(), report.every_ms, last_success_s(folder))
 
 
-def _history(path: Path, *, as_json: bool) -> int:
+def _history(folder: Path, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
+    from planner.drill.rehearsal import signature_of
     from planner.render.reports.drill import history_screen
-    from planner.workflows.audit.drills import kept, reports_folder
+    from planner.workflows.audit.drills import kept
 
-    found = list(kept(reports_folder(path)))
+    found = list(kept(folder))
     if as_json:
         emit({"format_version": 1, "drills": found})
     else:
-        print_lines(lambda width: history_screen(found, width))
+        signatures = [signature_of(one).value for one in found]
+        print_lines(lambda width: history_screen(found, signatures, width))
+    return ExitCode.DONE
+
+
+def _check(file: Path) -> int:
+    from planner.drill.rehearsal import check_report
+
+    say(f"{file}: {check_report(file)}")
+    return ExitCode.DONE
+
+
+def _steps() -> int:
+    from planner.drill.features import steps_markdown
+
+    say(steps_markdown().rstrip())
     return ExitCode.DONE
 
 

@@ -1,9 +1,6 @@
 """`repl lab`: real Kafka clusters on this machine, for trials and tests."""
 
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -84,10 +81,11 @@ def up(
 
     What runs already is left alone, what was killed or stopped is started on its data."""
     from planner.cli.lab_view import hints, progress, show
+    from planner.cli.view import terminable
     from planner.workflows.lab import LabChoices, start_lab
 
     choices = LabChoices(clusters, brokers, security, ports, settings, users, version)
-    with _terminable(), progress() as report:
+    with terminable(), progress() as report:
         lab = start_lab(home, choices, report)
     show(lab.status(), as_json)
     if not as_json:
@@ -134,9 +132,10 @@ def _act(name: str, done: str, summary: str) -> click.Command:
     @json_option
     def act(cluster: str, home: Path, as_json: bool) -> None:
         from planner.cli.lab_view import show
+        from planner.cli.view import terminable
         from planner.workflows.lab import LabAction, act_on_lab, lab_status
 
-        with _terminable():
+        with terminable():
             act_on_lab(home, LabAction(name), cluster)
         if as_json:
             show(lab_status(home), as_json)
@@ -153,9 +152,10 @@ def _act(name: str, done: str, summary: str) -> click.Command:
 @json_option
 def start(cluster: str, version: str | None, home: Path, as_json: bool) -> None:
     from planner.cli.lab_view import show
+    from planner.cli.view import terminable
     from planner.workflows.lab import lab_status, start_brokers
 
-    with _terminable():
+    with terminable():
         start_brokers(home, cluster, version)
     if as_json:
         show(lab_status(home), as_json)
@@ -212,9 +212,10 @@ def tool(home: Path, cluster: str, tool: str, arguments: tuple[str, ...]) -> int
 @home_option
 def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, home: Path) -> int:
     """Write numbered records to topics of the lab, at a steady rate."""
+    from planner.cli.view import terminable
     from planner.workflows.lab import generate_load
 
-    with _terminable():
+    with terminable():
         wanted = generate_load(home, targets, rate, seconds, lambda line: click.echo(line, err=True))
     if as_json:
         written = [{**asdict(target), "failed": target.failed or None} for target in wanted]
@@ -224,18 +225,3 @@ def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, h
             lost = f"; {target.lost:,} were not acknowledged: {target.failed}" if target.lost else ""
             click.echo(f"{target.name}: {target.written:,} records written{lost}", err=True)
     return 1 if any(target.lost for target in wanted) else 0
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM and a closed terminal clean up as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

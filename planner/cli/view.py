@@ -260,6 +260,21 @@ def interruptible(interruption: "Interruption") -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM and a closed terminal clean up as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class TerminalView:
     """Shows the events of a workflow: lines for people, or with `as_json` one JSON event a line on stdout.
 

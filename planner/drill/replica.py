@@ -4,20 +4,25 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from planner.config import load
+from planner.drill.link import DrillLink
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
-from planner.model.diagnostic import Failure, error
 from planner.model.topology import RUNNING, Flow, Job, Protect, Topology
 from planner.render.topology import topology_yaml
-from planner.workflows.lab import LabAction, LabChoices, act_on_lab, start_brokers, start_lab, stop_lab
-from planner.workflows.topology import HOME
+from planner.workflows.lab import LINK, LabAction, LabChoices, act_on_lab, start_brokers, start_lab, stop_lab
+from planner.workflows.topology import HOME, kill_all_below, processes_below
+
+Progress = Callable[[str], None]
 
 PARTITIONS = 3
 _MADE_WITHIN_S = 60.0
@@ -107,16 +112,31 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaNeeds:
+    """What a scenario does to clusters: how many brokers they need, and which need a link of their own."""
+
+    brokers: Mapping[str, int] = field(default_factory=dict)
+    links: frozenset[str] = frozenset()
+
+
 class Replica:
     """Lab clusters that hold the copy of a topology, in a folder of their own."""
 
-    def __init__(self, topology: Topology, folder: Path) -> None:
+    def __init__(
+        self, topology: Topology, folder: Path, progress: Progress, needs: ReplicaNeeds = ReplicaNeeds()
+    ) -> None:
         self.topology, self.notes = scaled_down(topology)
         self.routes = routes_of(self.topology)
-        self.file = folder / "topology.yaml"
-        self._folder = folder
-        self._lab = folder / "lab"
+        self._folder = folder.resolve()  # as processes below have it in their environment
+        self.file = self._folder / "topology.yaml"
+        # Hidden, so that they are no part of the topology in this folder.
+        self._lab = self._folder / ".lab"
+        self._home = self._folder / ".home"
+        self._progress = progress
+        self._needs = needs
         self._clients: dict[str, dict[str, Any]] = {}
+        self._links: dict[str, DrillLink] = {}
 
     @contextmanager
     def running(self) -> Iterator["Replica"]:
@@ -129,6 +149,12 @@ class Replica:
         try:
             self._start()
             yield self
+        except KeyboardInterrupt:
+            self._progress(
+                "interrupted: the clusters and jobs are removed; once more stops at once, and the next drill "
+                "removes them"
+            )
+            raise
         finally:
             self._remove()
 
@@ -136,19 +162,87 @@ class Replica:
         """Returns the settings of a client of a cluster."""
         return dict(self._clients[cluster])
 
-    def lose(self, cluster: str) -> None:
-        """Kills every broker of a cluster at once."""
-        act_on_lab(self._lab, LabAction.KILL, cluster)
+    def flows(self) -> Mapping[str, Flow]:
+        """Returns the flows as the copy declares them now: commands change their states."""
+        return load(self.file).flows
+
+    def lose(self, cluster: str, brokers: Sequence[int] = ()) -> None:
+        """Kills every broker of a cluster at once, or these."""
+        for one in [f"{cluster}:{number}" for number in brokers] or [cluster]:
+            act_on_lab(self._lab, LabAction.KILL, one)
 
     def bring_back(self, cluster: str) -> None:
-        """Starts a cluster on its data, and returns when it answers."""
+        """Starts the brokers of a cluster on their data, restores its link, and returns when it answers."""
+        if cluster in self._links:
+            self._links[cluster].restore()
         start_brokers(self._lab, cluster)
+
+    def lose_machine(self) -> None:
+        """Kills every job with its supervisor and removes their folder. Commands run elsewhere now."""
+        kill_all_below(self._home)
+        shutil.rmtree(self._home, ignore_errors=True)
+        self._home = self._home.with_name(f"{self._home.name}-elsewhere")
+
+    def processes(self) -> int:
+        """Returns how many processes of jobs are left."""
+        return processes_below(self._home)
+
+    def topics(self, cluster: str) -> set[str]:
+        """Returns the names of the topics that a cluster holds."""
+        admin = AdminClient({**self.client(cluster), "log_level": 0})
+        return set(admin.list_topics(timeout=_MADE_WITHIN_S).topics)
+
+    def unknown_topics(self) -> list[tuple[str, str]]:
+        """Returns topics with their clusters that are not internal, declared or copied by a flow."""
+        known = {(one.cluster, one.name) for one in self.topology.topics}
+        for route in self.routes:
+            known |= {(route.source, route.topic), (route.destination, route.mirror)}
+        return [
+            (cluster, topic)
+            for cluster in self.topology.clusters
+            for topic in sorted(self.topics(cluster))
+            if not topic.startswith("__") and (cluster, topic) not in known
+        ]
+
+    def delete_records(self, cluster: str, topics: Sequence[str]) -> None:
+        """Moves the log start of every partition to its end, as retention does."""
+        admin = AdminClient({**self.client(cluster), "log_level": 0})
+        known = admin.list_topics(timeout=_MADE_WITHIN_S).topics
+        ends = [
+            TopicPartition(topic, number, OFFSET_END)
+            for topic in topics
+            for number in known[topic].partitions
+        ]
+        for one in admin.delete_records(ends).values():
+            one.result(_MADE_WITHIN_S)
+
+    def link(self, cluster: str) -> DrillLink:
+        """Returns the link through which jobs and commands reach a cluster."""
+        return self._links[cluster]
+
+    def change(self, kind: str, name: str, changes: Mapping[str, Any], cluster: str = "") -> None:
+        """Changes the declaration of a flow or of a topic, as an edit of the YAML does. Maps are merged."""
+        tree = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        entries = tree.setdefault(kind, [])
+        found = [
+            one
+            for one in entries
+            if one["name"] == name and cluster in ("", *_listed(one.get("cluster", "")))
+        ]
+        if not found:
+            found = [{"name": name} | ({"cluster": cluster} if cluster else {})]
+            entries += found
+        for one in found:
+            _merge(one, changes)
+        self.file.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+        self.topology = load(self.file)
+        self.routes = routes_of(self.topology)
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Runs a command of repl as an operator would, on the copy of the topology."""
         return subprocess.run(
             [sys.executable, "-m", "planner", *arguments],
-            env={**os.environ, HOME: str(self._folder / "home"), "NO_COLOR": "1"},
+            env={**os.environ, HOME: str(self._home), "NO_COLOR": "1"},
             cwd=self._folder,
             capture_output=True,
             text=True,
@@ -156,10 +250,20 @@ class Replica:
         )
 
     def _start(self) -> None:
-        names = ",".join(self.topology.clusters)
-        lab = start_lab(self._lab, LabChoices(clusters=names, brokers=1, ports="auto"))
+        counts = {name: self._needs.brokers.get(name, 1) for name in self.topology.clusters}
+        self._links = {name: DrillLink(counts[name]) for name in sorted(self._needs.links)}
+        links = {name: link.addresses for name, link in self._links.items()}
+        for brokers in sorted(set(counts.values())):
+            names = ",".join(name for name, wanted in counts.items() if wanted == brokers)
+            choices = LabChoices(clusters=names, brokers=brokers, ports="auto", links=links)
+            lab = start_lab(self._lab, choices)
+        for name, link in self._links.items():
+            link.start(lab.clusters[name].listener(LINK))
         clusters = {
-            name: replace(one, bootstrap=lab.clusters[name].bootstrap)
+            name: replace(
+                one,
+                bootstrap=",".join(links[name].values()) if name in links else lab.clusters[name].bootstrap,
+            )
             for name, one in self.topology.clusters.items()
         }
         self._clients = {name: dict(one.client) for name, one in lab.clusters.items()}
@@ -172,26 +276,32 @@ class Replica:
 
     def _create(self, cluster: str, topics: list[str]) -> None:
         if topics:
-            admin = AdminClient(self.client(cluster))
+            admin = AdminClient({**self.client(cluster), "log_level": 0})
             made = admin.create_topics([NewTopic(one, PARTITIONS) for one in topics])
             for one in made.values():
                 one.result(_MADE_WITHIN_S)
 
     def _remove(self) -> None:
-        """Ends the jobs, stops the clusters and removes the folder."""
-        if self.file.exists() and self._lab.exists():
-            start_lab(self._lab)  # the jobs end through their destinations
-            done = self.run("destroy", str(self.file), "--auto-approve")
-            if done.returncode:
-                raise Failure(
-                    error(
-                        f"the drill's jobs could not be ended: {done.stderr.strip() or done.stdout.strip()}",
-                        f"repl destroy {self.file}, then remove {self._folder}",
-                    )
-                )
+        """Kills the jobs and what commands still run, stops the clusters and removes the folder."""
+        for link in self._links.values():
+            link.close()
+        for home in {self._home, *self._folder.glob(".home*")}:
+            kill_all_below(home)
         if self._lab.exists():
             stop_lab(self._lab, purge=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _merge(tree: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(key), dict):
+            _merge(tree[key], value)
+        else:
+            tree[key] = value
 
 
 def flows_out_of(topology: Topology, cluster: str) -> list[Flow]:

@@ -19,12 +19,15 @@ _READ = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "
 
 
 class DrillProducer:
-    """Writes numbered records to topics of one cluster. `acknowledged` has their values, by topic."""
+    """Writes numbered records to topics of one cluster.
+
+    `acknowledged` has their values by topic, each with the monotonic time of the acknowledgement.
+    """
 
     def __init__(
         self, cluster: str, client: Mapping[str, Any], topics: Sequence[str], numbers: "count[int]"
     ) -> None:
-        self.acknowledged: dict[str, list[bytes]] = {topic: [] for topic in topics}
+        self.acknowledged: dict[str, dict[bytes, float]] = {topic: {} for topic in topics}
         self._cluster = cluster
         self._numbers = numbers
         self._producer = Producer(
@@ -73,10 +76,10 @@ class DrillProducer:
             value = json.dumps({"drill": number, "from": self._cluster}).encode()
 
             def delivered(
-                failure: object, _: Message, value: bytes = value, to: list[bytes] = acknowledged
+                failure: object, _: Message, value: bytes = value, to: dict[bytes, float] = acknowledged
             ) -> None:
                 if failure is None:
-                    to.append(value)
+                    to[value] = time.monotonic()
 
             try:
                 self._producer.produce(topic, value, f"key-{number % _KEYS}", on_delivery=delivered)
@@ -102,6 +105,43 @@ class DrillConsumer:
         if found:
             self._consumer.commit(asynchronous=False)
         return found
+
+    def read_to_end(self, on_first: Callable[[], None]) -> list[bytes]:
+        """Reads from where the group stands to the present end of its topics, and commits what was read."""
+        found: list[bytes] = []
+        ends: dict[tuple[str, int], int] | None = None
+        deadline = time.monotonic() + PATIENCE_S
+        try:
+            while ends is None or not self._reached(ends):
+                if time.monotonic() > deadline:
+                    raise Failure(
+                        error(f"a group could not read its topics to their end in {PATIENCE_S:g} s")
+                    )
+                message = self._consumer.poll(_POLL_S)
+                if message is not None and message.error() is None:
+                    if not found:
+                        on_first()
+                    found.append(message.value() or b"")
+                if ends is None and (assigned := self._consumer.assignment()):
+                    ends = self._ends(assigned)
+            if found:
+                self._consumer.commit(asynchronous=False)
+        except KafkaException as failure:
+            raise Failure(error(f"a group can't read its topics: {failure.args[0].str()}")) from None
+        return found
+
+    def _ends(self, assigned: list[TopicPartition]) -> dict[tuple[str, int], int]:
+        """Returns the ends of the partitions that have records behind the group's offsets."""
+        ends = {}
+        for place in self._consumer.committed(assigned, timeout=PATIENCE_S):
+            low, high = self._consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+            if (place.offset if place.offset >= 0 else low) < high:
+                ends[place.topic, place.partition] = high
+        return ends
+
+    def _reached(self, ends: dict[tuple[str, int], int]) -> bool:
+        places = self._consumer.position([TopicPartition(*one) for one in ends]) if ends else []
+        return all(one.offset >= ends[one.topic, one.partition] for one in places)
 
     def close(self) -> None:
         self._consumer.close()

@@ -5,18 +5,19 @@ Errors of the lab become Failure here. The names below `__all__` are what caller
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from planner.model.diagnostic import Failure, error
-from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Security, default_ports
+from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener, Security, default_ports
 from runtime.lab.files import LabError
 from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
 from runtime.lab.load import LoadGenerator, LoadTarget, targets_of
 
 __all__ = [
+    "LINK",
     "BrokerStatus",
     "ClusterStatus",
     "Lab",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 DEFAULT_CLUSTERS = ("dc1", "dc2")
+LINK = "LINK"
 Report = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 
@@ -53,7 +55,8 @@ class LabChoices:
     """The options of the clusters of a lab. None keeps the existing value, else the default.
 
     `settings` are broker properties as [CLUSTER:]KEY=VALUE; `ports` is fixed or auto. `version` is a version
-    of Kafka, or CLUSTER=VERSION,… for each.
+    of Kafka, or CLUSTER=VERSION,… for each. `links` are addresses of proxies, by cluster and broker: clients
+    that come through them are referred to them (LINK is the listener behind).
     """
 
     clusters: str | None = None
@@ -63,6 +66,7 @@ class LabChoices:
     settings: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     version: str | None = None
+    links: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 def silent_report(_what: str, _done: int, _total: int) -> None:
@@ -159,6 +163,8 @@ def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[
         own = chosen | ({"properties": properties[name]} if properties[name] else {})
         if name in versions:
             own["version"] = versions[name]
+        if name in choices.links:
+            own["listeners"] = (Listener(LINK, choices.links[name]),)
         if name in existing:
             return replace(existing[name].spec, **own)
         return LabClusterSpec(name, port=None if choices.ports == "auto" else _next(free), **own)

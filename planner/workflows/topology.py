@@ -125,6 +125,26 @@ def launcher_home(path: Path) -> Path:
     return folder_of(path).absolute() / ".repl"
 
 
+def kill_all_below(home: Path) -> None:
+    """Kills every process of this machine whose REPL_HOME is `home`: commands, supervisors and Spark.
+
+    Nothing is recorded at clusters. Failure where a process is still alive after 10 s.
+    """
+    from runtime.launch.processes import sweep
+
+    if not sweep(f"{HOME}={home}"):
+        raise Failure(
+            error(f"processes of {home} could not be killed", "look at them with ps, and run it again")
+        )
+
+
+def processes_below(home: Path) -> int:
+    """Returns how many processes of this machine have `home` as their REPL_HOME."""
+    from runtime.launch.processes import marked
+
+    return sum(1 for _ in marked(f"{HOME}={home}"))
+
+
 def write_starter(folder: Path) -> Path:
     """Writes a commented topology into a folder, and returns its file. It overwrites nothing."""
     from planner.config.schema import starter

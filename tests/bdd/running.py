@@ -4,7 +4,7 @@ import json
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -174,6 +174,28 @@ class Town:
             eventually(lambda: not any(map(lives, left)), about=f"the end of {left}")
         finally:
             kill_together(left)
+
+
+@dataclass(frozen=True)
+class TownDrill:
+    """What the steps of `repl drill` act on in the stories of a town: the same words, with its names."""
+
+    town: Town
+
+    def lose(self, cluster: str) -> None:
+        self.town.lab.kill(cluster)
+
+    def bring_back(self, cluster: str) -> None:
+        self.town.lab.start(cluster)
+
+    def engineer(self, words: Sequence[str]) -> None:
+        declared = {one["name"] for one in (*self.town.topology.topics, *self.town.topology.more["flows"])}
+        named = [name if (name := self.town.name(word)) in declared else word for word in words]
+        self.town.run(*named, "--path", str(self.town.topology.file), "--auto-approve")
+
+    def last(self) -> CompletedProcess[str]:
+        done, said = self.town.last(), self.town.said
+        return CompletedProcess(done.args, done.returncode, said(done.stdout), said(done.stderr))
 
 
 def fresh_names() -> Callable[[str], str]:

@@ -107,12 +107,6 @@ def _(town: Town) -> None:
     town.home = town.home.with_name("elsewhere")
 
 
-@when(parsers.parse("the engineer runs repl {command} {word}"))
-def _(town: Town, command: str, word: str) -> None:
-    name = word if word in town.lab.clusters else town.name(word)
-    town.run(command, name, "--path", str(town.topology.file), "--auto-approve")
-
-
 @when("the engineer rehearses the failover of dc1")
 def _(town: Town) -> None:
     town.run("failover", "dc1", "--rehearse", "--path", str(town.topology.file))

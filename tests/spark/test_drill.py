@@ -1,13 +1,19 @@
 """A drill on real clusters: a promise that is kept, and one that this topology can't keep."""
 
 import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import yaml
 
-from tests.commands import repl
+from runtime.launch.processes import marked
+from tests.commands import begin, repl
+from tests.records import wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -75,4 +81,43 @@ def test_a_drill_finds_the_group_that_starts_anew(tmp_path: Path) -> None:
     assert "paris is lost" in page.read_text()
     assert 'repl_drill_passed{topology="shop"} 0' in metrics.read_text()
     assert "repl_drill_last_success_timestamp" not in metrics.read_text()
+    assert not (home / "drill").exists()
+
+
+@contextmanager
+def begun(file: Path, home: Path, until: str) -> Iterator["subprocess.Popen[str]"]:
+    """A drill that has just said so, in a process of its own."""
+    env = {"REPL_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    with begin("drill", str(file), env=env) as process:
+        try:
+            assert process.stderr is not None
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if until in line:
+                    break
+            else:
+                raise AssertionError("".join(lines))
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_drill_that_was_killed_is_removed_by_the_next_and_sigterm_removes_that_one(tmp_path: Path) -> None:
+    file, home = topology(tmp_path), tmp_path / "home"
+    below = f"REPL_HOME={home / 'drill' / '.home'}"
+    with begun(file, home, "the flows copy everything") as first:
+        first.send_signal(signal.SIGKILL)
+        assert first.wait(60) == -signal.SIGKILL
+    left = set(marked(below))
+    assert left
+    assert (home / "drill" / ".lab").exists()
+
+    with begun(file, home, "the topology is applied") as second:
+        assert not left & set(marked(below))
+        second.send_signal(signal.SIGTERM)
+        _, said = second.communicate(timeout=240)
+    assert second.returncode == 130
+    assert "interrupted: the clusters and jobs are removed" in said
+    wait_for(lambda: not list(marked(below)))
     assert not (home / "drill").exists()

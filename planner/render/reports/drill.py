@@ -148,8 +148,10 @@ def page(report: DrillReport) -> str:
     )
 
 
-def history_screen(trees: Sequence[Mapping[str, Any]], width: int | None) -> Iterator[Text]:
-    """Yields a table of stored reports, the newest last."""
+def history_screen(
+    trees: Sequence[Mapping[str, Any]], signatures: Sequence[str], width: int | None
+) -> Iterator[Text]:
+    """Yields a table of stored reports, the newest last, each compared with the one before."""
     columns = (
         Column("DRILL"),
         Column("RESULT"),
@@ -157,23 +159,60 @@ def history_screen(trees: Sequence[Mapping[str, Any]], width: int | None) -> Ite
         Column("RTO", right=True),
         Column("RPO", right=True),
         Column("TOPOLOGY", spare=2),
+        Column("SIGNATURE", spare=3),
+        Column("SINCE THE ONE BEFORE"),
     )
-    yield from table(columns, [_history_row(tree) for tree in trees], width)
+    rows = [
+        _history_row(tree, signature, before)
+        for tree, signature, before in zip(trees, signatures, [None, *trees], strict=False)
+    ]
+    yield from table(columns, rows, width)
 
 
-def _history_row(tree: Mapping[str, Any]) -> Row:
-    scenarios = tree.get("scenarios") or []
-    rto = largest([one.get("rto_s") for one in scenarios])
-    rpo = largest([one.get("rpo_records") for one in scenarios])
+def _history_row(tree: Mapping[str, Any], signature: str, before: Mapping[str, Any] | None) -> Row:
+    rto, rpo = _largest(tree)
     passed = tree.get("passed") is True
     return [
         str(tree.get("started_at")),
         Cell("passed", GOOD) if passed else Cell("failed", BAD),
-        str(len(scenarios)),
+        str(len(tree.get("scenarios") or [])),
         UNKNOWN if rto is None else f"{rto:.1f} s",
         UNKNOWN if rpo is None else f"{rpo:,.0f}",
         str(tree.get("digest"))[:19],
+        signature,
+        "" if before is None else "; ".join(_changes(before, tree)),
     ]
+
+
+def _largest(tree: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    scenarios = tree.get("scenarios") or []
+    return (
+        largest([one.get("rto_s") for one in scenarios]),
+        largest([one.get("rpo_records") for one in scenarios]),
+    )
+
+
+def _changes(before: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is different: the figures, and the promises that broke or are kept again."""
+    for name, unit, old, new in zip(
+        ("RTO", "RPO"), (" s", ""), _largest(before), _largest(tree), strict=True
+    ):
+        if old is not None and new is not None and round(new - old, 1):
+            yield f"{name} {new - old:+,.1f}".removesuffix(".0") + unit
+    was, now = _broken(before), _broken(tree)
+    yield from (f"broken: {one}" for one in sorted(now - was))
+    yield from (f"kept again: {one}" for one in sorted(was - now))
+    if before.get("digest") != tree.get("digest"):
+        yield "the topology was changed"
+
+
+def _broken(tree: Mapping[str, Any]) -> set[str]:
+    return {
+        f"{one.get('name')}: {promise.get('text')}"
+        for one in tree.get("scenarios") or []
+        for promise in one.get("promises") or []
+        if not promise.get("kept")
+    }
 
 
 def _headline(scenario: Scenario) -> Text:

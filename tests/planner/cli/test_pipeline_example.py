@@ -83,6 +83,14 @@ def test_drift_is_looked_for_every_night(pipeline: dict[Any, Any]):
     assert pipeline["jobs"]["plan"]["if"] == "github.event_name != 'schedule'"
 
 
+def test_a_drill_runs_every_night_without_rights_and_its_key_signs_no_plan(pipeline: dict[Any, Any]):
+    drill = pipeline["jobs"]["drill"]
+    assert drill["if"] == "github.event_name == 'schedule'"
+    assert of_step(pipeline, "drill", "drill")["run"].startswith("repl drill topology/ --reports ")
+    assert set(drill["env"]) == {"REPL_PLAN_KEY"}
+    assert drill["env"]["REPL_PLAN_KEY"] not in str([pipeline["jobs"][one] for one in ("plan", "apply")])
+
+
 @dataclass(frozen=True)
 class Machine:
     """Runs the pipeline's scripts as they stand: `repl` is this one, `gh` writes down what it is asked."""

@@ -74,11 +74,12 @@ def test_metrics_keep_the_last_success(scenario: Scenario, success: float | None
     assert 'repl_drill_last_success_timestamp{topology="shop"} 1795000000\n' in later
 
 
-def test_the_history_shows_the_worst_figures_of_each_drill() -> None:
-    (_, row) = [
-        line.plain for line in history_screen([as_json(report(FOUND, Scenario("b", "b", (), ())))], None)
-    ]
-    assert row.split()[:6] == ["2026-11-22T10:00:00Z", "failed", "2", "7.0", "s", "12"]
+def test_the_history_compares_the_largest_figures_with_those_of_the_drill_before() -> None:
+    better = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 5.5, 2, 0, 0)
+    trees = [as_json(report(FOUND, Scenario("b", "b", (), ()))), as_json(report(better))]
+    _, first, second = [line.plain for line in history_screen(trees, ["not signed"] * 2, None)]
+    assert first.split()[:6] == ["2026-11-22T10:00:00Z", "failed", "2", "7.0", "s", "12"]
+    assert second.endswith("RTO -1.5 s; RPO -10; kept again: dc1 is lost: RTO")
 
 
 def test_a_report_names_its_worst_figures_and_its_faults() -> None:

@@ -1,0 +1,112 @@
+"""A drill of feature files: pytest runs them in this process, with our plugin and no other."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planner.config import load
+from planner.drill.rehearsal import DrillRequest, drill_report, now
+from planner.drill.replica import Progress
+from planner.model.diagnostic import Failure, error
+from planner.model.drill import DrillReport
+
+if TYPE_CHECKING:
+    import pytest
+
+    from planner.drill.steps.plugin import FeatureDrill
+
+_NEEDED = ("pytest", "pytest_bdd")
+_AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
+
+
+def rehearse_features(request: DrillRequest, features: Path, progress: Progress) -> DrillReport:
+    """Runs the scenarios of a folder or a file, each on clusters of its own.
+
+    A `conftest.py` there may define steps of the team's own. Failure: a sentence is no step, a file can't be
+    read, or there is no scenario.
+    """
+    refuse_missing_packages()
+    topology = load(request.path, request.var_files)
+    started = now()
+    shared = _run(request, features, progress)
+    if shared.problems:
+        raise Failure([error(one, "repl drill --steps shows all steps") for one in shared.problems])
+    if not shared.results:
+        raise Failure(error(f"{features}: there is no scenario", "write one into a file NAME.feature"))
+    return drill_report(topology, started, shared.notes, tuple(shared.results))
+
+
+def refuse_missing_packages() -> None:
+    """Failure where pytest or pytest-bdd is not installed: drills of features alone need them."""
+    missing = [one.replace("_", "-") for one in _NEEDED if find_spec(one) is None]
+    if missing:
+        what = f"features need {' and '.join(missing)}, which this machine lacks"
+        raise Failure(error(what, "pip install 'repl[drill]'"))
+
+
+def steps_markdown() -> str:
+    """Returns the table of all steps."""
+    refuse_missing_packages()
+    from planner.drill.steps import language, sentences
+
+    assert sentences, "its import registers the steps"
+    return language.markdown()
+
+
+def _run(request: DrillRequest, features: Path, progress: Progress) -> "FeatureDrill":
+    import pytest
+
+    from planner.drill.steps import plugin
+
+    found: list[FeatureDrill] = []
+
+    class Announcing:
+        """Takes the shared state of the plugin, and tells it where progress goes."""
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_configure(self, config: "pytest.Config") -> None:
+            found.append(config.stash[plugin.DRILL])
+            found[0].progress = progress
+
+    files = [word for file in request.var_files for word in ("--repl-var-file", str(file))]
+    options = [
+        "--config-file",
+        os.devnull,
+        "--rootdir",
+        str(features if features.is_dir() else features.parent),
+    ]
+    options += [
+        "-p",
+        "pytest_bdd.plugin",
+        "-p",
+        plugin.__name__,
+        "-p",
+        "no:terminal",
+        "-p",
+        "no:cacheprovider",
+    ]
+    options += ["--capture=no", "--import-mode=importlib", "--repl-topology", str(request.path), *files]
+    with _without_other_plugins():
+        code = pytest.main([*options, str(features)], plugins=[Announcing()])
+    if code == pytest.ExitCode.INTERRUPTED and not (found and found[0].problems):
+        raise KeyboardInterrupt
+    if not found:
+        raise Failure(error("pytest could not be started", "look at the messages above"))
+    return found[0]
+
+
+@contextmanager
+def _without_other_plugins() -> Iterator[None]:
+    """Plugins that are installed for other tests have no say in a drill."""
+    before = os.environ.get(_AUTOLOAD)
+    os.environ[_AUTOLOAD] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_AUTOLOAD]
+        else:
+            os.environ[_AUTOLOAD] = before

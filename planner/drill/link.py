@@ -1,0 +1,115 @@
+"""The link to a cluster: a proxy before each of its brokers, which can be cut and slowed without root.
+
+Jobs and commands of a drill come through the link; the cluster's own producers and consumers don't.
+"""
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+
+_CHUNK = 1 << 16
+_HOST = "127.0.0.1"
+_RESET = struct.pack("ii", 1, 0)  # close() sends a reset
+
+
+class DrillLink:
+    """Proxies in one thread. `addresses` are known before the brokers are, which advertise them."""
+
+    def __init__(self, brokers: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._upstreams: dict[int, str] = {}
+        self._streams: set[asyncio.StreamWriter] = set()
+        self._is_cut = False
+        self._delay_s = 0.0
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._servers = {
+            number: asyncio.run_coroutine_threadsafe(self._listen(number), self._loop).result()
+            for number in range(1, brokers + 1)
+        }
+        self.addresses: dict[int, str] = {
+            number: f"{_HOST}:{server.sockets[0].getsockname()[1]}"
+            for number, server in self._servers.items()
+        }
+
+    def start(self, upstreams: Mapping[int, str]) -> None:
+        """Names the address at which each broker really listens."""
+        self._upstreams = dict(upstreams)
+
+    def cut(self) -> None:
+        """Resets every connection, and refuses new ones until `restore`."""
+        self._is_cut = True
+        self._loop.call_soon_threadsafe(self._reset)
+
+    def slow(self, delay_s: float) -> None:
+        """Delays what brokers answer, until `restore`."""
+        self._delay_s = delay_s
+
+    def restore(self) -> None:
+        """Makes the link whole and quick."""
+        self._is_cut = False
+        self._delay_s = 0.0
+
+    def close(self) -> None:
+        """Ends the thread and every connection."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self, number: int) -> asyncio.Server:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(number, reader, writer)
+
+        return await asyncio.start_server(serve, _HOST, 0)
+
+    async def _serve(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams.add(writer)
+        broker: asyncio.StreamWriter | None = None
+        try:
+            if not self._is_cut and number in self._upstreams:
+                host, _, port = self._upstreams[number].rpartition(":")
+                answers, broker = await asyncio.open_connection(host, int(port))
+                self._streams.add(broker)
+                upward = asyncio.create_task(self._copy(reader, broker, delayed=False))
+                downward = asyncio.create_task(self._copy(answers, writer, delayed=True))
+                _, rest = await asyncio.wait({upward, downward}, return_when=asyncio.FIRST_COMPLETED)
+                for task in rest:
+                    task.cancel()
+                await asyncio.gather(upward, downward, return_exceptions=True)
+        except OSError:
+            pass  # the broker is down: its client sees a closed connection
+        finally:
+            for one in (writer, broker):
+                if one is not None:
+                    one.close()
+                    self._streams.discard(one)
+
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, delayed: bool
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(_CHUNK):
+                if delayed and self._delay_s:
+                    await asyncio.sleep(self._delay_s)
+                writer.write(data)
+                await writer.drain()
+
+    def _reset(self) -> None:
+        for one in list(self._streams):
+            one.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            one.transport.abort()
+
+    async def _end(self) -> None:
+        for server in self._servers.values():
+            server.close()
+        self._reset()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

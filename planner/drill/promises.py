@@ -1,0 +1,174 @@
+"""What a scenario may promise. Each function measures it, adds it to the report, and tells if it was kept."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+
+from planner.drill.scenario_run import DrillAborted, DrillGroup, ScenarioRun, printed
+from planner.graph.routes import reason_not_synced
+from planner.model.topology import RUNNING
+from planner.workflows.audit.reading import ReplicationStatusRequest, status
+
+
+def rpo(run: ScenarioRun, most: int | None) -> bool:
+    """Acknowledged records that did not arrive: at most so many; None is no limit."""
+    records = None if run.loss is None else run.loss.records
+    return run.promise(
+        "records that were acknowledged and did not arrive (RPO)",
+        "any number" if most is None else f"at most {most:,}",
+        "unknown" if records is None else f"{records:,}",
+        kept=most is None or (records is not None and records <= most),
+        why="the flows copy too slowly for this limit",
+    )
+
+
+def rpo_s(run: ScenarioRun, most_s: float) -> bool:
+    """Acknowledged records that did not arrive were written in the last so many seconds."""
+    seconds = None if run.loss is None else run.loss.seconds
+    return run.promise(
+        "age of the oldest record that did not arrive (RPO)",
+        f"at most {most_s:g} s",
+        "unknown" if seconds is None else f"{seconds:.1f} s",
+        kept=seconds is not None and seconds <= most_s,
+        why="the flows copy too slowly for this limit",
+    )
+
+
+def rto(run: ScenarioRun, longest_s: float | None) -> bool:
+    """The time from the loss until consumers read on."""
+    return run.promise(
+        "time from the loss until a consumer of each group read on (RTO)",
+        "any time" if longest_s is None else f"at most {longest_s:g} s",
+        "unknown" if run.rto_s is None else f"{run.rto_s:.1f} s",
+        kept=longest_s is None or (run.rto_s is not None and run.rto_s <= longest_s),
+        why="the failover takes too long for this limit",
+    )
+
+
+def resumed(run: ScenarioRun, group: DrillGroup, cluster: str, again: int = 0, skipped: int = 0) -> bool:
+    """The group goes on where it stopped."""
+    return run.promise(
+        f"group {group.name} goes on at {cluster} where it stopped",
+        f"{again:,} read again, {skipped:,} skipped",
+        f"{group.again:,} read again, {group.skipped:,} skipped",
+        kept=(group.again, group.skipped) == (again, skipped),
+        why=_reason(run, group, cluster),
+    )
+
+
+def equal(run: ScenarioRun, clusters: Iterable[str] = ()) -> bool:
+    """Both sides of each flow hold the same records."""
+    different = _different(run, clusters)
+    return run.promise(
+        "both sides hold the same records, each once",
+        "0 different",
+        f"{different:,} different",
+        kept=not different,
+        why="compare the sides with repl verify",
+    )
+
+
+def no_changes(run: ScenarioRun) -> bool:
+    """A plan finds nothing to do."""
+    done = run.run("", "plan", "--detailed-exitcode")
+    return run.promise(
+        "a plan shows no changes",
+        "exit code 0",
+        f"exit code {done.returncode}",
+        kept=done.returncode == 0,
+        why="the clusters no longer match the topology: look at the plan",
+    )
+
+
+def output(run: ScenarioRun, text: str, *words: str) -> bool:
+    """A command prints a text."""
+    done = run.run("", *words)
+    return run.promise(
+        f'repl {" ".join(words)} says "{text}"',
+        "printed",
+        "printed" if text in done.stdout else "not printed",
+        kept=text in done.stdout,
+        why=f"it printed: {printed(done)}",
+    )
+
+
+def salvage(run: ScenarioRun, flow: str, count: int) -> bool:
+    """Salvage finds so many records of a flow."""
+    done = run.run("", "salvage", flow, "--json")
+    if done.returncode:
+        raise DrillAborted(f"repl salvage {flow} failed: {printed(done)}")
+    found = int(json.loads(done.stdout)["records"])
+    return run.promise(
+        f"records that repl salvage lists of {flow}",
+        f"{count:,}",
+        f"{found:,}",
+        kept=found == count,
+        why="these records are at the source alone",
+    )
+
+
+def state(run: ScenarioRun, flow: str, state: str) -> bool:
+    """The flow, or one of its partitions, comes to a state."""
+    seen: set[str] = set()
+
+    def reached() -> bool:
+        view = status(ReplicationStatusRequest(run.replica.file, over_ms=0))
+        for one in view.flows:
+            if one.name == flow:
+                seen.clear()
+                seen.update({one.state, *(name for name, count in one.states.items() if count)})
+        return state in seen
+
+    with suppress(DrillAborted):
+        run.until(reached, "")
+    return run.promise(
+        f"repl status shows {flow} as {state}",
+        state,
+        ", ".join(sorted(seen)) or "no such flow",
+        kept=state in seen,
+        why="look at repl status",
+    )
+
+
+def no_job(run: ScenarioRun) -> bool:
+    """No process of a job is left."""
+    with suppress(DrillAborted):
+        run.until(lambda: not run.replica.processes(), "")
+    left = run.replica.processes()
+    return run.promise(
+        "no job is running", "0 processes", f"{left} processes", kept=not left, why="look at repl status"
+    )
+
+
+def no_orphans(run: ScenarioRun) -> bool:
+    """Clusters hold no topics that the topology does not know, and no job runs where no flow does."""
+    found = [f"topic {topic} at {cluster}" for cluster, topic in run.replica.unknown_topics()]
+    if not any(one.state in RUNNING for one in run.replica.flows().values()) and run.replica.processes():
+        found.append("a job without a running flow")
+    return run.promise(
+        "nothing is orphaned",
+        "nothing",
+        ", ".join(found) or "nothing",
+        kept=not found,
+        why="no topology manages it any more",
+    )
+
+
+def _different(run: ScenarioRun, clusters: Iterable[str] = ()) -> int:
+    """Returns how many records are not at both sides of each flow, each as often."""
+    found = 0
+    for route in run.compared(clusters):
+        one = Counter(run.values(route.source, route.topic))
+        other = Counter(run.values(route.destination, route.mirror))
+        found += sum((one - other).values()) + sum((other - one).values())
+    return found
+
+
+def _reason(run: ScenarioRun, group: DrillGroup, cluster: str) -> str:
+    """Returns why the group can't go on at the cluster where it stopped."""
+    flows = run.replica.flows()
+    for name in sorted({one.flow for one in run.routes_of(group) if one.destination == cluster}):
+        if reason := reason_not_synced(flows[name], group.name):
+            return f"{reason}, so its consumers start anew at {cluster}"
+    return "its offsets were not translated exactly: look at repl offsets"

@@ -1,0 +1,390 @@
+"""One scenario under way: clients write and read, clusters are lost, commands run, and all is measured.
+
+The standard drill and the steps of features act through it, so a figure is measured in one way.
+"""
+
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from planner.drill.replica import DrillRoute, Progress, Replica
+from planner.drill.traffic import DrillConsumer, DrillProducer, values_at
+from planner.graph.routes import reason_not_synced
+from planner.model.diagnostic import Failure
+from planner.model.drill import Promise, Scenario, Step
+from planner.model.topology import FlowState
+from planner.workflows.audit.reading import OffsetsRequest, ReplicationStatusRequest, offsets, status
+from runtime.contract.records.group_records import CheckpointState
+
+WITHIN_S = 240.0  # for what a job must have done
+_LOOK_S = 0.3
+_APPROVED = {"apply", "failover", "promote", "failback", "pause", "resume", "salvage", "destroy", "restore"}
+# Where a group stands behind all records, its offset may be beyond a translation of later: past a marker.
+_SYNCED = {CheckpointState.TRANSLATED, CheckpointState.AHEAD, CheckpointState.OURS}
+_OUTPUT = 4_000  # characters of a command's output that are kept
+
+
+class DrillAborted(Exception):
+    """A step failed, so that the scenario can't go on."""
+
+
+class PromiseBroken(AssertionError):
+    """A scenario did not show what it must show."""
+
+
+@dataclass(slots=True)
+class DrillGroup:
+    """A consumer group: the topics that it reads at its first cluster, and the records that it read so far.
+
+    `again` and `skipped` are records of its last resumption.
+    """
+
+    name: str
+    cluster: str
+    topics: tuple[str, ...]
+    flow: str = ""  # the only one that it reads behind; empty where all flows count
+    read: list[bytes] = field(default_factory=list)
+    resumed: bool = False
+    again: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DrillLoss:
+    """Acknowledged records of a lost cluster that are not at the destinations.
+
+    `seconds` is the time from the oldest of them to the loss, or to the newest record of the cluster.
+    """
+
+    records: int
+    seconds: float
+
+
+class ScenarioRun:
+    """Acts on a replica and keeps the steps, the promises and the figures of one scenario."""
+
+    def __init__(self, replica: Replica, progress: Progress, numbers: "count[int] | None" = None) -> None:
+        self.replica = replica
+        self.groups: dict[str, DrillGroup] = {}
+        self.loss: DrillLoss | None = None
+        self.rto_s: float | None = None
+        self._progress = progress
+        self._numbers = count(1) if numbers is None else numbers
+        self._began = time.monotonic()
+        self._steps: list[Step] = []
+        self._promises: list[Promise] = []
+        self._written: dict[tuple[str, str], list[dict[bytes, float]]] = {}
+        self._load: list[tuple[str, DrillProducer]] = []
+        self._lost: dict[str, float] = {}
+        self._last: subprocess.CompletedProcess[str] | None = None
+        self._may_fail: subprocess.CompletedProcess[str] | None = None
+
+    def result(self, name: str, cluster: str, problem: str = "") -> Scenario:
+        """Returns the scenario as the report shows it."""
+        resumed = [one for one in self.groups.values() if one.resumed]
+        return Scenario(
+            name,
+            cluster,
+            tuple(self._steps),
+            tuple(self._promises),
+            rto_s=self.rto_s,
+            rpo_records=None if self.loss is None else self.loss.records,
+            read_again=sum(one.again for one in resumed) if resumed else None,
+            skipped=sum(one.skipped for one in resumed) if resumed else None,
+            problem=problem,
+        )
+
+    def close(self) -> None:
+        """Ends the load."""
+        for _, producer in self._load:
+            producer.stop()
+        self._load.clear()
+
+    # Steps, commands and promises
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """Records a step: when it began, how long it took, and whether it failed."""
+        self._progress(text)
+        began = time.monotonic()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self._steps.append(Step(began - self._began, time.monotonic() - began, text, failed=failed))
+
+    def command(self, text: str, *words: str) -> None:
+        """Runs a command of repl. One that fails ends the scenario."""
+        done = self.run(text, *words)
+        if done.returncode:
+            command = f"repl {' '.join(words)}"
+            raise DrillAborted(f"{command} failed with exit code {done.returncode}: {printed(done)}")
+
+    def run(self, text: str, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Runs a command of repl, and measures the RPO after a failover."""
+        command = f"repl {' '.join(words)}"
+        self._progress(f"{text}: {command}" if text else command)
+        began = time.monotonic()
+        done = self.replica.run(*words)
+        took_s = time.monotonic() - began
+        output = (done.stdout + done.stderr)[-_OUTPUT:]
+        failed = bool(done.returncode)
+        self._steps.append(Step(began - self._began, took_s, text or command, command, output, failed))
+        if words[0] == "failover" and not failed:
+            self._measure_loss()
+        return done
+
+    def engineer(self, words: Sequence[str]) -> None:
+        """Runs a command of repl as a person does, who approves. `last` has how it ended."""
+        approves = words[0] in _APPROVED and not {"--auto-approve", "--rehearse", "--json"} & {*words}
+        if words[0] == "salvage":
+            approves = approves and "--replay" in words
+        self._last = self.run("", *words, *(["--auto-approve"] if approves else []))
+
+    def last(self) -> "subprocess.CompletedProcess[str]":
+        """Returns the last command of the engineer."""
+        if self._last is None:
+            raise DrillAborted("the engineer has run no command yet")
+        return self._last
+
+    def expect_failure(self) -> None:
+        """The last command of the engineer may have failed: a step looks at how it ended."""
+        self._may_fail = self._last
+
+    def failed_command(self) -> str:
+        """Returns how the last command of the engineer failed; "" if it did not, or was expected to."""
+        done = self._last
+        if done is None or not done.returncode or done is self._may_fail:
+            return ""
+        return f"repl {' '.join(done.args[3:])} failed with exit code {done.returncode}: {printed(done)}"
+
+    def noted(self, text: str, began: float, *, failed: bool) -> None:
+        """Records a step that began at this monotonic time, unless a command has just recorded it."""
+        if not self._steps or self._steps[-1].at_s + self._began < began:
+            self._steps.append(Step(began - self._began, time.monotonic() - began, text, failed=failed))
+
+    def demand(self, *, kept: bool) -> None:
+        """Raises PromiseBroken, with the sentence of the last promise, if it was not kept."""
+        one = self._promises[-1]
+        if not kept:
+            raise PromiseBroken(f"{one.text}: {one.measured} (wanted: {one.wanted}); {one.why}")
+
+    def promise(self, text: str, wanted: str, measured: str, *, kept: bool, why: str) -> bool:
+        """Records a promise, and returns whether it was kept."""
+        self._promises.append(Promise(text, wanted, measured, kept, why))
+        return kept
+
+    # Writing
+
+    def write(self, cluster: str, topics: Sequence[str], records: int) -> None:
+        """Writes so many records to each topic, and returns when all were acknowledged."""
+        self._producer(cluster, topics).write(records)
+
+    def topics_at(self, cluster: str, topics: Sequence[str]) -> list[str]:
+        """Returns these topics, or those of the cluster that flows copy. DrillAborted if one is missing."""
+        if not topics:
+            return sorted({one.topic for one in self.routes(cluster)})
+        there = self.replica.topics(cluster)
+        for topic in topics:
+            if topic not in there:
+                known = ", ".join(sorted(one for one in there if not one.startswith("__"))) or "none"
+                raise DrillAborted(f"there is no topic {topic} at {cluster}; there are: {known}")
+        return list(topics)
+
+    def start_load(self, cluster: str, topics: Sequence[str], rate: float) -> None:
+        """Writes so many records per second to each topic, until it is stopped or the cluster is lost."""
+        producer = self._producer(cluster, topics)
+        self._load.append((cluster, producer))
+        producer.start(rate)
+
+    def await_load(self, records: int) -> None:
+        """Returns when the load has written so many records to each of its topics."""
+        self.until(
+            lambda: all(len(one) >= records for _, load in self._load for one in load.acknowledged.values()),
+            f"{', '.join(sorted({cluster for cluster, _ in self._load}))} acknowledged too few records",
+        )
+
+    def stop_load(self, cluster: str | None = None) -> None:
+        """Ends the load at a cluster, or all. Records that were not acknowledged are given up."""
+        for entry in [one for one in self._load if cluster in (None, one[0])]:
+            entry[1].stop()
+            self._load.remove(entry)
+
+    def written(self, cluster: str, topic: str) -> Collection[bytes]:
+        """Returns the values that the cluster acknowledged."""
+        return self._acknowledged(cluster, topic)
+
+    def _acknowledged(self, cluster: str, topic: str) -> dict[bytes, float]:
+        """Returns the same with the time at which each was acknowledged."""
+        found: dict[bytes, float] = {}
+        for told in self._written.get((cluster, topic), []):
+            found |= told
+        return found
+
+    def _producer(self, cluster: str, topics: Sequence[str]) -> DrillProducer:
+        producer = DrillProducer(cluster, self.replica.client(cluster), topics, self._numbers)
+        for topic, told in producer.acknowledged.items():
+            self._written.setdefault((cluster, topic), []).append(told)
+        return producer
+
+    # Losses
+
+    def lose(self, cluster: str, brokers: Sequence[int] = ()) -> None:
+        """Kills every broker of a cluster at once, or these. The load ends with the whole cluster."""
+        self._lost[cluster] = time.monotonic()
+        self.replica.lose(cluster, brokers)
+        if not brokers:
+            self.stop_load(cluster)
+
+    def cut_off(self, cluster: str) -> None:
+        """Cuts the link: jobs and commands don't reach the cluster, its own clients do."""
+        self._lost[cluster] = time.monotonic()
+        self.replica.link(cluster).cut()
+
+    def bring_back(self, cluster: str) -> None:
+        """Starts the brokers that were lost on their data, and makes the link whole and quick."""
+        self.replica.bring_back(cluster)
+        self._lost.pop(cluster, None)
+
+    def _measure_loss(self) -> None:
+        """Counts what the lost clusters acknowledged and is not at the destinations."""
+        if not self._lost:
+            return
+        missing: list[float] = []
+        for route in self.compared(self._lost):
+            told = self._acknowledged(route.source, route.topic)
+            end = max([self._lost[route.source], *told.values()])
+            arrived = set(self.values(route.destination, route.mirror))
+            missing += [end - at for value, at in told.items() if value not in arrived]
+        self.loss = DrillLoss(len(missing), max(missing, default=0.0))
+
+    # Groups
+
+    def read(self, name: str, cluster: str, topics: Sequence[str], records: int, flow: str = "") -> None:
+        """A consumer of the group reads so many records, commits its place and ends."""
+        group = self.groups.setdefault(name, DrillGroup(name, cluster, (), flow))
+        group.topics = tuple(sorted({*group.topics, *topics}))
+        member = DrillConsumer(self.replica.client(cluster), name, topics)
+        try:
+            found = member.read(lambda read: len(read) >= records)
+        finally:
+            member.close()
+        if len(found) < records:
+            raise DrillAborted(f"group {name} read {len(found):,} records at {cluster}, not {records:,}")
+        group.read += found
+
+    def resume(self, name: str, cluster: str) -> DrillGroup:
+        """A consumer of the group reads on at a cluster, to the end of its topics as it is now.
+
+        The RTO is the time from the last loss until it got its first record.
+        """
+        if name not in self.groups:
+            raise DrillAborted(f"group {name} has read nothing yet, so it can't go on")
+        group = self.groups[name]
+        topics = self._topics_at(group, cluster)
+        before = set(group.read)
+        wanted = {value for topic in topics for value in self.values(cluster, topic)} - before
+        first: list[float] = []
+        member = DrillConsumer(self.replica.client(cluster), name, topics)
+        try:
+            found = member.read_to_end(lambda: first.append(time.monotonic()))
+        finally:
+            member.close()
+        if first and self._lost:
+            self.rto_s = max(self.rto_s or 0.0, first[0] - max(self._lost.values()))
+        group.resumed = True
+        group.again = len(before & set(found))
+        group.skipped = len(wanted - set(found))
+        group.read += found
+        return group
+
+    def _topics_at(self, group: DrillGroup, cluster: str) -> list[str]:
+        if cluster == group.cluster:
+            return list(group.topics)
+        found = [one.mirror for one in self.routes_of(group) if one.destination == cluster]
+        if not found:
+            raise DrillAborted(f"no flow copies the topics of group {group.name} to {cluster}")
+        return sorted(set(found))
+
+    # Waiting and comparing
+
+    def routes(self, *clusters: str) -> list[DrillRoute]:
+        """Returns the routes out of these clusters, or all."""
+        return [one for one in self.replica.routes if not clusters or one.source in clusters]
+
+    def compared(self, clusters: Iterable[str] = ()) -> list[DrillRoute]:
+        """Returns the routes out of these clusters, or all, whose records arrive as they were written."""
+        return [one for one in self.routes(*clusters) if not one.transformed]
+
+    def values(self, cluster: str, topic: str) -> list[bytes]:
+        """Returns the values of all committed records of a topic."""
+        return values_at(self.replica.client(cluster), topic)
+
+    def await_copied(self, *clusters: str) -> None:
+        """Returns when active flows out of these clusters, or all, have no lag and synced their groups."""
+        active = {
+            name: flow
+            for name, flow in self.replica.flows().items()
+            if flow.state is FlowState.ACTIVE and (not clusters or flow.source_cluster in clusters)
+        }
+        where = f" out of {', '.join(clusters)}" if clusters else ""
+        self.until(lambda: self._is_copied(active), f"the flows{where} did not catch up")
+        for group in self.groups.values():
+            for name in sorted({one.flow for one in self.routes_of(group)} & active.keys()):
+                if not reason_not_synced(active[name], group.name):
+                    self._await_translated(name, group.name)
+
+    def _await_translated(self, flow: str, group: str) -> None:
+        states: dict[str, str] = {}
+
+        def translated() -> bool:
+            view = offsets(OffsetsRequest(self.replica.file, flow=flow, group=group))
+            places = [one for one in view.partitions if one.source is not None]
+            states.update(
+                {f"{one.topic}-{one.partition}": f"{one.state} {one.why}".strip() for one in places}
+            )
+            return bool(places) and all(one.state in _SYNCED for one in places)
+
+        try:
+            self.until(translated, f"group {group} was not translated")
+        except DrillAborted as aborted:
+            shown = "; ".join(f"{place}: {state}" for place, state in sorted(states.items()))
+            raise DrillAborted(f"{aborted} ({shown or 'it has no offsets at the source'})") from None
+
+    def until(self, holds: Callable[[], bool], problem: str) -> None:
+        """Waits until it holds. `problem` is what is wrong if it never does."""
+        deadline = time.monotonic() + WITHIN_S
+        while not holds():
+            if time.monotonic() > deadline:
+                raise DrillAborted(f"{problem} within {WITHIN_S:g} s")
+            time.sleep(_LOOK_S)
+
+    def routes_of(self, group: DrillGroup) -> list[DrillRoute]:
+        """Returns the routes that copy what the group reads at its first cluster."""
+        return [
+            one
+            for one in self.compared([group.cluster])
+            if one.topic in group.topics and group.flow in ("", one.flow)
+        ]
+
+    def _is_copied(self, names: Collection[str]) -> bool:
+        view = status(ReplicationStatusRequest(self.replica.file, over_ms=0))
+        topics = {(one.flow, one.topic) for one in self.replica.routes if one.flow in names}
+        found = {(flow.name, topic.topic) for flow in view.flows for topic in flow.topics}
+        return topics <= found and all(one.lag_records == 0 for one in view.flows if one.name in names)
+
+
+def printed(done: "subprocess.CompletedProcess[str]") -> str:
+    """Returns what a command printed, its end if it is long."""
+    return (done.stdout + done.stderr).strip()[-_OUTPUT:]
+
+
+def problem_of(wrong: Failure | DrillAborted) -> str:
+    """Returns what ended a scenario, as one text."""
+    if isinstance(wrong, Failure):
+        return "; ".join(str(one) for one in wrong.diagnostics)
+    return str(wrong)

@@ -1,0 +1,130 @@
+"""Steps of features: the table, sentences that are none, and signed reports. No cluster is started."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import planner.drill.steps.sentences  # noqa: F401 - registers the steps
+from planner.drill.features import steps_markdown
+from planner.drill.rehearsal import check_report, keep, signed
+from planner.drill.steps.language import _CONVERTERS, STEPS, matching, nearest
+from planner.drill.steps.plugin import _needs_of
+from planner.model.diagnostic import ExitCode, Failure
+from planner.model.drill import DrillReport, Scenario
+from planner.render.reports.drill import as_json
+from planner.workflows.audit.drills import kept
+from tests.commands import repl
+
+DOCS = Path(__file__).parents[3] / "docs"
+KEY = "0123456789abcdef"
+SAMPLES = {
+    "topics": "every topic",
+    **dict.fromkeys(("count", "all", "again", "skipped", "ms", "code"), "1,000"),
+    **dict.fromkeys(("rate", "seconds"), "2.5"),
+    "command": "salvage to-tokyo --replay",
+    "text": "No changes.",
+    "changes": "{rate_limit: 1MB/s}",
+}
+TOPOLOGY = """\
+apiVersion: repl/v1
+name: shop
+clusters: {paris: {bootstrap: "a:1"}, tokyo: {bootstrap: "b:1"}}
+flows: [{name: orders, from: paris, to: tokyo, topics: {include: [orders]}}]
+"""
+
+
+def test_the_documentation_has_every_step() -> None:
+    assert steps_markdown() in (DOCS / "drill.md").read_text(), "paste what repl drill --steps prints"
+    assert all(one.about.endswith(".") for one in STEPS)
+
+
+def test_a_sentence_is_one_step() -> None:
+    for one in STEPS:
+        names = {name: SAMPLES.get(name, "a.b-c_1") for name in one.pattern.groupindex}
+        sentence = one.text.format(**names)
+        assert list(matching(sentence)) == [(one, names)]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "topics"),
+    [("every topic", ()), ("a", ("a",)), ("a, b.x and c-d", ("a", "b.x", "c-d")), ("a and b", ("a", "b"))],
+)
+def test_topics_are_listed_as_people_list_them(sentence: str, topics: tuple[str, ...]) -> None:
+    ((_, names),) = matching(f"5 records are written to {sentence} at paris")
+    assert _CONVERTERS["topics"](names["topics"]) == topics
+
+
+def test_the_nearest_steps_are_those_with_the_same_words() -> None:
+    assert nearest("paris is lostt")[0] == "{cluster} is lost"
+    assert nearest("the group billing goes on at tokyo")[0] == "the group {group} resumes at {cluster}"
+
+
+def test_what_is_done_to_a_cluster_says_what_it_needs() -> None:
+    needs = _needs_of(["1 of 3 brokers of a are lost", "half of b is lost", "c is cut off", "a is lost"])
+    assert (needs.brokers, needs.links) == ({"a": 3, "b": 2}, {"c"})
+
+
+def drill(folder: Path, feature: str) -> str:
+    (folder / "topology.yaml").write_text(TOPOLOGY)
+    (folder / "loss.feature").write_text(feature)
+    done = repl("drill", str(folder / "topology.yaml"), "--features", str(folder))
+    assert done.returncode == ExitCode.ERROR, done.stdout + done.stderr
+    assert not (folder / ".repl" / "drill").exists()
+    return done.stderr
+
+
+def test_every_unknown_step_and_name_is_an_error_before_anything_is_started(tmp_path: Path) -> None:
+    text = drill(
+        tmp_path,
+        "Feature: f\n  Scenario: s\n    When rome is lost\n    And paris is losst\n"
+        "    Then salvage lists 1 records of nothing\n",
+    )
+    assert "loss.feature:3: there is no cluster rome; there are: paris, tokyo" in text
+    assert 'loss.feature:4: there is no step "paris is losst"; the nearest are: {cluster} is lost' in text
+    assert "loss.feature:5: there is no flow nothing; there are: orders" in text
+    assert "repl drill --steps shows all steps" in text
+
+
+def test_a_line_that_gherkin_would_take_for_a_comment_is_an_error(tmp_path: Path) -> None:
+    text = drill(tmp_path, "Feature: f\n  Scenario: s\n    Whn paris is lost\n  Scenario: t\n")
+    assert "in s: begin a step with Given, When, Then, And or But: Whn paris is lost" in text
+    assert "loss.feature:4: the scenario t has no steps" in text
+
+
+@pytest.mark.parametrize(
+    ("feature", "said"),
+    [
+        ("", "there is no scenario"),
+        ("nonsense\n", "loss.feature"),
+        (
+            "Feature: f\n  Scenario: s\n    When paris is lost\n  Scenario: s\n    When tokyo is lost\n",
+            "loss.feature: two scenarios have one name: s",
+        ),
+    ],
+)
+def test_a_folder_without_scenarios_or_with_a_broken_file_is_an_error(
+    tmp_path: Path, feature: str, said: str
+) -> None:
+    assert said in drill(tmp_path, feature)
+
+
+def test_a_report_is_signed_with_the_key_of_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = DrillReport("shop", "sha256:0", "2026-11-22T10:00:00Z", "0.1", (), (Scenario("s", "", (), ()),))
+    unsigned = keep(report, signed(as_json(report)), tmp_path / "unsigned")
+    monkeypatch.setenv("REPL_PLAN_KEY", KEY)
+    file = keep(report, signed(as_json(report)), tmp_path / "signed")
+    assert check_report(file) == "signed with this key"
+    assert [one["started_at"] for one in kept(file.parent)] == [report.started_at]
+
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps({**json.loads(file.read_text()), "passed": False}))
+    for one, said in ((unsigned, "is not signed"), (changed, "was changed, or is signed with another key")):
+        with pytest.raises(Failure, match=said) as refused:
+            check_report(one)
+        assert refused.value.exit_code == ExitCode.REFUSED
+    monkeypatch.delenv("REPL_PLAN_KEY")
+    with pytest.raises(Failure, match="not checked: no key is set"):
+        check_report(file)
+    with pytest.raises(Failure, match="can't be read as a report"):
+        check_report(tmp_path / "nothing.json")
