@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
+from functools import partial
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -106,6 +107,14 @@ def lag(page: Page) -> int:
     return int(found or 0)
 
 
+def caught_up(page: Page) -> bool:
+    return lag(page) == 0
+
+
+def behind(page: Page) -> bool:
+    return lag(page) > LOAD / 3
+
+
 def test_each_page_shows_its_part_and_names_stay_text(view: View) -> None:
     with view() as page:
         for path, words in PAGES.items():
@@ -122,7 +131,7 @@ def test_the_lag_grows_and_shrinks_live(view: View, town: Town) -> None:
         pages = (overview, flow)
         for page in pages:
             page.evaluate("window.loaded = 'once'")
-            wait_for(lambda page=page: lag(page) == 0)
+            wait_for(partial(caught_up, page))
         expect(overview.locator(".verdict.good h2").first).to_have_text(
             "Fail over dc1: safe, nothing would be lost", timeout=LONG_MS
         )
@@ -132,10 +141,10 @@ def test_the_lag_grows_and_shrinks_live(view: View, town: Town) -> None:
         assert producer.flush(PATIENCE_S) == 0
 
         for page in pages:
-            wait_for(lambda page=page: lag(page) > LOAD / 3)
+            wait_for(partial(behind, page))
         expect(overview.locator(".verdict h2").first).to_contain_text("would lose")
         for page in pages:
-            wait_for(lambda page=page: lag(page) == 0, 240)
+            wait_for(partial(caught_up, page), 240)
         charts = flow.get_by_role(
             "img", name=re.compile(r"^Lag over the last hour: now 0 records, highest \d{3}")
         )
