@@ -183,7 +183,7 @@ bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.
 bench-apply: setup ## how long 5,000 creates and 5,000 config changes take; build/bench-apply.json keeps it
 	@$(BIN)/python -m tests.bench.bench_apply
 
-bench-files: setup ## how fast a task writes a topic to files, in each format; ARGS='--megabytes 300 --rounds 1'
+bench-files: setup ## how fast a task writes a topic to files and restores it; ARGS='--megabytes 300 --rounds 1'
 	@$(BIN)/python -m tests.bench.bench_files $(ARGS)
 
 bench-failover: setup ## how long repl failover takes with 100 groups and 100 partitions, the source gone in five ways

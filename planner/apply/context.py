@@ -17,7 +17,15 @@ from confluent_kafka.admin import AdminClient, TopicMetadata
 from planner.kafka import ClusterEndpoint, admin, explain, is_transient
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
-from planner.model.step import DONE, RequestResult, Result, Step, failed
+from planner.model.step import (
+    DONE,
+    RequestResult,
+    RestoreOffsets,
+    RestoreRecords,
+    Result,
+    Step,
+    failed,
+)
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 
 S = TypeVar("S", bound=Step)
@@ -152,6 +160,32 @@ def no_launchers(launch: LaunchSpec) -> JobLauncher:
     raise LaunchFailed(f"nothing here can start a job with launcher {launch.launcher}")
 
 
+class BackupRestorer(Protocol):
+    """Restores records and group offsets of a backup into a cluster."""
+
+    def records(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> dict[str, RequestResult]: ...
+
+    def offsets(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
+    ) -> dict[str, RequestResult]: ...
+
+
+class NoRestorer:
+    """Refuses every restore, for applies without such steps."""
+
+    def records(
+        self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> dict[str, RequestResult]:
+        return {step.id: failed("nothing here can restore a backup") for step in steps}
+
+    def offsets(
+        self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
+    ) -> dict[str, RequestResult]:
+        return {step.id: failed("nothing here can restore a backup") for step in steps}
+
+
 class OwnershipRegistry(Protocol):
     """Writes the registry entries of one cluster."""
 
@@ -185,6 +219,7 @@ class ApplyContext:
     plan_digest: str
     now_ms: Callable[[], int]
     launchers: Launchers = no_launchers
+    restorer: BackupRestorer = field(default_factory=NoRestorer)
     wait: bool = True  # whether to wait until launched jobs copy
     timeouts: JobTimeouts = field(default_factory=JobTimeouts)
     on_wait: Callable[[Step, str], None] = ignore_waits  # called with what a long step waits for

@@ -24,6 +24,7 @@ from planner.model.step import (
     Event,
     Own,
     RequestResult,
+    RestoreRecords,
     Result,
     Step,
     StepOutcome,
@@ -102,7 +103,7 @@ def batches(steps: Iterable[Step]) -> list[list[Step]]:
 
 
 def _split(group: list[Step]) -> Iterable[list[Step]]:
-    limit = len(group) if isinstance(group[0], Own) else MAX_STEPS
+    limit = len(group) if isinstance(group[0], Own | RestoreRecords) else MAX_STEPS
     batch: list[Step] = []
     partitions = 0
     for step in group:

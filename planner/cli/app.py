@@ -68,6 +68,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "salvage": CommandEntry(
         "salvage", "List, export or replay records of the old primary that never reached the destination."
     ),
+    "restore": CommandEntry(
+        "restore", "Restore a backup in raw files into a cluster, with the offsets of consumer groups."
+    ),
     "try": CommandEntry(
         "try_", "Show what a flow's transform makes of records of its source; nothing is written."
     ),

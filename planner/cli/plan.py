@@ -110,7 +110,7 @@ def command(
         write_reports(plan, markdown_file, html_file, simulation)
         output(plan, as_json=as_json, simulation=simulation)
         if out is not None:
-            _save(plan, out)
+            save(plan, out)
     return exit_code(plan, detailed=detailed)
 
 
@@ -129,8 +129,8 @@ def _simulated(request: PlanRequest, rate: int | None, outage: int | None) -> Si
     )
 
 
-def _save(plan: Plan, out: Path) -> None:
-    """A plan that can't be applied is not saved: it could be found later and tried."""
+def save(plan: Plan, out: Path) -> None:
+    """Saves a plan. One that can't be applied is not saved: it could be found later and tried."""
     from planner.workflows.applying.apply import save_plan
 
     if plan.errored:

@@ -25,7 +25,16 @@ from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
 from planner.model.forecast import Simulation
 from planner.model.plan import Mode, Plan
-from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Result, StepsEnded, StepsSent, StopJob
+from planner.model.step import (
+    LaunchJob,
+    Reassign,
+    ReconfigureJob,
+    RestoreRecords,
+    Result,
+    StepsEnded,
+    StepsSent,
+    StopJob,
+)
 from planner.render.plan.text import text
 from planner.render.readable import one_line
 from planner.render.reports import applies
@@ -315,7 +324,7 @@ class TerminalView:
                     self._shown = applies.shown(plan)
                 case StepsSent(steps=steps) if not self._as_json:
                     for step in steps:  # of those that take long
-                        if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign):
+                        if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign | RestoreRecords):
                             say(applies.begun(step), err=True)
                 case StepWaits(step=step, what=what) if not self._as_json:
                     say(f"{step.address}: {what} ...", err=True)

@@ -51,6 +51,7 @@ ENTITY = ("user", "client_id", "ip")
 SUBJECTS = ("partitions", "replication")
 _ENDPOINT_CODE = "endpoint"
 _SIZES = range(1 << 16, (1 << 40) + 1)
+_SNAPSHOTS_MS = range(1_000, 86_400_001)
 _INTERVALS_MS = range(1_000, 86_400_001)  # of a flow into files
 _ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
@@ -224,6 +225,18 @@ def _endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
         if size is not None and FileEndpoint(name, "", size=size).size_bytes not in _SIZES:
             what = f"endpoint {name}: size is from 64k to 1t"
             yield error(what, "write size: 128m", source=endpoint.place("size"), code=_ENDPOINT_CODE)
+        snapshots = endpoint.get("snapshots") if "snapshots" in endpoint.places else None
+        if snapshots is not None and (form is None or form.value != "raw"):
+            what = f"endpoint {name}: only the format raw has snapshots"
+            yield error(
+                what,
+                "write format: raw, or remove snapshots",
+                source=endpoint.place("snapshots"),
+                code=_ENDPOINT_CODE,
+            )
+        elif snapshots is not None and snapshots not in _SNAPSHOTS_MS:
+            what = f"endpoint {name}: snapshots is from 1s to 24h"
+            yield error(what, "write snapshots: 10m", source=endpoint.place("snapshots"), code=_ENDPOINT_CODE)
         if form is not None and layout is not None and (problem := layout_problem(layout, form.value)):
             where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
             yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=_ENDPOINT_CODE)

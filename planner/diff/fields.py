@@ -42,7 +42,9 @@ class FieldType(Enum):
     RENAME = auto()  # template text, {"match": regex, "to": text} or {"table": names}
     START = auto()  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
     ORIGIN_COMMITS = auto()  # {"group": name, "every": ms}
-    FILES = auto()  # {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms}
+    FILES = (
+        auto()
+    )  # {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms, "snapshots": ms}
     TRANSFORM = auto()  # {"value": format, "where": text, "set": by field, "drop": fields, …}
     GROUPS = auto()  # what a new flow does with consumer groups
     TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
@@ -117,12 +119,14 @@ def _files(flow: FlowSpec) -> dict[str, object] | None:
     files = flow.files
     if files is None:
         return None
+    snapshots = {"snapshots": files.snapshots_ms} if files.format == "raw" else {}
     return {
         "folder": files.folder,
         "format": files.format,
         "layout": files.layout,
         "size": files.size_bytes,
         "every": files.every_ms,
+        **snapshots,
     }
 
 

@@ -291,11 +291,13 @@ def _setting_names(value: Parts) -> tuple[str, ...]:
 
 
 def _files(value: Parts) -> str:
-    """`parquet in /data/lake/{topic}/, closed at 128MB, every 60s`"""
-    every = value.get("every")
-    shown = duration(every) if isinstance(every, int) else every
+    """`raw in /data/lake/{topic}/, closed at 128MB, every 60s, snapshots every 10m`"""
+    every, snapshots = (
+        duration(one) if isinstance(one, int) else one for one in (value.get("every"), value.get("snapshots"))
+    )
     folder = f"{value.get('folder')}/{value.get('layout')}"
-    return f"{value.get('format')} in {folder}, closed at {_bytes(value.get('size'))}, every {shown}"
+    shown = f"{value.get('format')} in {folder}, closed at {_bytes(value.get('size'))}, every {every}"
+    return f"{shown}, snapshots every {snapshots}" if snapshots is not None else shown
 
 
 def _bytes(size: object) -> object:

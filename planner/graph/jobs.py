@@ -351,6 +351,7 @@ def _files(flow: Flow, topology: Topology) -> FilesSpec | None:
         layout=endpoint.layout,
         size_bytes=endpoint.size_bytes,
         every_ms=flow.every_ms or DEFAULT_EVERY_MS,
+        snapshots_ms=endpoint.snapshots_every_ms,
     )
 
 
@@ -440,7 +441,7 @@ def _declared(
     """Returns the settings that the topology declares, by topic, for topics that one of the
     flows may fill.
     """
-    own: list[Flow] = [one.flow for one in flows]
+    own = [one.flow for one in flows if one.flow.name in router.routes]  # flows into files fill no topic
     found: dict[str, list[str]] = {}
     for topic in topology.topics:
         if topic.cluster == destination and topic.config and _may_fill(topic.name, own, router):

@@ -30,6 +30,8 @@ from planner.model.step import (
     Own,
     Reassign,
     ReconfigureJob,
+    RestoreOffsets,
+    RestoreRecords,
     Step,
     StopJob,
 )
@@ -104,6 +106,7 @@ class Mode(StrEnum):
     DESTROY = "destroy"
     ROLLBACK = "rollback"
     DRIFT = "drift"
+    RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,8 @@ STEP_KINDS: Mapping[str, type[Step]] = {
     "launch_job": LaunchJob,
     "reconfigure_job": ReconfigureJob,
     "stop_job": StopJob,
+    "restore_records": RestoreRecords,
+    "restore_offsets": RestoreOffsets,
 }
 KIND_OF: Mapping[type[Step], str] = {kind: name for name, kind in STEP_KINDS.items()}
 

@@ -186,6 +186,53 @@ class StopJob:
     launch: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RestoreRecords:
+    """Writes the records of a backup's topic into `topic`, and compares them in the end.
+
+    `commit` and `digest` name the state of the flow's manifest in `folder`. `ends` has, for each partition,
+    the offset of the backup before which the restore ends.
+    """
+
+    id: str
+    address: Address
+    cluster: str
+    topic: str
+    endpoint: str
+    folder: str
+    flow: str
+    commit: int
+    digest: str
+    source: str
+    source_id: str
+    ends: tuple[int, ...]
+    records: int
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUpOffset:
+    """An offset of a backup that a group had committed, in a partition of the restored topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOffsets:
+    """Commits the offsets of a consumer group, translated by the offset map of the restored topics."""
+
+    id: str
+    address: Address
+    cluster: str
+    group: str
+    flow: str
+    offsets: tuple[BackedUpOffset, ...]
+    needs: tuple[str, ...] = ()
+
+
 Step = (
     CreateTopic
     | GrowPartitions
@@ -200,6 +247,8 @@ Step = (
     | LaunchJob
     | ReconfigureJob
     | StopJob
+    | RestoreRecords
+    | RestoreOffsets
 )
 
 
@@ -218,6 +267,8 @@ _VERBS: dict[type, str] = {
     LaunchJob: "launch",
     ReconfigureJob: "reconfigure",
     StopJob: "stop",
+    RestoreRecords: "restore",
+    RestoreOffsets: "restore",
 }
 
 

@@ -31,6 +31,8 @@ from planner.model.step import (
     Own,
     Reassign,
     ReconfigureJob,
+    RestoreOffsets,
+    RestoreRecords,
     Step,
     StopJob,
     describe,
@@ -38,6 +40,7 @@ from planner.model.step import (
 from planner.plan.fingerprint import replicas_text
 from planner.plan.job_agreement import job_problems, recorded_problems
 from planner.plan.quotas import limits_moved, quota_entry_problems, quota_problems
+from planner.plan.restore import restore_problems
 from planner.plan.steps import in_order
 
 MANAGING = (Action.CREATE, Action.UPDATE, Action.REPLACE)
@@ -64,6 +67,10 @@ class ShownChange:
 
 def disagreements(plan: Plan) -> tuple[Diagnostic, ...]:
     """Returns an error with exit code 3 for each step and change that do not match."""
+    if plan.mode is Mode.RESTORE:
+        return tuple(
+            _refused(where, what) for where, what in (*_whole_plan_problems(plan), *restore_problems(plan))
+        )
     changes = {change.address: change for change in plan.changes}
     seen = {(one.address, one.cluster): one for one in plan.fingerprints}
     problems: list[tuple[str, str]] = list(_whole_plan_problems(plan))
@@ -191,6 +198,8 @@ def _fits_change(step: Step, shown: ShownChange) -> bool:
             return leaves or (action is Action.REPLACE and kind in (Kind.FLOW, Kind.JOB))
         case LaunchJob() | ReconfigureJob() | StopJob():
             return kind is Kind.JOB and action in _job_actions(step)
+        case RestoreRecords() | RestoreOffsets():
+            return False  # only the plan of a restore has them
         case _:
             assert_never(step)
 
@@ -231,6 +240,8 @@ def _content_problems(step: Step, shown: ShownChange) -> Iterator[str]:
                 yield f"it removes an entry of the topology {step.topology!r}"
         case LaunchJob() | ReconfigureJob() | StopJob():
             yield from job_problems(step, shown.plan, shown.change)
+        case RestoreRecords() | RestoreOffsets():
+            pass
         case _:
             assert_never(step)
 

@@ -266,6 +266,7 @@ def no_longer_done(
     """
     entries = owned_by_address(observed)
     final = {_subject(step): step.id for step in steps}
+    altered = {step.address: step for step in steps if isinstance(step, AlterConfigs) and step.id in done}
     found: dict[Address, str] = {}
     for step in steps:
         if step.id not in done or final[_subject(step)] != step.id or step.address in found:
@@ -273,6 +274,9 @@ def no_longer_done(
         cluster = observed.reachable(step.cluster)
         if cluster is None:
             continue
+        if isinstance(step, CreateTopic) and step.address in altered:
+            later = {*altered[step.address].set, *altered[step.address].unset}
+            step = replace(step, config={key: one for key, one in step.config.items() if key not in later})
         state = _ClusterState(cluster, DestinationJobs.at(cluster), entries)
         if (difference := next(state.differences(step), "")) != "":
             found[step.address] = difference

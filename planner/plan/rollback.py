@@ -41,6 +41,8 @@ from planner.model.step import (
     LaunchJob,
     Own,
     Reassign,
+    RestoreOffsets,
+    RestoreRecords,
     Step,
     StopJob,
     describe,
@@ -162,16 +164,24 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
             return _undo_own_flow(step, entry, applied, reason)
         case Own():
             return _undo_own(step, entry, reason)
-        case Disown():
-            return _Undone(
-                why_not="its former registry entry is not kept",
-                way_out="declare it again: an object that exists is adopted",
-            )
         case _:
-            return _Undone(
-                why_not="a job's spec comes from the topology alone",
-                way_out="revert the edit of the topology, then apply",
-            )
+            why_not, way_out = _KEPT.get(type(step), _OF_THE_TOPOLOGY)
+            return _Undone(why_not=why_not, way_out=way_out)
+
+
+_RESTORED = "what a restore wrote is kept", "delete the restored topics, or reset the offsets of the group"
+_OF_THE_TOPOLOGY = (
+    "a job's spec comes from the topology alone",
+    "revert the edit of the topology, then apply",
+)
+_KEPT: Mapping[type[Step], tuple[str, str]] = {
+    RestoreRecords: _RESTORED,
+    RestoreOffsets: _RESTORED,
+    Disown: (
+        "its former registry entry is not kept",
+        "declare it again: an object that exists is adopted",
+    ),
+}
 
 
 def _undo_topic_step(

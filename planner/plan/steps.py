@@ -33,6 +33,8 @@ from planner.model.step import (
     Own,
     Reassign,
     ReconfigureJob,
+    RestoreOffsets,
+    RestoreRecords,
     Step,
     StopJob,
 )
@@ -54,6 +56,8 @@ RANK: Mapping[type, int] = {
             StopJob,
             ReconfigureJob,
             LaunchJob,
+            RestoreRecords,
+            RestoreOffsets,
             DeleteAcl,
             DeleteTopic,
             Disown,

@@ -24,6 +24,7 @@ from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.naming import REGISTRY
+from runtime.contract.spec.topic_settings import at_destination
 
 VERSION = 1
 _T = TypeVar("_T")
@@ -130,6 +131,10 @@ _SMALL = {
 }
 
 
+_OF_A_DESTINATION = {one.name: one for one in at_destination()}
+_PARTITIONS = {name: one.partitions for name, one in _OF_A_DESTINATION.items()}
+
+
 def configs(topic: str, internal: Internal) -> dict[str, str]:
     """Returns the settings that an internal topic needs."""
     match topic:
@@ -142,6 +147,8 @@ def configs(topic: str, internal: Internal) -> dict[str, str]:
                 "segment.bytes": str(1 << 20),
                 "message.timestamp.type": "LogAppendTime",
             }
+        case _ if topic in _OF_A_DESTINATION:
+            return dict(_OF_A_DESTINATION[topic].config)
         case _:
             kept = internal.retention_ms if internal.retention_ms is not None else 30 * DAY_MS
             return {"cleanup.policy": "delete", "retention.ms": str(kept)}
@@ -159,7 +166,7 @@ def ensure(endpoint: ClusterEndpoint, topics: Iterable[str], internal: Internal)
         wanted = [
             NewTopic(
                 topic,
-                num_partitions=1,
+                num_partitions=_PARTITIONS.get(topic, 1),
                 replication_factor=replication,
                 config={**configs(topic, internal), "min.insync.replicas": str(max(1, replication - 1))},
             )

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         rehearse_failover,
         switch_back,
     )
+    from planner.workflows.flows.restoring import RestoreBackupRequest, plan_restore, restore
     from planner.workflows.flows.states import (
         PromoteRequest,
         PromoteResult,
@@ -118,6 +119,7 @@ _MODULES = {
     "lab": ("LabChoices", "lab_status", "start_lab", "stop_lab"),
     "one_off": ("TryFlowRequest", "try_transform"),
     "plans": ("PlanRequest", "drift", "plan"),
+    "flows.restoring": ("RestoreBackupRequest", "plan_restore", "restore"),
     "simulation": ("SimulationRequest", "simulate"),
     "topology": ("ChangeRequest", "FlowRequest", "TopologyRequest", "validate"),
 }
@@ -153,6 +155,7 @@ __all__ = [
     "ReplayResult",
     "ReplaySalvageRequest",
     "ReplicationStatusRequest",
+    "RestoreBackupRequest",
     "ResumeRequest",
     "SalvageFlowRequest",
     "SimulationRequest",
@@ -180,10 +183,12 @@ __all__ = [
     "open_plan",
     "pause",
     "plan",
+    "plan_restore",
     "promote",
     "records",
     "rehearse_failover",
     "replay_salvage",
+    "restore",
     "resume",
     "salvage",
     "save_plan",

@@ -1,28 +1,38 @@
-"""One-off Spark applications, and those that evaluate a flow's transform.
+"""One-off Spark applications, those that evaluate a flow's transform, and those that restore a backup.
 
 Spark's analyzer checks transforms before a plan shows them. `repl try` shows what a transform makes of
 records, evaluated by Spark as a slot does it. Request and outcome of an application travel as files.
 """
 
+import asyncio
 import json
 import tempfile
+import threading
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from planner.config import load
-from planner.graph.jobs import transform_of
+from planner.graph.jobs import destination_spec, transform_of
 from planner.graph.routes import router_of
+from planner.kafka import ClusterEndpoint
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed
+from planner.model.plan import Plan
+from planner.model.step import DONE, RequestResult, RestoreOffsets, RestoreRecords, failed
 from planner.model.topology import Flow, Topology
+from planner.state import internal_topics
 from planner.workflows.interaction import ProgressHandler, SparkOutput, silent
 from planner.workflows.topology import TopologyRequest, flow_of
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.contract.views.transform_view import (
     CheckRequest,
@@ -274,3 +284,109 @@ def _bytes(written: Any) -> bytes | None:
             return b64decode(text, validate=True)
         case _:
             raise TypeError(f"{written!r} is no text and no base64")
+
+
+_AGAIN = "apply again: it continues where it was"
+
+
+class SparkRestorer:
+    """Carries out the steps of a restore: records on Spark, offsets of groups from this process.
+
+    One Spark application runs at a time, on this machine, which must see the folder of the backup.
+    """
+
+    def __init__(self, plan: Plan, progress: ProgressHandler) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._one_at_a_time = threading.Lock()
+
+    def records(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, RequestResult]:
+        """Restores the records of all these topics, and compares them with the backup."""
+        internal_topics.ensure(endpoint, [naming.LEDGER, naming.OFFSET_MAP], self._plan.internal)
+        found: dict[str, RequestResult] = {}
+        of_state: dict[tuple[str, str, int, str], list[RestoreRecords]] = defaultdict(list)
+        for step in steps:
+            of_state[step.folder, step.flow, step.commit, step.digest].append(step)
+        for some in of_state.values():
+            with self._one_at_a_time:
+                found |= self._restored(endpoint, some)
+        return found
+
+    def _restored(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> dict[str, RequestResult]:
+        from runtime import replay as application
+        from runtime.replay.restore_target import (
+            SAID,
+            RestoreRequest,
+            RestoreTopic,
+            decode_outcome,
+            encode_request,
+        )
+
+        first = steps[0]
+        request = RestoreRequest(
+            folder=first.folder,
+            flow=first.flow,
+            commit=first.commit,
+            digest=first.digest,
+            name=endpoint.cluster,
+            cluster=self._spec(endpoint),
+            topics=[
+                RestoreTopic(
+                    topic=step.source,
+                    topic_id=step.source_id,
+                    into=step.topic,
+                    ends=dict(enumerate(step.ends)),
+                )
+                for step in steps
+            ],
+        )
+        main = Path(application.__file__).with_name("main.py")
+        try:
+            text = on_spark(main, encode_request(request), SAID, self._progress, ["--restore"])
+        except Failure as failure:
+            why = "; ".join(one.summary for one in failure.diagnostics)
+            return {step.id: failed(f"{why}; {_AGAIN}") for step in steps}
+        outcome = decode_outcome(text)
+        if outcome.unusable:
+            again = "" if outcome.of_backup else f"; {_AGAIN}"
+            return {step.id: failed(f"{outcome.unusable}: {outcome.why}{again}") for step in steps}
+        problems: dict[str, str] = {}
+        for part in outcome.parts:
+            if part.problem:
+                problems.setdefault(part.into, part.problem)
+        return {step.id: failed(problems[step.topic]) if step.topic in problems else DONE for step in steps}
+
+    def offsets(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, RequestResult]:
+        """Commits the offsets of these groups, translated by the offset maps of the restored topics."""
+        from runtime.audit.ledger import AuditFailure
+        from runtime.replay.restore_target import WantedOffset, restore_offsets
+
+        found: dict[str, RequestResult] = {}
+        for flow in sorted({step.flow for step in steps}):
+            some = [step for step in steps if step.flow == flow]
+            wanted = [
+                WantedOffset(
+                    group=step.group,
+                    topic=one.topic,
+                    partition=one.partition,
+                    offset=one.offset,
+                    metadata=one.metadata,
+                )
+                for step in some
+                for one in step.offsets
+            ]
+            try:
+                problems = asyncio.run(restore_offsets(self._spec(endpoint), endpoint.cluster, flow, wanted))
+            except AuditFailure as failure:
+                problems = {step.group: f"{failure.cluster}: {failure.why}" for step in some}
+            for step in some:
+                why = problems.get(step.group, "")
+                found[step.id] = failed(why) if why else DONE
+        return found
+
+    def _spec(self, endpoint: ClusterEndpoint) -> ClusterSpec:
+        """Returns how the application reaches the cluster, pinned to the one that was planned for."""
+        declared = destination_spec(self._plan.connections[endpoint.cluster], Path.cwd())
+        return msgspec.structs.replace(declared, id=self._plan.clusters[endpoint.cluster] or declared.id)

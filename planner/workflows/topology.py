@@ -12,7 +12,7 @@ from planner.config.hints import nearest
 from planner.config.load import NOTHING_EDITED
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, Severity, error
-from planner.model.topology import Cluster, Flow, Topology
+from planner.model.topology import Cluster, FileEndpoint, Flow, Topology
 
 HOME = "REPL_HOME"
 STARTER = "topology.yaml"
@@ -97,6 +97,11 @@ def job_flow_of(topology: Topology, name: str) -> Flow:
 def cluster_of(topology: Topology, name: str) -> Cluster:
     """Returns the cluster of this name. Failure lists the clusters and the nearest name."""
     return _declared("cluster", name, topology.clusters)
+
+
+def endpoint_of(topology: Topology, name: str) -> FileEndpoint:
+    """Returns the file endpoint of this name. Failure lists the endpoints and the nearest name."""
+    return _declared("endpoint", name, topology.endpoints)
 
 
 def _declared(kind: str, name: str, declared: Mapping[str, Declared]) -> Declared:

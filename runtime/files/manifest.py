@@ -66,7 +66,7 @@ class ManifestFolder:
 
     def read(self) -> ManifestState:
         """Reads the commits from the newest complete one on. Raises ManifestProblem, EndpointUnavailable."""
-        with _as_unavailable(self.endpoint):
+        with as_unavailable(self.endpoint):
             if not self.endpoint.is_dir():
                 raise EndpointUnavailable(
                     f"the folder {self.endpoint} is not there: create it, or mount it, on every machine of"
@@ -80,7 +80,7 @@ class ManifestFolder:
 
         A folder that was unmounted, or mounted empty, is noticed before anything is written there.
         """
-        with _as_unavailable(self.endpoint):
+        with as_unavailable(self.endpoint):
             if state.last is not None and not self._path(state.last.number).exists():
                 raise EndpointUnavailable(
                     f"{self._path(state.last.number)} is gone: is {self.endpoint} mounted?"
@@ -138,15 +138,15 @@ class ManifestFolder:
         commit = replace(commit, previous=state.digest)
         text = manifest.encode(commit)
         path = self._path(commit.number)
-        with _as_unavailable(self.endpoint):
+        with as_unavailable(self.endpoint):
             self._log.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.stem}.{commit.generation}.tmp")
             try:
-                _write_synced(temporary, text)
-                _link(temporary, path)
+                write_synced(temporary, text)
+                link_new(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(self._log)
+            sync_folder(self._log)
         state.apply(commit, manifest.digest_of(text))
 
     def publish(self, files: Iterable[DataFile]) -> None:
@@ -155,7 +155,7 @@ class ManifestFolder:
         Raises ManifestProblem for a file that is in neither place, and EndpointUnavailable.
         """
         folders: set[Path] = set()
-        with _as_unavailable(self.endpoint):
+        with as_unavailable(self.endpoint):
             for one in files:
                 target = self.endpoint / one.path
                 if target.parent not in folders:
@@ -169,7 +169,7 @@ class ManifestFolder:
                             f"{target} is missing, and so is its staged file: restore it from a copy"
                         ) from None
             for folder in folders:
-                _sync_folder(folder)
+                sync_folder(folder)
 
     def clear_staging(self, generation: int) -> None:
         """Removes what other generations have staged and not committed. What can't be removed stays."""
@@ -179,7 +179,7 @@ class ManifestFolder:
 
     def check_staged(self, files: Iterable[DataFile]) -> None:
         """Checks that the driver sees the files that tasks have staged. Raises EndpointUnavailable."""
-        with _as_unavailable(self.endpoint):
+        with as_unavailable(self.endpoint):
             for one in files:
                 path = self.own / one.staged
                 size = path.stat().st_size if path.exists() else None
@@ -197,7 +197,7 @@ class ManifestFolder:
                 f"{folder} leads out of {self.endpoint}: remove the symbolic link, no file is written there"
             )
         for one in (folder, *folder.parents):
-            _sync_folder(one)
+            sync_folder(one)
             if one == self.endpoint:
                 break
 
@@ -221,7 +221,7 @@ def owner_problem(state: ManifestState, owner: ManifestOwner, endpoint: Path) ->
     )
 
 
-class _as_unavailable:  # noqa: N801 - a context manager, named as the functions of contextlib are
+class as_unavailable:  # noqa: N801 - a context manager, named as the functions of contextlib are
     """Converts an OSError into EndpointUnavailable, with the path and the error's own text."""
 
     def __init__(self, endpoint: Path) -> None:
@@ -241,14 +241,14 @@ def _is_commit(name: str) -> bool:
     return ending == "json" and len(stem) == _DIGITS and stem.isdecimal()
 
 
-def _write_synced(path: Path, text: bytes) -> None:
+def write_synced(path: Path, text: bytes) -> None:
     with path.open("wb") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _link(temporary: Path, path: Path) -> None:
+def link_new(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -262,7 +262,7 @@ def _link(temporary: Path, path: Path) -> None:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

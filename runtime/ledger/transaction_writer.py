@@ -31,6 +31,8 @@ from runtime.kafka.transactions import DEFAULT_S, add_partitions, end_transactio
 from runtime.ledger.records import InternalRecord, batches_of
 
 NO_BATCHES: Mapping[TopicPartition, Sequence[Batch]] = MappingProxyType({})
+# Returns the ledger records of a transaction from the base offsets of its batches, by partition.
+LedgerOf = Callable[[Mapping[TopicPartition, Sequence[int]]], Mapping[LedgerKey, LedgerValue | None]]
 _PRODUCE_TIMEOUT_MS = 10_000
 _ANSWER_WITHIN_S = 15.0
 
@@ -120,12 +122,14 @@ class TransactionWriter:
 
     async def commit(
         self,
-        records: Mapping[LedgerKey, LedgerValue | None],
+        records: Mapping[LedgerKey, LedgerValue | None] | LedgerOf,
         batches: Mapping[TopicPartition, Sequence[Batch]] = NO_BATCHES,
         *,
         within: float = DEFAULT_S,
     ) -> None:
         """Commits batches and ledger records in one transaction: all of them, or none (R1).
+
+        Ledger records that depend on where the batches were written are a function of the base offsets.
 
         A WireError leaves open whether the transaction was committed: only the ledger tells (fencing 5).
         PRODUCER_FENCED and INVALID_PRODUCER_EPOCH mean that another process holds the id: a caller that gets
@@ -133,27 +137,41 @@ class TransactionWriter:
         """
         async with self._lock:
             await self._abort_unfinished()
-            ledger = await self._ledger_batches(records)
-            partitions = [at for at, some in batches.items() if some]
-            partitions += [at for at in ledger if at not in batches]
+            known = {} if callable(records) else await self._ledger_batches(records)
             self._unfinished = True  # until the end is answered: the waiting task may be cancelled meanwhile
-            await add_partitions(self._cluster, self._transactional_id, self._identity, partitions, within)
-            await self._send(batches)
+            await self._add([*(at for at, some in batches.items() if some), *known], within)
+            bases = await self._send(batches)
             self._failpoint("before_ledger")
-            await self._send(ledger)
+            if callable(records):
+                known = await self._ledger_batches(records(bases))
+                await self._add(known, within)
+            await self._send(known)
             self._failpoint("after_ledger")
             await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
             self._failpoint("after_end")
             self._unfinished = False
 
-    async def _send(self, batches: Mapping[TopicPartition, Sequence[Batch]]) -> None:
-        """Sends the batches in order, each with the next sequence number of its partition."""
+    async def _add(self, partitions: Iterable[TopicPartition], within: float) -> None:
+        wanted = list(dict.fromkeys(partitions))
+        if wanted:
+            await add_partitions(self._cluster, self._transactional_id, self._identity, wanted, within)
+
+    async def _send(
+        self, batches: Mapping[TopicPartition, Sequence[Batch]]
+    ) -> dict[TopicPartition, list[int]]:
+        """Sends the batches in order, each with the next sequence number of its partition.
+
+        Returns the acknowledged base offsets, in the order of the batches.
+        """
+        found: dict[TopicPartition, list[int]] = {}
         for at, some in batches.items():
+            found[at] = []
             for batch in some:
                 sequence = self._sequences.get(at, 0)
                 stamped = stamp(batch, self._identity.producer_id, self._identity.epoch, sequence)
                 self._sequences[at] = next_sequence(sequence, batch.records)
-                await send(self._cluster, at, stamped, self._transactional_id)
+                found[at].append(await send(self._cluster, at, stamped, self._transactional_id))
+        return found
 
     async def _ledger_batches(
         self, records: Mapping[LedgerKey, LedgerValue | None]

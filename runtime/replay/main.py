@@ -1,7 +1,7 @@
-"""This is the Spark application of `repl salvage --replay`: `spark-submit … main.py --request … --out …`.
+"""This is the Spark application of `repl salvage --replay`, and with `--restore` that of `repl restore`.
 
-It exits with 0 in every case: the outcome is in the file. A task copies some partitions in its Python worker,
-as a slot does; no record ever crosses into the JVM.
+`spark-submit … main.py --request … --out …` exits with 0 in every case: the outcome is in the file. A task
+copies some partitions in its Python worker, as a slot does; no record ever crosses into the JVM.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -16,8 +17,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure
-from runtime.audit.partition_logs import open_spec
+from runtime.audit.partition_logs import open_spec, settings_of
 from runtime.contract.views.records_view import ReplayedPartition
+from runtime.files.backup import Backup, TopicLineage, files_up_to, read_backup
+from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.ledger.positions import FlowNotEnded, leave_orphans
 from runtime.replay.request import (
     ReplayOutcome,
@@ -28,18 +31,30 @@ from runtime.replay.request import (
     encode_part,
     encode_request,
 )
+from runtime.replay.restore import restore_partitions
+from runtime.replay.restore_target import RestoreOutcome, RestorePartition, RestoreRequest, decode_restored
+from runtime.replay.restore_target import decode_request as decode_restore
+from runtime.replay.restore_target import encode_outcome as encode_restored
+from runtime.replay.restore_target import encode_part as encode_restore_part
+from runtime.replay.restore_target import encode_request as encode_restore
 from runtime.replay.task import replay_partitions
 
 _GROUPS_PER_CORE = 4  # groups of partitions, one Spark task each
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Copies what a flow left behind.")
+    parser = argparse.ArgumentParser(description="Copies what a flow left behind, or restores a backup.")
+    parser.add_argument("--restore", action="store_true")
     for option in ("--request", "--out"):
         parser.add_argument(option, required=True, type=Path)
     arguments = parser.parse_args()
-    request = decode_request(arguments.request.read_bytes())
-    arguments.out.write_bytes(encode_outcome(_outcome(request)))
+    text = arguments.request.read_bytes()
+    done = (
+        encode_restored(_restore_outcome(decode_restore(text)))
+        if arguments.restore
+        else encode_outcome(_outcome(decode_request(text)))
+    )
+    arguments.out.write_bytes(done)
 
 
 def _outcome(request: ReplayRequest) -> ReplayOutcome:
@@ -77,19 +92,69 @@ async def _orphan_uncopied(request: ReplayRequest) -> None:
 
 
 def _replayed(request: ReplayRequest) -> list[ReplayedPartition]:
+    parts = [encode_part(part) for part in request.parts]
+    task = functools.partial(replay_partitions, encode_request(request))
+    done = _on_spark(f"repl salvage {request.flow.name}", parts, _GROUPS_PER_CORE, task)
+    return [decode_replayed(one) for one in done]
+
+
+def _on_spark(
+    name: str, parts: Sequence[bytes], per_core: int, task: Callable[[Iterable[bytes]], Iterator[bytes]]
+) -> list[bytes]:
+    """Runs a Spark job over the parts, in groups of neighbours, and returns what its tasks yield."""
     SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
-    conf = SparkConf().setAppName(f"repl salvage {request.flow.name}")
+    conf = SparkConf().setAppName(name)
     context = SparkContext.getOrCreate(conf.set("spark.ui.showConsoleProgress", "false"))
     context.setLogLevel("ERROR")
     try:
-        parts = [encode_part(part) for part in request.parts]
-        groups = min(len(parts), context.defaultParallelism * _GROUPS_PER_CORE)
-        task = functools.partial(replay_partitions, encode_request(request))
-        return [
-            decode_replayed(one) for one in context.parallelize(parts, groups).mapPartitions(task).collect()
-        ]
+        groups = min(len(parts), context.defaultParallelism * per_core)
+        spread = [part for first in range(groups) for part in parts[first::groups]]
+        return list(context.parallelize(spread, groups).mapPartitions(task).collect())
     finally:
         context.stop()
+
+
+def _restore_outcome(request: RestoreRequest) -> RestoreOutcome:
+    try:
+        backup = read_backup(request.folder, request.flow, request.commit, request.digest)
+        parts = [encode_restore_part(part) for part in _restore_parts(request, backup)]
+        task = functools.partial(restore_partitions, encode_restore(request))
+        done = _on_spark(f"repl restore {request.flow}", parts, 1, task) if parts else []
+        return RestoreOutcome(parts=[decode_restored(one) for one in done])
+    except (ManifestProblem, EndpointUnavailable) as problem:
+        return RestoreOutcome(unusable="the backup", why=str(problem), of_backup=True)
+    except AuditFailure as failure:
+        return RestoreOutcome(unusable=failure.cluster, why=failure.why)
+    except (Py4JError, PySparkException) as error:
+        return RestoreOutcome(unusable="Spark", why=_cause(error))
+
+
+def _restore_parts(request: RestoreRequest, backup: Backup) -> list[RestorePartition]:
+    """Returns the partitions, the largest first. Raises ManifestProblem, AuditFailure."""
+    settings = settings_of(request.cluster, request.name, [one.into for one in request.topics])
+    parts = []
+    for one in request.topics:
+        lineage = _lineage(backup, one.topic, one.topic_id)
+        for partition, end in sorted(one.ends.items()):
+            parts.append(
+                RestorePartition(
+                    topic=one.topic,
+                    topic_id=one.topic_id,
+                    into=one.into,
+                    partition=partition,
+                    end=end,
+                    max_message_bytes=int(settings[one.into]["max.message.bytes"]),
+                    files=files_up_to(lineage.files.get(partition, ()), end),
+                )
+            )
+    return sorted(parts, key=lambda part: -sum(file.size for file in part.files))
+
+
+def _lineage(backup: Backup, topic: str, topic_id: str) -> TopicLineage:
+    for one in backup.lineages.get(topic, ()):
+        if one.topic_id == topic_id:
+            return one
+    raise ManifestProblem(f"the backup holds no topic {topic} with the id {topic_id}: plan again")
 
 
 if __name__ == "__main__":

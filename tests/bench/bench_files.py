@@ -1,9 +1,11 @@
-"""How fast a task writes a topic to files, and what it costs: one process, without Spark or a driver.
+"""How fast a task writes a topic to files and restores it, and what it costs: one process, without Spark.
 
-python -m tests.bench.bench_files [--megabytes 1000] [--rounds 3]
+python -m tests.bench.bench_files [--megabytes 1000] [--rounds 3] [--only restore]
 
-On a lab of its own: dc1 is filled by librdkafka and written in each format, synced to disk as in a job. MB
-are those of the records' values, before compression. CPU is this process's and, beside it, the broker's.
+On a lab of its own: dc1 is filled by librdkafka and written in each format, synced to disk as in a job. Then
+a backup is restored into dc1 under another name: written in transactions and compared record by record, and
+once more only compared. MB are those of the records' values, before compression. CPU is this process's and,
+beside it, the broker's.
 """
 
 from __future__ import annotations
@@ -15,18 +17,31 @@ import tempfile
 from pathlib import Path
 from typing import get_args
 
+from confluent_kafka.admin import AdminClient
+
 from runtime.contract.client.settings import wire_settings
-from runtime.contract.spec import files
+from runtime.contract.spec import files, naming
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.topic_settings import at_destination
+from runtime.files.backup import read_backup
 from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
-from runtime.lab.cluster import LabClusterSpec
+from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster
 from runtime.lab.lab import Lab
+from runtime.replay.restore import restore_partitions
+from runtime.replay.restore_target import (
+    RestorePartition,
+    RestoreRequest,
+    decode_restored,
+    encode_part,
+    encode_request,
+)
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.records import create_topic
+from tests.spark.backups import FLOW, BackupWriter
 
 LOADS = (Load("1 KB, lz4", 1024, "lz4", 1.0), Load("100 B, lz4", 100, "lz4", 0.2))
 
@@ -49,6 +64,54 @@ def write_once(ticket: ExportTicket, load: Load, brokers: Brokers) -> None:
         shutil.rmtree(folder)
 
 
+def restore_once(
+    dc1: LabKafkaCluster, folder: Path, load: Load, topic: str, into: str, brokers: Brokers
+) -> None:
+    """Restores a backup into a new topic, and prints what it took; then only compares it."""
+    backup = read_backup(str(folder), FLOW)
+    lineage = backup.topics()[topic]
+    create_topic(dc1.client, into, PARTITIONS)
+    make_ledger(dc1)
+    request = RestoreRequest(
+        folder=str(folder),
+        flow=FLOW,
+        commit=backup.commit,
+        digest=backup.digest,
+        name="dc1",
+        cluster=ClusterSpec(bootstrap=dc1.bootstrap),
+        topics=[],
+    )
+    parts = [
+        encode_part(
+            RestorePartition(
+                topic=topic,
+                topic_id=lineage.topic_id,
+                into=into,
+                partition=number,
+                end=position.position,
+                max_message_bytes=1_048_588,
+                files=lineage.files[number],
+            )
+        )
+        for number, position in sorted(lineage.positions.items())
+    ]
+    for what in ("restore", "compare"):
+        with measured(brokers) as row:
+            done = [decode_restored(one) for one in restore_partitions(encode_request(request), parts)]
+            assert [one.problem for one in done] == [""] * PARTITIONS, done
+            records = sum(one.records for one in done)
+            print(row(f"{what:<8} {load.name}", records, records * load.value_bytes), flush=True)
+
+
+def make_ledger(dc1: LabKafkaCluster) -> None:
+    """Creates the internal topics that a restore writes to."""
+    topics = [one for one in at_destination() if one.name in (naming.LEDGER, naming.OFFSET_MAP)]
+    known = AdminClient(dict(dc1.client)).list_topics(timeout=30).topics
+    for one in topics:
+        if one.name not in known:
+            create_topic(dc1.client, one.name, one.partitions, config=one.config)
+
+
 async def partitions_of(bootstrap: str, topic: str) -> list[ExportPartition]:
     """Returns all partitions, from their first to their last record."""
     async with await KafkaCluster.open(wire_settings(bootstrap, {})) as cluster:
@@ -62,6 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["restore"], help="leave out the rows of the formats")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-files-") as home:
         lab = Lab(Path(home) / "lab")
@@ -73,7 +137,7 @@ def main() -> None:
                 create_topic(dc1.client, topic, PARTITIONS)
                 fill(dict(dc1.client), topic, load, options.megabytes)
                 partitions = asyncio.run(partitions_of(dc1.bootstrap, topic))
-                for form in get_args(files.Format):
+                for form in get_args(files.Format) if options.only is None else ():
                     ticket = ExportTicket(
                         flow="bench",
                         generation=1,
@@ -86,6 +150,12 @@ def main() -> None:
                     )
                     for _ in range(options.rounds):
                         write_once(ticket, load, Brokers(Path(home)))
+                archive = Path(home) / f"archive-{load.value_bytes}"
+                archive.mkdir()
+                BackupWriter(dc1, archive, size=128 << 20).round(topic)
+                for number in range(options.rounds):
+                    restore_once(dc1, archive, load, topic, f"{topic}-{number}", Brokers(Path(home)))
+                shutil.rmtree(archive)
         finally:
             lab.down(purge=True)
 

@@ -31,6 +31,8 @@ from planner.model.step import (
     Own,
     Reassign,
     ReconfigureJob,
+    RestoreOffsets,
+    RestoreRecords,
     Step,
     StopJob,
 )
@@ -115,6 +117,8 @@ class SimulatedCluster:
             case StopJob():
                 if self.runs(step.job):
                     self.jobs[step.job] = replace(self.jobs[step.job], live=False, state="stopped")
+            case RestoreRecords() | RestoreOffsets():
+                raise AssertionError(f"{step.id}: no topology plans a restore")
             case _:
                 assert_never(step)
 

@@ -14,9 +14,12 @@ from pathlib import Path
 from runtime.lab.files import LabBusy, exclusive
 from runtime.lab.kit import cache_folder
 from runtime.launch.command import JVM, find_java, spark_home
+from tests.commands import environment
 from tests.labs import WITH_PARENT
+from tests.processes import TEST_RUN
 
 _LAUNCHER = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # of the JVM that only prints the command of the other
+_WITHIN_S = 900  # many times what it takes on a quiet machine
 # What loads classes in a job: a task in Python, and a query with an expression and Python.
 _TRAINING = """
     from pyspark import SparkContext
@@ -51,10 +54,16 @@ def _archive() -> Path:
 
 
 @cache
-def _begin() -> None:
-    """Once in each process, in the background; the tests of this moment do not wait for it."""
-    command = [*WITH_PARENT, sys.executable, "-m", "tests.spark.class_archive"]
-    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _begin() -> subprocess.Popen[bytes]:
+    """Once in each process, in the background: no test waits for it, and it outlives a short run."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.class_archive"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment({TEST_RUN: None}),
+        start_new_session=True,
+    )
 
 
 def _make(archive: Path) -> None:
@@ -80,6 +89,7 @@ def _make(archive: Path) -> None:
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
             check=True,
+            timeout=_WITHIN_S,
         )
         made.rename(archive)
     finally:

@@ -6,8 +6,9 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from msgspec.structs import replace
 from psutil import Process
 
 from runtime.contract.records.control import AcceptLoss
@@ -15,6 +16,7 @@ from runtime.contract.records.job_status import JobStatus, PartitionState
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
 from runtime.files.manifest import ManifestFolder
+from runtime.files.snapshots import SnapshotFolder
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
@@ -93,6 +95,50 @@ def test_every_record_is_in_the_files_once_and_a_job_that_was_killed_goes_on_exa
             assert job.stop() == JobExit.STOPPED, job.tail()
         finally:
             job.kill()
+
+
+def test_a_backup_keeps_configs_partitions_and_group_offsets_beside_its_records(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    """What a restore needs besides records. A snapshot is written only where something has changed."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, group, folder = fresh("kept"), fresh("billing"), tmp_path / "archive"
+    folder.mkdir()
+    create_topic(client, topic, 2, config={"retention.ms": "86400000", "max.message.bytes": "2000000"})
+    write(client, topic, [b"record"] * 10)
+    commit_offset(client, group, topic, 4)
+    flow = into_files(fresh("flow"), [topic], folder, "raw")
+    assert flow.files is not None
+    flow = replace(flow, files=replace(flow.files, snapshots_ms=100))
+    snapshots = SnapshotFolder(str(folder), flow.name)
+    job = start_job(job_of(lab, fresh("job"), [flow]), tmp_path)
+    try:
+        wait_for(lambda: len(lines_of(folder)) == 10, _STARTS_S, about=job.tail)
+        (first,) = snapshots.times()
+        kept = snapshots.read(first)
+        (seen,) = kept.topics
+        assert (seen.name, seen.partitions, seen.replication) == (topic, 2, 1)
+        assert seen.config == {"retention.ms": "86400000", "max.message.bytes": "2000000"}
+        assert [(one.group, one.topic, one.partition, one.offset) for one in kept.offsets] == [
+            (group, topic, 0, 4)
+        ]
+        assert (kept.acls, kept.unread) == ([], {})
+
+        commit_offset(client, group, topic, 7)
+        wait_for(lambda: len(snapshots.times()) == 2, about=job.tail)
+        assert [one.offset for one in snapshots.read(snapshots.times()[-1]).offsets] == [7]
+        old = seen.topic_id
+        recreate_topic(client, topic)
+        wait_for(lambda: snapshots.read(snapshots.times()[-1]).topics[0].topic_id != old, about=job.tail)
+        assert snapshots.read(first) == kept
+    finally:
+        job.kill()
+
+
+def commit_offset(client: dict[str, Any], group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({**client, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
 
 
 def test_a_driver_that_was_replaced_commits_nothing_more(

@@ -19,11 +19,24 @@ from planner.model.step import (
     Reassign,
     ReconfigureJob,
     RequestResult,
+    RestoreOffsets,
+    RestoreRecords,
     Step,
     StopJob,
 )
 
 Handler = Callable[[ApplyContext, Sequence[Any]], dict[str, RequestResult]]
+
+
+def _restore_records(context: ApplyContext, steps: Sequence[RestoreRecords]) -> dict[str, RequestResult]:
+    """Runs Spark, which writes and compares the records of all these topics."""
+    return context.restorer.records(context.endpoint, steps)
+
+
+def _restore_offsets(context: ApplyContext, steps: Sequence[RestoreOffsets]) -> dict[str, RequestResult]:
+    """Commits the offsets of these groups."""
+    return context.restorer.offsets(context.endpoint, steps)
+
 
 HANDLERS: dict[type[Step], Handler] = {
     CreateTopic: topics.create,
@@ -39,4 +52,6 @@ HANDLERS: dict[type[Step], Handler] = {
     LaunchJob: jobs.launch,
     ReconfigureJob: jobs.reconfigure,
     StopJob: jobs.stop,
+    RestoreRecords: _restore_records,
+    RestoreOffsets: _restore_offsets,
 }

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.shapes import Key, RecordName, TextShape
+from planner.model.shapes import DurationShape, Key, RecordName, TextShape
 from planner.model.topology.flows import Configs, ConfigSync, Flow, Groups
-from runtime.contract.spec.files import DEFAULT_LAYOUT
+from runtime.contract.spec.files import DEFAULT_LAYOUT, DEFAULT_SNAPSHOTS_MS
 
 # The keys of a flow into an endpoint. The others are about topics and groups at a destination cluster.
 FILE_FLOW_KEYS: Final = frozenset(
@@ -76,6 +76,16 @@ class FileEndpoint:
             example="256m",
         ),
     ] = "128m"
+    snapshots_every_ms: Annotated[
+        int,
+        Key(
+            "How often a snapshot of topic configs, ACLs and group offsets is kept. Only the format raw"
+            " has them.",
+            DurationShape(),
+            name="snapshots",
+            example="10m",
+        ),
+    ] = DEFAULT_SNAPSHOTS_MS
     source: SourceLocation | None = None
 
     @property

@@ -27,6 +27,8 @@ from planner.model.step import (
     Own,
     Reassign,
     ReconfigureJob,
+    RestoreOffsets,
+    RestoreRecords,
     Step,
     StopJob,
     describe,
@@ -100,6 +102,8 @@ def _heading(plan: Plan) -> str:
             return f"{plan.topology}: to destroy it, repl will do this:"
         case Mode.ROLLBACK:
             return f"{plan.topology}: to undo that apply, repl will do this:"
+        case Mode.RESTORE:
+            return f"{plan.topology}: to restore the backup, repl will do this:"
         case _:
             return f"{plan.topology}: to make the clusters match the topology, repl will do this:"
 
@@ -234,6 +238,12 @@ def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
             yield NOT_READABLE if _spec(step) is None else ""
         case StopJob():
             yield NOT_READABLE if launch_of(step.launch) is None else ""
+        case RestoreRecords():
+            yield f"{plural(step.records, 'record')} of {step.source} from {step.folder}"
+            yield f"flow {step.flow}, commit {step.commit}, topic id {step.source_id}"
+            yield f"before the offsets {', '.join(map(str, step.ends))}"
+        case RestoreOffsets():
+            yield ", ".join(f"{one.topic}-{one.partition}: {one.offset}" for one in step.offsets)
         case _:
             assert_never(step)
 

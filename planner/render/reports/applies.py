@@ -20,6 +20,7 @@ from planner.model.step import (
     LaunchJob,
     Own,
     Reassign,
+    RestoreRecords,
     Result,
     Step,
     StepOutcome,
@@ -45,6 +46,7 @@ _PAST = {
     "launch": "launched",
     "reconfigure": "reconfigured",
     "stop": "stopped",
+    "restore": "restored",
 }
 
 
@@ -65,6 +67,8 @@ def begun(step: Step) -> str:
             return f"{step.address}: launching ..."
         case StopJob():
             return f"{step.address}: stopping ..."
+        case RestoreRecords():
+            return f"{step.address}: restoring {step.records:,} records ..."
         case Reassign():
             return f"{step.address}: moving replicas ..."
         case _:

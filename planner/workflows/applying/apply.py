@@ -32,6 +32,7 @@ from planner.workflows.interaction import (
     silent,
 )
 from planner.workflows.observing import REPORTED_S, check_jobs, endpoints_of, observe, waiting
+from planner.workflows.one_off import SparkRestorer
 from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
 from planner.workflows.topology import ChangeRequest, checked, folder_of, launcher_home
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
@@ -251,6 +252,7 @@ def execute(
         interrupts=interaction.interrupts,
         folder=folder_of(request.path.resolve()),
         launchers=launchers(home),
+        restorer=SparkRestorer(plan, found),
         wait=request.wait,
         errors=home.parent / "errors",
         write=write,

@@ -11,14 +11,21 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
-from planner.apply.context import ApplyContext, Launchers, RequestGuard, no_launchers
+from planner.apply.context import (
+    ApplyContext,
+    BackupRestorer,
+    Launchers,
+    NoRestorer,
+    RequestGuard,
+    no_launchers,
+)
 from planner.apply.executor import Interruption
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.model.diagnostic import Failure, error, note, warning
@@ -203,6 +210,7 @@ class ApplySession:
     interrupts: Interrupts = without_signals
     lease_ttl_ms: int = TTL_MS
     launchers: Launchers = no_launchers
+    restorer: BackupRestorer = field(default_factory=NoRestorer)
     wait: bool = True
     errors: Path | None = None  # the folder of tracebacks
     write: Callable[[], None] | None = None  # writes what the plan was made from, before the first step
@@ -358,6 +366,7 @@ def _execute(
             plan_digest=applied.plan,
             now_ms=_now_ms,
             launchers=session.launchers,
+            restorer=session.restorer,
             wait=session.wait,
             on_wait=lambda step, what: session.progress(StepWaits(step, what)),
         )

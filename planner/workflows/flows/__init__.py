@@ -1,1 +1,1 @@
-"""Changes of one flow's state: the edited topology is planned, approved, written and applied."""
+"""Changes of flows: a state is edited, planned, approved, written and applied; a backup is restored."""

@@ -1,18 +1,22 @@
-"""Codec of the manifest of a file endpoint. Each flow has its own: numbered commits, each one file.
+"""Codec of the manifest of a file endpoint, and of the snapshots beside it. Each flow has its own.
 
-A commit is one line of JSON and the SHA-256 of that line. A commit that was cut off or edited is not read. It
-names the digest of the commit before, so that an exchanged commit is noticed too.
+A commit of the manifest is one file: a line of JSON and the SHA-256 of that line. A commit that was cut off
+or edited is not read. It names the digest of the commit before, so that an exchanged commit is noticed too.
+
+A snapshot has the same form. It describes what records do not hold: configs and partitions of topics, their
+ACLs, and the committed offsets of consumer groups.
 """
 
 import hashlib
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
 from runtime.contract.records import record_values
-from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
 
 VERSION: Final = 1
+_T = TypeVar("_T")
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -97,15 +101,64 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: list[DataFile] = []
 
 
+class SnapshotTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes a topic. `config` has the values that are set on the topic itself."""
+
+    name: str
+    topic_id: str
+    partitions: Annotated[int, msgspec.Meta(ge=1)]
+    replication: Annotated[int, msgspec.Meta(ge=1)] = 1
+    config: dict[str, str] = {}
+
+
+class SnapshotAcl(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """Describes an ACL rule on topics, in Kafka's upper-case enum names."""
+
+    resource: str
+    pattern: Literal["LITERAL", "PREFIXED"]
+    principal: str
+    host: str
+    operation: str
+    permission: Literal["ALLOW", "DENY"]
+
+
+class SnapshotOffset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes an offset that a consumer group has committed."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: _Offset
+    metadata: str = ""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes the topics of a flow at one time. `acls` is None where the cluster has no authorizer.
+
+    `unread` names what could not be read (`configs`, `acls`, `groups`), and why: it is missing here.
+    """
+
+    version: Literal[1] = VERSION
+    flow: str
+    cluster_id: str
+    generation: int
+    at_ms: int
+    topics: list[SnapshotTopic] = []
+    acls: list[SnapshotAcl] | None = None
+    offsets: list[SnapshotOffset] = []
+    unread: dict[str, str] = {}
+
+
 class UnreadableCommit(UnreadableValue):
-    """A commit that was cut off or edited, or that another version wrote."""
+    """A commit or a snapshot that was cut off or edited, or that another version wrote."""
 
 
 _commit = msgspec.json.Decoder(Commit)
+_snapshot = msgspec.json.Decoder(Snapshot)
 
 
-def encode(commit: Commit) -> bytes:
-    line = msgspec.json.encode(commit)
+def encode(value: Commit | Snapshot) -> bytes:
+    line = msgspec.json.encode(value)
     return line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
 
 
@@ -116,10 +169,19 @@ def digest_of(text: bytes) -> str:
 
 def decode(text: bytes) -> Commit:
     """Decodes a commit. Raises UnreadableCommit."""
+    return _decoded(_commit, text)
+
+
+def decode_snapshot(text: bytes) -> Snapshot:
+    """Decodes a snapshot. Raises UnreadableCommit."""
+    return _decoded(_snapshot, text)
+
+
+def _decoded(decoder: MsgspecDecoder[_T], text: bytes) -> _T:
     line, _, digest = text.rstrip(b"\n").rpartition(b"\n")
     if hashlib.sha256(line).hexdigest().encode() != digest:
         raise UnreadableCommit("its digest is not that of its content: it was cut off or edited")
     try:
-        return record_values.decode(_commit, line)
+        return record_values.decode(decoder, line)
     except UnreadableValue as error:
         raise UnreadableCommit(str(error)) from error

@@ -14,6 +14,7 @@ Format = Literal["json", "parquet", "raw"]
 OWN_FOLDER: Final = "_repl"  # holds the manifests and the files that are not committed yet
 EXTENSIONS: Final = {"json": "jsonl", "parquet": "parquet", "raw": "log"}
 DEFAULT_LAYOUT: Final = "{topic}/"
+DEFAULT_SNAPSHOTS_MS: Final = 600_000
 _BY_TIME: Final = ("date", "hour")
 _PLACEHOLDERS: Final = ("topic", "partition", *_BY_TIME)
 _PART: Final = re.compile(r"\{(\w*)\}")
@@ -28,7 +29,7 @@ class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
     the job. A file is closed when it has `size_bytes`, and at the end of each round; a round begins every
-    `every_ms`.
+    `every_ms`. Beside raw files, a snapshot of topics, ACLs and groups is taken every `snapshots_ms`.
     """
 
     endpoint: str
@@ -37,6 +38,7 @@ class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     layout: Annotated[str, msgspec.Meta(max_length=1_024)] = DEFAULT_LAYOUT
     size_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 128 << 20
     every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
+    snapshots_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = DEFAULT_SNAPSHOTS_MS
 
 
 def folder_problem(folder: str) -> tuple[str, str] | None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from runtime.contract.groups import own_groups
 from runtime.contract.records.control import AssignedPartition, client_id
 from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
@@ -22,6 +23,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.application import TasksFailed
+from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.file_rounds import (
     PlannedRound,
     SourcePartition,
@@ -80,6 +82,7 @@ class FileFlow(DriverFlow):
         self._job = job
         self._folder = ManifestFolder(self.files.folder, spec.name)
         self._manifest = ManifestState()
+        self._snapshots = SnapshotDuty(spec, self.files, shared.clusters, own_groups(job))
         self._claimed = False
         self._states: dict[PartitionKey, PartitionStatus] = {}
         self._stats = FlowStats(spec.name)
@@ -164,6 +167,7 @@ class FileFlow(DriverFlow):
         if not self._claimed:
             await _finished(self._claim(source))
         await asyncio.to_thread(self._folder.check, self._manifest)
+        await _finished(self._snapshots.run(source, self.generation or 0, self.selected))
         found = await self._source_partitions(source)
         await self._begin(source, found)
         found = [one for one in found if self._is_known(one)]
@@ -248,7 +252,8 @@ class FileFlow(DriverFlow):
             _offsets(source, wanted, LATEST, Isolation.READ_COMMITTED),
         )
         gone = sorted({key[0] for key in self._manifest.positions if key[0] not in topics})
-        self._notes = tuple(f"{name} is gone from {self.spec.source}: its files stay" for name in gone)
+        notes = (f"{name} is gone from {self.spec.source}: its files stay" for name in gone)
+        self._notes = tuple(filter(None, [self._snapshots.note, *notes]))
         self._publish(wanted)
         return [
             SourcePartition(at.topic, topics[at.topic].id, at.partition, starts.get(at, -1), ends.get(at, -1))
@@ -270,7 +275,7 @@ class FileFlow(DriverFlow):
         known = self._manifest.positions
         answering = [one for one in found if one.start >= 0]
         other = [one for one in answering if one.key in known and not self._is_known(one)]
-        again = [one for one in other if is_other_topic(_id(known[one.key]), one.topic_id)]
+        again = [one for one in other if is_other_topic(bytes.fromhex(known[one.key].topic_id), one.topic_id)]
         named = [one for one in other if one not in again]  # its cluster had no ids before an upgrade
         new = [one for one in answering if one.key not in known]
         begins = self._manifest.last.selection != selection(self.spec)
@@ -313,8 +318,9 @@ class FileFlow(DriverFlow):
         if not partitions:
             return {}
         wanted = [TopicPartition(one.topic, one.partition) for one in partitions]
-        found = await resolve_start(source, wanted, start)
-        return {(at.topic, at.partition): offset for at, offset in found.items()}
+        return {
+            (at.topic, at.partition): to for at, to in (await resolve_start(source, wanted, start)).items()
+        }
 
     async def _export(self, copy: Sequence[ExportPartition]) -> list[ExportResult]:
         """Runs a round's tasks. Raises TasksFailed, EndpointUnavailable."""
@@ -475,10 +481,6 @@ async def _finished(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
-
-
-def _id(position: FilePosition) -> bytes:
-    return bytes.fromhex(position.topic_id)
 
 
 async def _offsets(

@@ -49,6 +49,8 @@ def test_sizes(size: str, bytes_: int) -> None:
         ("{file: /d, format: raw, layout: '{topic}/{hour}'}", "raw files hold whole batches"),
         ("{file: /d, size: 1k}", "size is from 64k to 1t"),
         ("{file: /d, format: avro}", "avro"),
+        ("{file: /d, format: json, snapshots: 1h}", "only the format raw has snapshots"),
+        ("{file: /d, format: raw, snapshots: 100ms}", "snapshots is from 1s to 24h"),
     ],
 )
 def test_an_endpoint_that_can_not_be_written(tmp_path: Path, endpoint: str, expected: str) -> None:

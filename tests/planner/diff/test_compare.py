@@ -146,6 +146,7 @@ flow_specs = st.builds(
         format=st.sampled_from(["raw", "json"]),
         size_bytes=st.sampled_from([1 << 20, 1 << 30]),
         every_ms=st.sampled_from([1_000, 60_000]),
+        snapshots_ms=st.sampled_from([10_000, 600_000]),
     ),
 )
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

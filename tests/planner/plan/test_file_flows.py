@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from planner.model.plan import Plan, Value
 from planner.model.step import LaunchJob, ReconfigureJob
-from planner.model.topology import FileEndpoint, FileFormat, Flow, FlowState, Topology
+from planner.model.topology import FileEndpoint, FileFormat, Flow, FlowState, Topic, Topology
 from planner.plan.agreement import disagreements
 from runtime.contract.spec import jobspec
 from tests.fakes.states import flow, topology
@@ -69,3 +69,11 @@ def test_a_forged_end_of_a_flow_is_refused() -> None:
     made = plan(files())
     forged = tuple(replace(one, endpoint="" if one.endpoint else "lake") for one in made.flows)
     assert disagreements(replace(made, flows=forged)) != ()
+
+
+def test_a_topic_with_settings_at_the_source_is_none_that_the_flow_fills() -> None:
+    declared = Topic("orders", "dc1", config={"retention.ms": "86400000"})
+    made = plan(replace(files(), topics=(declared,)))
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob) and step.job == "lake")
+    assert jobspec.decode(launch.spec).declared == {}
+    assert disagreements(made) == ()

@@ -79,3 +79,15 @@ def test_the_history_shows_the_worst_figures_of_each_drill() -> None:
         line.plain for line in history_screen([as_json(report(FOUND, Scenario("b", "b", (), ())))], None)
     ]
     assert row.split()[:6] == ["2026-11-22T10:00:00Z", "failed", "2", "7.0", "s", "12"]
+
+
+def test_a_report_names_its_worst_figures_and_its_faults() -> None:
+    kept = Scenario("dc2 is lost", "dc2", STEPS, (KEPT,), 3.0, 40, 0, 0)
+    cut = Scenario("dc3 is lost", "dc3", STEPS, (), problem="repl failover failed")
+    found = report(FOUND, kept, cut)
+    assert (found.rto_s, found.rpo_records) == (7.0, 40)
+    assert found.faults == (
+        "dc1 is lost: RTO: 7.0 s (wanted: at most 5 s)",
+        "dc3 is lost: repl failover failed",
+    )
+    assert (report(cut).rto_s, report(cut).rpo_records) == (None, None)

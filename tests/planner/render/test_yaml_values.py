@@ -241,6 +241,12 @@ endpoints = st.builds(
     format=st.sampled_from([FileFormat.JSON, FileFormat.PARQUET]),
     layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
     size=st.sampled_from(["128m", "1g"]),
+) | st.builds(
+    FileEndpoint,
+    name=st.just("lake"),
+    folder=st.just("/mnt/archive"),
+    format=st.just(FileFormat.RAW),
+    snapshots_every_ms=st.sampled_from([5_000, 600_000, 3_600_000]),
 )
 
 

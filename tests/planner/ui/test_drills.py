@@ -1,4 +1,4 @@
-"""What the overview and the history page tell of the stored drills."""
+"""What the overview and the history page tell of the stored drills, and of what an apply did to flows."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from planner.model.address import flow_address, topic_address
 from planner.model.drill import DrillReport, Promise, Scenario
+from planner.model.observed import RegistryEntry
+from planner.model.step import ApplyRecord, Own
+from planner.render.reports.applies import flow_states
 from planner.render.reports.drill import as_json
 from planner.workflows.audit.drills import reports_folder
 from tests.planner.render import test_status as scenes
@@ -62,14 +66,14 @@ def test_a_drill_that_passed_in_time(topology: Path) -> None:
 
     assert "The last drill passed 3 d ago with RTO 7.0 s and RPO 0 records." in text
     assert "The topology was changed since." in text
-    assert "The topology wants one every" not in text
+    assert "The topology declares one every" not in text
 
 
 def test_a_drill_older_than_declared(topology: Path) -> None:
     store(topology, 9, KEPT)
 
     assert "The last drill passed 9 d ago" in overview(topology)
-    assert "The topology wants one every 7 d ( drill.every ): run repl drill" in overview(topology)
+    assert "The topology declares one every 7 d ( drill.every ): run repl drill" in overview(topology)
 
 
 def test_a_drill_that_failed_after_one_that_passed(topology: Path) -> None:
@@ -84,7 +88,9 @@ def test_a_drill_that_failed_after_one_that_passed(topology: Path) -> None:
 def test_no_drill_at_all(topology: Path) -> None:
     store(topology, 1, KEPT, name="another")
 
-    assert "No drill of this topology is stored on this machine. The topology wants one" in overview(topology)
+    assert "No drill of this topology is stored on this machine. The topology declares one" in overview(
+        topology
+    )
 
 
 def test_history_lists_the_drills_and_why_one_failed(topology: Path) -> None:
@@ -100,3 +106,14 @@ def test_history_lists_the_drills_and_why_one_failed(topology: Path) -> None:
     assert "Not readable as reports: odd.json, cut.json." in page.text
     assert str(reports_folder(topology)) in page.text
     assert not page.named("b")
+
+
+def test_an_apply_tells_what_became_of_flows() -> None:
+    flow, topic = flow_address("one"), topic_address("dc1", "orders")
+    entries = [RegistryEntry(flow, "shop", {"state": "failed_over"}), RegistryEntry(topic, "shop", {})]
+    steps = tuple(Own(f"own:{one.address}", one.address, "dc2", one) for one in entries)
+    applied = ApplyRecord(
+        "a", "shop", "apply", "sha256:0", "me", "here", 1, None, {"dc2": "id"}, 2, 0, steps=steps
+    )
+
+    assert flow_states(applied) == {"one": "failed_over"}

@@ -1,0 +1,499 @@
+"""`repl restore`: a backup in raw files → the plan that brings it back into a cluster → its execution."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from planner.graph.jobs import destination_spec
+from planner.graph.messages import few
+from planner.model.address import topic_address
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
+from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
+from planner.model.plan import Mode, Plan
+from planner.model.step import BackedUpOffset, CreateTopic
+from planner.model.topology import AclRule, Cluster, FileEndpoint, FileFormat, Topology
+from planner.observe import Observer
+from planner.plan.fingerprint import fingerprints
+from planner.plan.guards import ownership
+from planner.plan.restore import (
+    HELD,
+    WITHOUT_RETENTION,
+    BackupState,
+    RestoredGroup,
+    RestoredTopic,
+    fitting,
+    restore_changes,
+    restore_steps,
+)
+from planner.state.internal_topics import read_registry
+from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.audit.reading import answered
+from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
+from planner.workflows.observing import endpoints_of
+from planner.workflows.plans import now_text, verified
+from planner.workflows.topology import ChangeRequest, checked, cluster_of, endpoint_of
+from runtime.batch import BatchFailure
+from runtime.contract.records.manifest import Snapshot, SnapshotTopic
+from runtime.contract.spec.naming import illegal_because, is_internal
+from runtime.contract.spec.selection import regex
+from runtime.contract.spec.topic_settings import supported
+from runtime.files.backup import Backup, DamagedFile, PartitionCut, TopicLineage, cut, flows_in, read_backup
+from runtime.files.manifest import EndpointUnavailable, ManifestProblem
+from runtime.files.snapshots import SnapshotFolder
+from runtime.replay.restore_target import TargetTopic, target_topics
+
+_TOPIC = "{topic}"
+_DAMAGED = "restore the folder of the endpoint from a copy; nothing was changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreBackupRequest(ChangeRequest):
+    """A request to restore the backup at `endpoint` into the cluster `to`.
+
+    `until_ms` cuts each partition before its first record with a later timestamp. `rename` holds `{topic}`.
+    `groups` is a pattern of the groups whose offsets are restored: None is all of them where topics keep
+    their names, and else none.
+    """
+
+    endpoint: str
+    to: str
+    flow: str | None = None
+    until_ms: int | None = None
+    topics: str = ".*"
+    rename: str = _TOPIC
+    groups: str | None = None
+    acls: bool = False
+    retention: bool = True
+
+
+def restore(request: RestoreBackupRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+    """Plans a restore, asks, and carries it out."""
+    plan = plan_restore(request, interaction.progress)
+    interaction.progress(PlanReady(plan))
+    return execute(plan, request, interaction)
+
+
+def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = silent) -> Plan:
+    """Returns the plan of a restore. It changes nothing.
+
+    Failure: the backup can't be read or trusted, holds nothing of what is asked for, or the cluster does not
+    answer. What is not allowed is an error of the plan.
+    """
+    loaded = checked(request.path, request.var_files)
+    topology = loaded.topology
+    endpoint, cluster = endpoint_of(topology, request.endpoint), cluster_of(topology, request.to)
+    found = _Read(endpoint, request)
+    observed, live = _observe(cluster, request, progress)
+    made = _Planned(topology, cluster, request, found, observed, live)
+    return made.plan()
+
+
+class _Read:
+    """What the folder of an endpoint holds of the topics that are asked for."""
+
+    def __init__(self, endpoint: FileEndpoint, request: RestoreBackupRequest) -> None:
+        self.endpoint = endpoint
+        if endpoint.format is not FileFormat.RAW:
+            raise _refused(
+                f"the endpoint {endpoint.name} holds {endpoint.format.value} files, and only raw files are a"
+                " backup",
+                "name an endpoint of the format raw",
+            )
+        try:
+            self.backup = self._backup(request)
+            snapshots = SnapshotFolder(endpoint.folder, self.backup.flow)
+            wanted = regex(request.topics)
+            lineages = self.backup.topics(request.until_ms)
+            self.topics = {name: one for name, one in lineages.items() if wanted.matches(name)}
+            self.cuts = {name: self._cuts(one, request.until_ms) for name, one in self.topics.items()}
+            self.known = {
+                name: snapshots.describing(name, one.topic_id, request.until_ms)
+                for name, one in self.topics.items()
+            }
+        except EndpointUnavailable as problem:
+            raise Failure(
+                error(str(problem), "mount the folder on this machine, then run this again")
+            ) from None
+        except (ManifestProblem, DamagedFile, BatchFailure) as problem:
+            raise _refused(f"the backup {endpoint.name} can't be trusted: {problem}", _DAMAGED) from None
+        except OSError as problem:
+            why = f"{problem.filename}: {problem.strerror}"
+            raise Failure(error(why, "give this user the right to read the folder")) from None
+        self._check(request)
+
+    def _backup(self, request: RestoreBackupRequest) -> Backup:
+        folder = Path(self.endpoint.folder)
+        if not folder.is_dir():
+            raise EndpointUnavailable(
+                f"the folder {folder} of the endpoint {self.endpoint.name} is not there"
+            )
+        flows = flows_in(folder)
+        if request.flow is not None and request.flow not in flows:
+            what = f"{folder} holds no backup of a flow {request.flow}"
+            raise Failure(error(what, f"its flows: {few(flows) or 'none'}"))
+        if not flows:
+            raise Failure(error(f"{folder} holds no backup", "a flow into this endpoint writes one"))
+        if request.flow is None and len(flows) > 1:
+            what = f"{folder} holds the backups of several flows: {few(flows)}"
+            raise Failure(error(what, "name one of them with --flow"))
+        backup = read_backup(self.endpoint.folder, request.flow or flows[0])
+        if backup.format != "raw":
+            raise _refused(
+                f"flow {backup.flow} has written {backup.format} files, and only raw files are a backup",
+                "name another flow with --flow",
+            )
+        return backup
+
+    def _cuts(self, lineage: TopicLineage, until_ms: int | None) -> dict[int, PartitionCut]:
+        return {
+            partition: cut(Path(self.endpoint.folder), lineage, partition, until_ms)
+            for partition in sorted(lineage.positions)
+        }
+
+    def _check(self, request: RestoreBackupRequest) -> None:
+        """Failure where nothing would be restored."""
+        if not self.topics:
+            names = few(sorted(self.backup.lineages)) or "none"
+            what = f"the backup {self.endpoint.name} holds no topic that matches {request.topics}"
+            raise Failure(error(what, f"its topics: {names}"))
+        if request.until_ms is not None and not any(
+            one.records for cuts in self.cuts.values() for one in cuts.values()
+        ):
+            first = min(
+                (
+                    file.first_timestamp
+                    for lineage in self.topics.values()
+                    for files in lineage.files.values()
+                    for file in files
+                ),
+                default=-1,
+            )
+            way_out = (
+                f"its first record is of {time_text(first)}" if first >= 0 else "it holds no records yet"
+            )
+            what = f"the backup {self.endpoint.name} holds no record up to {time_text(request.until_ms)}"
+            raise Failure(error(what, way_out))
+
+
+def time_text(at_ms: int) -> str:
+    """`2026-01-31T23:59:59.123Z`"""
+    text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{at_ms % 1000:03d}Z" if at_ms % 1000 else f"{text}Z"
+
+
+def _refused(what: str, way_out: str) -> Failure:
+    return Failure(error(what, way_out, code="restore", exit=ExitCode.REFUSED))
+
+
+def _observe(
+    cluster: Cluster, request: RestoreBackupRequest, _progress: ProgressHandler
+) -> tuple[Observed, ObservedCluster]:
+    with Observer(
+        {cluster.name: cluster},
+        endpoints_of([cluster]),
+        timeout_s=request.timeout_ms / 1000,
+        read_registry=read_registry,
+    ) as observer:
+        observed = observer.names()
+        found = observed.clusters[cluster.name]
+        if isinstance(found, ObservedCluster) and request.acls:
+            observed = observer.details(observed, {cluster.name: ClusterDetailsRequest(acls=True)})
+            found = observed.clusters[cluster.name]
+    if isinstance(found, Unreachable):
+        raise Failure(
+            error(f"{cluster.name} can't be read: {found.why}", found.way_out or f"bring {cluster.name} back")
+        )
+    return observed, found
+
+
+class _Planned:
+    """Makes the plan of a restore from what was read of the backup and of the cluster."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        cluster: Cluster,
+        request: RestoreBackupRequest,
+        read: _Read,
+        observed: Observed,
+        live: ObservedCluster,
+    ) -> None:
+        self._topology, self._cluster, self._request = topology, cluster, request
+        self._read, self._observed, self._live = read, observed, live
+        self._names = {name: request.rename.replace(_TOPIC, name) for name in read.topics}
+        self._renamed = any(name != into for name, into in self._names.items())
+        self._until = time_text(request.until_ms) if request.until_ms is not None else ""
+        self._found: list[Diagnostic] = []
+
+    def plan(self) -> Plan:
+        request, read = self._request, self._read
+        self._check_names()
+        sources = {into: read.topics[name].topic_id for name, into in self._names.items()}
+        spec = destination_spec(self._cluster, Path.cwd())
+        existing = answered(
+            target_topics(spec, self._cluster.name, read.backup.flow, sources, request.timeout_ms / 1000)
+        )
+        state = BackupState(
+            read.endpoint.name,
+            read.endpoint.folder.rstrip("/"),
+            read.backup.flow,
+            read.backup.commit,
+            read.backup.digest,
+            self._until,
+        )
+        topics = [self._topic(name, existing) for name in sorted(read.topics)]
+        changes = restore_changes(
+            state,
+            self._cluster.name,
+            supported(HELD, self._live.defaults),
+            topics,
+            list(self._groups()),
+            list(self._acls()),
+        )
+        steps = restore_steps(changes)
+        configs = {step.address: set(step.config) for step in steps if isinstance(step, CreateTopic)}
+        plan = Plan(
+            topology=self._topology.name,
+            mode=Mode.RESTORE,
+            topology_digest=self._topology.digest,
+            created_at=now_text(),
+            clusters={self._cluster.name: self._live.id},
+            changes=changes,
+            steps=steps,
+            fingerprints=fingerprints(steps, self._observed, configs),
+            diagnostics=(
+                *self._observed.diagnostics,
+                *ownership(self._topology.name, self._observed, changes),
+                *self._found,
+            ),
+            connections={self._cluster.name: self._cluster},
+            internal=self._topology.internal,
+            policies=self._topology.policies,
+        )
+        return plan if plan.errored else self._verified(plan, topics)
+
+    def _verified(self, plan: Plan, topics: Iterable[RestoredTopic]) -> Plan:
+        """Returns the plan with the broker's objections to the topics as they are in the end."""
+        own = {one.name: dict(one.config) for one in topics}
+        creates = tuple(
+            replace(step, config=own[step.topic]) for step in plan.steps if isinstance(step, CreateTopic)
+        )
+        judged = verified(replace(plan, steps=creates), self._request.timeout_ms)
+        return replace(plan, diagnostics=judged.diagnostics)
+
+    def _check_names(self) -> None:
+        for name, into in sorted(self._names.items()):
+            why = illegal_because(into)
+            if why is None and is_internal(into):
+                why = f"{into} is a name of repl's own topics"
+            if why is not None:
+                self._refuse(
+                    into, f"{name} can't be restored as {into}: {why}", "choose another --prefix or --rename"
+                )
+
+    def _refuse(self, topic: str, what: str, way_out: str) -> None:
+        address = str(topic_address(self._cluster.name, topic))
+        self._found.append(error(what, way_out, address=address, code="restore", exit=ExitCode.REFUSED))
+
+    def _warn(self, topic: str, what: str, way_out: str) -> None:
+        address = str(topic_address(self._cluster.name, topic))
+        self._found.append(warning(what, way_out, address=address, code="restore"))
+
+    def _topic(self, name: str, existing: Mapping[str, TargetTopic]) -> RestoredTopic:
+        into, lineage, cuts = self._names[name], self._read.topics[name], self._read.cuts[name]
+        known = self._read.known[name]
+        described = known[1] if known is not None else None
+        partitions = max(lineage.partitions, described.partitions if described is not None else 0)
+        ends = tuple(cuts[number].end if number in cuts else 0 for number in range(partitions))
+        live = existing.get(into)
+        if live is not None:
+            self._check_existing(into, live, partitions)
+        config, replication = self._settings(into, described)
+        if live is None:
+            self._check_retention(into, config, cuts.values())
+        gaps = [
+            f"{name}-{number}: the offsets {gap.low} to {gap.end - 1}"
+            for number, position in sorted(lineage.positions.items())
+            for gap in position.gaps
+            if gap.low < ends[number]
+        ]
+        if gaps:
+            self._warn(
+                into,
+                f"records are not in the backup: {few(gaps)} ({lineage.name})",
+                "they were lost before they were copied",
+            )
+        others = len(self._read.backup.lineages[name]) - 1
+        notes = (
+            [f"the topic was made again at its source: the backup holds {others} other topics of this name"]
+            if others
+            else []
+        )
+        return RestoredTopic(
+            name=into,
+            source=name,
+            source_id=lineage.topic_id,
+            partitions=partitions,
+            replication=replication,
+            config=config,
+            ends=ends,
+            records=sum(one.records for one in cuts.values()),
+            exists=live is not None,
+            notes=tuple(notes),
+        )
+
+    def _check_existing(self, into: str, live: TargetTopic, partitions: int) -> None:
+        if live.foreign:
+            self._refuse(
+                into,
+                f"it exists and holds records ({live.foreign})",
+                "restore beside it with --prefix or --rename, or delete it first",
+            )
+        elif live.partitions != partitions:
+            self._refuse(
+                into,
+                f"it exists with {live.partitions} partitions, and the backup has {partitions}",
+                "restore beside it with --prefix or --rename, or delete it first",
+            )
+        elif live.restored:
+            self._found.append(
+                note(
+                    f"{into} holds a part of this restore, which continues",
+                    address=str(topic_address(self._cluster.name, into)),
+                )
+            )
+        else:
+            self._warn(
+                into,
+                "it exists and is empty: its settings stay as they are",
+                "delete it to restore those of the backup",
+            )
+
+    def _settings(self, into: str, described: SnapshotTopic | None) -> tuple[dict[str, str], int | None]:
+        """Returns the settings and the replication of a topic, as far as this cluster can have them."""
+        if described is None:
+            self._warn(
+                into,
+                "no snapshot of the backup describes it: it gets the cluster's own settings",
+                "set what it needs after the restore",
+            )
+            config: dict[str, str] = {}
+            replication = None
+        else:
+            config = fitting(described.config, self._live.defaults)
+            if left := sorted(set(described.config) - set(config)):
+                self._warn(into, f"{self._cluster.name} has no setting {few(left)}", "these are left out")
+            replication = min(described.replication, len(self._live.brokers))
+            if replication < described.replication:
+                self._warn(
+                    into,
+                    f"{described.replication} replicas in the backup, {self._cluster.name} has"
+                    f" {replication} brokers",
+                    "add brokers, then raise its replication",
+                )
+                least = config.get("min.insync.replicas", "")
+                if least.isdecimal() and int(least) > replication:
+                    config["min.insync.replicas"] = str(replication)
+        if not self._request.retention:
+            config |= WITHOUT_RETENTION
+        return dict(sorted(config.items())), replication
+
+    def _check_retention(self, into: str, config: Mapping[str, str], cuts: Iterable[PartitionCut]) -> None:
+        """Warns of records that the broker deletes as soon as the topic has its own retention."""
+        if "delete" not in config.get("cleanup.policy", self._live.defaults.get("cleanup.policy", "delete")):
+            return
+        kept = config.get("retention.ms", self._live.defaults.get("retention.ms", "-1"))
+        newest = [one.last_timestamp for one in cuts if one.last_timestamp >= 0]
+        now_ms = int(datetime.now(UTC).timestamp() * 1000)
+        if newest and not kept.startswith("-") and min(newest) < now_ms - int(kept):
+            self._warn(
+                into,
+                "records are older than its retention: the broker deletes them after the restore",
+                "keep them with --no-retention",
+            )
+
+    def _groups(self) -> Iterator[RestoredGroup]:
+        """Yields the groups, with the offsets of the snapshot that also describes the topic."""
+        request = self._request
+        if request.groups is None and self._renamed:
+            return
+        wanted = regex(request.groups or ".*")
+        offsets: dict[str, list[BackedUpOffset]] = defaultdict(list)
+        taken: dict[str, int] = {}
+        late: set[str] = set()
+        for name, into in sorted(self._names.items()):
+            known = self._read.known[name]
+            if known is None:
+                continue
+            snapshot, _ = known
+            if request.until_ms is not None and snapshot.at_ms > request.until_ms:
+                late.add(name)
+                continue
+            self._check_unread(snapshot)
+            ends = self._read.cuts[name]
+            for one in snapshot.offsets:
+                if one.topic != name or not wanted.matches(one.group) or one.partition not in ends:
+                    continue
+                offsets[one.group].append(BackedUpOffset(into, one.partition, one.offset, one.metadata))
+                taken[one.group] = max(taken.get(one.group, 0), snapshot.at_ms)
+        if late:
+            what = f"no snapshot is as old as {self._until}: no group gets offsets in {few(sorted(late))}"
+            self._found.append(
+                warning(
+                    what,
+                    "set them by hand, for example with kafka-consumer-groups --reset-offsets --to-datetime",
+                    code="restore",
+                )
+            )
+        for group, some in sorted(offsets.items()):
+            yield RestoredGroup(group, tuple(some), time_text(taken[group]))
+
+    def _check_unread(self, snapshot: Snapshot) -> None:
+        for what, why in sorted(snapshot.unread.items()):
+            if what != "acls" or self._request.acls:
+                found = warning(
+                    f"the snapshot of {time_text(snapshot.at_ms)} lacks {what}: {why}",
+                    "give the principal of the backup's job the rights of docs/restore.md",
+                    code="restore",
+                )
+                if found not in self._found:
+                    self._found.append(found)
+
+    def _acls(self) -> Iterator[AclRule]:
+        """Yields the rules of the restored topics that the cluster lacks."""
+        if not self._request.acls:
+            return
+        if self._live.acls is None:
+            what = f"{self._cluster.name} has no authorizer: ACLs are left out"
+            self._found.append(
+                warning(what, "set authorizer.class.name on its brokers to use them", code="restore")
+            )
+            return
+        wanted: set[AclRule] = set()
+        wide: set[str] = set()
+        for name, known in sorted(self._read.known.items()):
+            for one in (known[0].acls or ()) if known is not None else ():
+                rule = AclRule(
+                    self._cluster.name,
+                    "TOPIC",
+                    one.resource,
+                    one.pattern,
+                    one.principal,
+                    one.host,
+                    one.operation,
+                    one.permission,
+                )
+                if not rule.covers(name):
+                    continue
+                if one.pattern == "LITERAL" and one.resource == name:
+                    wanted.add(replace(rule, resource=self._names[name]))
+                elif not self._renamed:
+                    wanted.add(rule)
+                else:
+                    wide.add(rule.name)
+        if wide:
+            what = f"topics are renamed, so rules on more than one topic are left out: {few(sorted(wide))}"
+            self._found.append(warning(what, "make rules for the new names by hand", code="restore"))
+        yield from sorted(wanted - set(self._live.acls))

@@ -1,0 +1,179 @@
+"""Keeps snapshots of a flow's topics beside its raw files: configs, partitions, ACLs and group offsets.
+
+A snapshot is taken before a round reads where its partitions end. So the files of that round hold every
+record that a group had consumed by then. What can't be read is named in the snapshot; it never stops the
+flow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.manifest import Snapshot, SnapshotAcl, SnapshotOffset, SnapshotTopic
+from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.driver.clusters import DriverClusters
+from runtime.files.manifest import EndpointUnavailable, ManifestTaken
+from runtime.files.snapshots import SnapshotFolder
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest
+from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.queries import committed_by, list_groups
+from runtime.slot.log import log_event
+
+_AT_ONCE: Final = 500  # topics in one request
+
+
+class SnapshotDuty:
+    """Takes the snapshots of one flow into raw files. Flows into files of another format have none."""
+
+    def __init__(
+        self, spec: FlowSpec, files: FilesSpec, clusters: DriverClusters, own_groups: Collection[str]
+    ) -> None:
+        self.note = ""  # why the last snapshot could not be taken, or lacks something
+        flow = self._flow = spec.name
+        self._source = spec.source
+        self._is_backup = files.format == "raw"
+        self._folder = SnapshotFolder(files.folder, flow)
+        self._every_s = files.snapshots_ms / 1000
+        self._clusters = clusters
+        self._own_groups = own_groups
+        self._taken_at: float | None = None
+
+    async def run(
+        self, cluster: KafkaCluster, generation: int, selects: Callable[[Iterable[str]], Collection[str]]
+    ) -> None:
+        """Takes a snapshot where one is due. A failure is noted, and tried again in the next round."""
+        now = time.monotonic()
+        waits = self._taken_at is not None and now - self._taken_at < self._every_s
+        if waits or not self._is_backup:
+            return
+        try:
+            taken = await self._take(cluster, generation, selects)
+            written = await asyncio.to_thread(self._folder.add, taken)
+        except (WireError, ClientSettingsError, EndpointUnavailable, ManifestTaken) as error:
+            self.note = f"no snapshot of its topics: {error}"
+            return
+        self._taken_at = now
+        unread = "; ".join(f"{what}: {why}" for what, why in sorted(taken.unread.items()))
+        self.note = f"the snapshot of its topics lacks {unread}" if unread else ""
+        if written:
+            log_event(
+                "snapshot_written",
+                key=self._flow,
+                flow=self._flow,
+                topics=len(taken.topics),
+                acls=len(taken.acls or ()),
+                offsets=len(taken.offsets),
+                unread=unread or None,
+            )
+
+    async def _take(
+        self, cluster: KafkaCluster, generation: int, selects: Callable[[Iterable[str]], Collection[str]]
+    ) -> Snapshot:
+        at_ms = int(time.time() * 1000)
+        listing = await self._clusters.listing(self._source)
+        known = {name: one for name, one in listing.items() if one.error is ErrorCode.NONE}
+        topics = {name: known[name] for name in sorted(selects(known))}
+        unread: dict[str, str] = {}
+        configs = await _configs(cluster, list(topics), unread)
+        acls = await self._acls(topics, unread)
+        offsets = await self._offsets(cluster, topics, unread)
+        return Snapshot(
+            flow=self._flow,
+            cluster_id=cluster.cluster_id,
+            generation=generation,
+            at_ms=at_ms,
+            topics=[_topic(one, configs.get(name, {})) for name, one in topics.items()],
+            acls=acls,
+            offsets=offsets,
+            unread=unread,
+        )
+
+    async def _acls(self, topics: Collection[str], unread: dict[str, str]) -> list[SnapshotAcl] | None:
+        """Returns the rules that apply to any of the topics; None where the cluster has no authorizer."""
+        try:
+            rules = await (await self._clusters.acls(self._source)).rules()
+        except WireError as error:
+            unread["acls"] = str(error)
+            return None
+        if rules is None:
+            return None
+        return sorted(
+            SnapshotAcl(
+                resource=rule.resource,
+                pattern=rule.pattern,
+                principal=rule.principal,
+                host=rule.host,
+                operation=rule.operation,
+                permission=rule.permission,
+            )
+            for rule in rules
+            if any(rule.covers(topic) for topic in topics)
+        )
+
+    async def _offsets(
+        self, cluster: KafkaCluster, topics: Collection[str], unread: dict[str, str]
+    ) -> list[SnapshotOffset]:
+        listed = await list_groups(cluster)
+        names = sorted(set(listed.groups) - set(self._own_groups))
+        read = await committed_by(cluster, names)
+        failed = [f"{group}: {why}" for group, why in sorted(read.failed.items())]
+        failed += [f"broker {node}: {why}" for node, why in sorted(listed.missing.items())]
+        if failed:
+            unread["groups"] = "; ".join(failed[:5])
+        found = (
+            SnapshotOffset(
+                group=group,
+                topic=at.topic,
+                partition=at.partition,
+                offset=one.offset,
+                metadata=one.metadata or "",
+            )
+            for group, offsets in read.offsets.items()
+            for at, one in offsets.items()
+            if at.topic in topics
+        )
+        return sorted(found, key=lambda one: (one.group, one.topic, one.partition))
+
+
+async def _configs(
+    cluster: KafkaCluster, topics: Sequence[str], unread: dict[str, str]
+) -> Mapping[str, dict[str, str]]:
+    """Returns the values that are set on each topic itself. Raises WireError."""
+    found: dict[str, dict[str, str]] = {}
+    for some in _parts(topics):
+        for one in (await cluster.ask_any(_request(some))).resources:
+            if one.error is ErrorCode.NONE:
+                found[one.name] = {
+                    key: value for key, value in sorted(one.config.items()) if value is not None
+                }
+            else:
+                unread["configs"] = f"{one.name}: {one.error.name}"
+    return found
+
+
+def _parts(topics: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(topics), _AT_ONCE):
+        yield topics[start : start + _AT_ONCE]
+
+
+def _request(topics: Sequence[str]) -> DescribeConfigsRequest[str | None]:
+    decoder = Decoder[str | None](lambda text, _source, _sensitive, _read_only: text)
+    return DescribeConfigsRequest(TOPIC, topics, None, lambda _name: lambda _key, explicit: explicit, decoder)
+
+
+def _topic(one: TopicMetadata, config: dict[str, str]) -> SnapshotTopic:
+    first = next(iter(one.partitions.values()))
+    return SnapshotTopic(
+        name=one.name,
+        topic_id=one.id.hex(),
+        partitions=len(one.partitions),
+        replication=max(len(first.replicas), 1),
+        config=config,
+    )

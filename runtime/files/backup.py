@@ -1,0 +1,308 @@
+"""Reads the raw files of a flow as a backup: which topics it holds, up to which offset, and in which files.
+
+The whole manifest is read and its chain of digests is checked: a commit that was edited, exchanged or removed
+is a ManifestProblem. A topic that was deleted and made again is another lineage, with files of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from crc32c import crc32c
+from msgspec.structs import replace
+
+from runtime.batch import Batch, CorruptBatch, PartitionLocation, RecordSet, records, walk
+from runtime.batch.codecs import UnpackedSizeExceeded
+from runtime.batch.rewrite import records_of
+from runtime.batch.spec import MAX_UNPACKED
+from runtime.batch.splice import Raw
+from runtime.batch.varint import MalformedBytes
+from runtime.contract.records.manifest import Commit, DataFile, FilePosition
+from runtime.contract.spec.files import OWN_FOLDER
+from runtime.contract.spec.naming import is_other_topic
+from runtime.files.manifest import ManifestFolder, ManifestProblem, as_unavailable
+
+_WINDOW: Final = 8 << 20  # bytes of a file that are read at a time (R8)
+
+
+class DamagedFile(Exception):
+    """A file of a backup is missing, has another size or another checksum; the text names it."""
+
+
+@dataclass(slots=True)
+class TopicLineage:
+    """One topic of a backup: all its partitions, with the files of each in the order of offsets."""
+
+    name: str
+    topic_id: str
+    since_ms: int
+    positions: dict[int, FilePosition] = field(default_factory=dict)
+    files: dict[int, list[DataFile]] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic had at least."""
+        return max(self.positions, default=-1) + 1
+
+
+@dataclass(slots=True)
+class Backup:
+    """The state of one flow's manifest after its commit `commit`, whose digest is `digest`."""
+
+    flow: str
+    cluster_id: str = ""
+    format: str = "raw"
+    commit: int = 0
+    digest: str = ""
+    at_ms: int = 0
+    lineages: dict[str, list[TopicLineage]] = field(default_factory=dict)
+
+    def topics(self, until_ms: int | None = None) -> dict[str, TopicLineage]:
+        """Returns the newest lineage of each topic; with `until_ms` the newest one that had begun by then."""
+        return {name: _at(some, until_ms) for name, some in sorted(self.lineages.items())}
+
+    def take(self, commit: Commit, digest: str) -> None:
+        """Applies the next commit."""
+        self.cluster_id, self.format = commit.owner.cluster_id, commit.format
+        self.commit, self.digest, self.at_ms = commit.number, digest, commit.at_ms
+        for position in commit.positions:
+            self._lineage(position.topic, position.topic_id, commit.at_ms).positions[position.partition] = (
+                position
+            )
+        for file in commit.files:
+            known = self._lineage(file.topic, file.topic_id, commit.at_ms)
+            known.files.setdefault(file.partition, []).append(file)
+
+    def _lineage(self, topic: str, topic_id: str, at_ms: int) -> TopicLineage:
+        """Returns the lineage of a topic. A topic that got its first id in an upgrade continues its own."""
+        some = self.lineages.setdefault(topic, [])
+        for one in reversed(some):
+            if one.topic_id == topic_id:
+                return one
+        if some and not is_other_topic(bytes.fromhex(some[-1].topic_id), bytes.fromhex(topic_id)):
+            some[-1].topic_id = topic_id
+            return some[-1]
+        some.append(TopicLineage(topic, topic_id, at_ms))
+        return some[-1]
+
+
+def _at(lineages: Sequence[TopicLineage], until_ms: int | None) -> TopicLineage:
+    begun = [one for one in lineages if until_ms is None or one.since_ms <= until_ms]
+    return begun[-1] if begun else lineages[0]
+
+
+def flows_in(endpoint: Path) -> list[str]:
+    """Returns the names of the flows that have a manifest in the endpoint's folder.
+
+    Raises EndpointUnavailable.
+    """
+    with as_unavailable(endpoint):
+        try:
+            return sorted(one.name for one in (endpoint / OWN_FOLDER).iterdir() if (one / "log").is_dir())
+        except FileNotFoundError:
+            return []
+
+
+def read_backup(endpoint: str, flow: str, commit: int | None = None, digest: str = "") -> Backup:
+    """Reads the manifest of a flow up to a commit, or to its newest one.
+
+    Raises ManifestProblem where it can't be trusted, or where `commit` has not that digest;
+    EndpointUnavailable.
+    """
+    folder = ManifestFolder(endpoint, flow)
+    backup = Backup(flow)
+    with as_unavailable(folder.endpoint):
+        numbers = folder.numbers()
+        for number in numbers if commit is None else numbers[:commit]:
+            found, seal = folder.commit(number)
+            if found.flow != flow or found.previous != backup.digest:
+                raise ManifestProblem(
+                    f"the commit {number} of {flow} does not follow the commit before it, which was"
+                    " exchanged: restore the folder from a copy"
+                )
+            backup.take(found, seal)
+    if commit is not None and (backup.commit, backup.digest) != (commit, digest):
+        raise ManifestProblem(
+            f"the manifest of {flow} in {endpoint} is not the one that was planned with: plan again"
+        )
+    return backup
+
+
+def windows(path: Path, where: PartitionLocation) -> Iterator[list[RecordSet]]:
+    """Yields the batches of a raw file, some MiB at a time, each with its checksum verified.
+
+    Raises DamagedFile, CorruptBatch, OSError.
+    """
+    with path.open("rb") as file:
+        rest = b""
+        size = _WINDOW
+        while True:
+            text = file.read(size)
+            if not text and not rest:
+                return
+            view = memoryview(rest + text if rest else text)
+            walked = walk(view, where)
+            taken = sum(one.size for one in walked.sets)
+            if walked.needed and not text:
+                raise DamagedFile(f"{path} ends inside a batch: restore it from a copy")
+            if walked.failure is not None and not walked.needed:
+                raise walked.failure
+            rest = bytes(view[taken:])
+            size = max(_WINDOW, walked.needed - len(rest)) if walked.needed else _WINDOW
+            if walked.sets:
+                yield walked.sets
+
+
+def check_file(endpoint: Path, file: DataFile) -> Path:
+    """Returns the path of a file whose size and checksum are those of the manifest. Raises DamagedFile."""
+    path = endpoint / file.path
+    seen, size = 0, 0
+    try:
+        if not path.resolve().is_relative_to(endpoint.resolve()):
+            raise DamagedFile(f"{path} leads out of {endpoint}: restore it from a copy")
+        with path.open("rb") as opened:
+            while text := opened.read(_WINDOW):
+                seen, size = crc32c(text, seen), size + len(text)
+    except OSError as error:
+        raise DamagedFile(
+            f"{path} can't be read: {error.strerror or error}; restore it from a copy"
+        ) from error
+    if size != file.size:
+        raise DamagedFile(f"{path} has {size} bytes in place of {file.size}: restore it from a copy")
+    if seen != file.crc32c:
+        raise DamagedFile(f"{path} has another checksum than the manifest says: restore it from a copy")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCut:
+    """Where a restore of a partition ends: at the offset `end`, after `records` records of `bytes` bytes.
+
+    `last_timestamp` is the newest one of them, -1 where there is none.
+    """
+
+    end: int
+    records: int
+    bytes: int
+    last_timestamp: int
+
+
+def cut(endpoint: Path, lineage: TopicLineage, partition: int, until_ms: int | None = None) -> PartitionCut:
+    """Returns where the restore of a partition ends.
+
+    With `until_ms` it ends before the first record, by offset, whose timestamp is later. Records behind that
+    one are left out whatever their timestamps are: a partition is always restored up to one offset. Raises
+    DamagedFile, CorruptBatch, OSError.
+    """
+    count = size = 0
+    newest = -1
+    for file in lineage.files.get(partition, ()):
+        if until_ms is not None and file.last_timestamp > until_ms:
+            where = PartitionLocation(lineage.name, partition)
+            found = _first_later(check_file(endpoint, file), where, file.first, until_ms)
+            if found is not None:
+                end, before, last = found
+                share = file.size * before // max(file.records, 1)
+                return PartitionCut(end, count + before, size + share, max(newest, last))
+        count, size = count + file.records, size + file.size
+        newest = max(newest, file.last_timestamp)
+    return PartitionCut(lineage.positions[partition].position, count, size, newest)
+
+
+def _first_later(
+    path: Path, where: PartitionLocation, first: int, until_ms: int
+) -> tuple[int, int, int] | None:
+    """Returns the offset of the first later record of a file, how many records precede it, and the newest
+    timestamp of those; None where no record is later.
+    """
+    before, newest = 0, -1
+    for sets in windows(path, where):
+        for member in sets:
+            if isinstance(member, Batch) and member.max_timestamp <= until_ms and member.base_offset >= first:
+                before, newest = before + member.records, max(newest, member.max_timestamp)
+                continue
+            for one in records(member, where):
+                if one.offset < first:
+                    continue
+                if one.timestamp > until_ms:
+                    return one.offset, before, newest
+                before, newest = before + 1, max(newest, one.timestamp)
+    return None
+
+
+def files_up_to(files: Iterable[DataFile], end: int) -> list[DataFile]:
+    """Returns the files that hold offsets below `end`, in order; what a file holds beyond it is cut off."""
+    return [replace(one, end=min(one.end, end)) for one in files if one.first < end]
+
+
+class BackedUpRecords:
+    """The records of a partition's files, in order, to be compared with others.
+
+    A batch is unpacked only where it must be: two batches with equal bytes hold equal records.
+    """
+
+    def __init__(self, files: Iterable[tuple[DataFile, Path]], where: PartitionLocation) -> None:
+        self._where = where
+        self._following = self._sets(files)
+        self._batch: Batch | None = None
+        self._records: deque[Raw] = deque()
+
+    def takes_whole(self, other: Batch) -> bool:
+        """Returns whether the next batch is this one, byte for byte; then it is taken."""
+        self._read_on()
+        mine = self._batch
+        if mine is None:
+            return False
+        same = (
+            mine.records == other.records
+            and mine.whole
+            and other.whole
+            and mine.codec == other.codec
+            and (mine.base_timestamp, mine.max_timestamp) == (other.base_timestamp, other.max_timestamp)
+            and not other.log_append_time
+            and mine.body == other.body
+        )
+        if same:
+            self._batch = None
+        return same
+
+    def pop(self) -> Raw | None:
+        """Returns the offset, the timestamp and the bytes of the next record; None where there is none."""
+        self._read_on()
+        if self._batch is not None:
+            self._records.extend(raw_records(self._batch, self._where))
+            self._batch = None
+        return self._records.popleft() if self._records else None
+
+    def _read_on(self) -> None:
+        while self._batch is None and not self._records and (more := next(self._following, None)) is not None:
+            if isinstance(more, Batch):
+                self._batch = more
+            else:
+                self._records.extend(more)
+
+    def _sets(self, files: Iterable[tuple[DataFile, Path]]) -> Iterator[Batch | list[Raw]]:
+        """Yields whole batches, and the records of batches that are cut off or were stamped by the broker."""
+        for file, path in files:
+            for sets in windows(path, self._where):
+                for member in sets:
+                    if member.next_offset <= file.first or member.base_offset >= file.end:
+                        continue
+                    inside = file.first <= member.base_offset and member.next_offset <= file.end
+                    if isinstance(member, Batch) and inside and not member.log_append_time:
+                        yield member
+                    else:
+                        found = raw_records(member, self._where)
+                        yield [one for one in found if file.first <= one[0] < file.end]
+
+
+def raw_records(member: RecordSet, where: PartitionLocation) -> list[Raw]:
+    """Returns the offset, the timestamp and the bytes of each record. Raises CorruptBatch."""
+    try:
+        return records_of(member, MAX_UNPACKED)
+    except (MalformedBytes, IndexError, UnpackedSizeExceeded) as error:
+        raise CorruptBatch(where, member.base_offset, f"unreadable records: {error}") from None

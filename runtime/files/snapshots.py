@@ -1,0 +1,138 @@
+"""The snapshots of a flow in an endpoint's folder: dated files beside the manifest, each of them whole.
+
+A snapshot is written under another name, synced, and linked to its own name. Few of them stay: the newest
+ones, and the last one of each day. All methods block: the driver calls them in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from runtime.contract.records import manifest
+from runtime.contract.records.manifest import Snapshot, SnapshotTopic, UnreadableCommit
+from runtime.contract.spec.files import OWN_FOLDER
+from runtime.files.manifest import ManifestProblem, as_unavailable, link_new, sync_folder, write_synced
+
+KEPT_NEWEST: Final = 48
+KEPT_DAYS: Final = 90
+_FORM: Final = "%Y%m%dT%H%M%S"
+
+
+class SnapshotFolder:
+    """The snapshots of one flow below the endpoint's folder."""
+
+    def __init__(self, endpoint: str, flow: str) -> None:
+        self.endpoint = Path(endpoint)
+        self._folder = self.endpoint / OWN_FOLDER / flow / "snapshots"
+        self._read: dict[int, Snapshot] = {}  # those that `describing` has read
+
+    def times(self) -> list[int]:
+        """Returns the times of all snapshots in ms, in order. Raises EndpointUnavailable."""
+        with as_unavailable(self.endpoint):
+            try:
+                names = [path.name for path in self._folder.iterdir()]
+            except FileNotFoundError:
+                return []
+        return sorted(at_ms for name in names if (at_ms := _time_of(name)) is not None)
+
+    def read(self, at_ms: int) -> Snapshot:
+        """Returns the snapshot of a time. Raises ManifestProblem, EndpointUnavailable."""
+        path = self._folder / _name(at_ms)
+        with as_unavailable(self.endpoint):
+            text = path.read_bytes()
+        try:
+            found = manifest.decode_snapshot(text)
+        except UnreadableCommit as error:
+            raise ManifestProblem(
+                f"{path} can't be read: {error}; restore it from a copy, or remove it"
+            ) from error
+        if found.at_ms != at_ms:
+            raise ManifestProblem(
+                f"{path} holds the snapshot of another time: restore it from a copy, or remove it"
+            )
+        return found
+
+    def describing(
+        self, topic: str, topic_id: str, until_ms: int | None = None
+    ) -> tuple[Snapshot, SnapshotTopic] | None:
+        """Returns the newest snapshot that holds a topic, and what it says of it; None where none does.
+
+        With `until_ms` it is not later than that, unless only later ones hold the topic. Raises
+        ManifestProblem, EndpointUnavailable.
+        """
+        times = self.times()
+        before = [at_ms for at_ms in times if until_ms is None or at_ms <= until_ms]
+        for at_ms in (*reversed(before), *times[len(before) :]):
+            if at_ms not in self._read:
+                self._read[at_ms] = self.read(at_ms)
+            for one in self._read[at_ms].topics:
+                if (one.name, one.topic_id) == (topic, topic_id):
+                    return self._read[at_ms], one
+        return None
+
+    def add(self, snapshot: Snapshot) -> bool:
+        """Writes a snapshot unless it says the same as the newest one. Returns whether it was written.
+
+        Raises ManifestTaken, EndpointUnavailable.
+        """
+        times = self.times()
+        if times and self._same(times[-1], snapshot):
+            return False
+        path = self._folder / _name(snapshot.at_ms)
+        with as_unavailable(self.endpoint):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{snapshot.generation}.tmp")
+            try:
+                write_synced(temporary, manifest.encode(snapshot))
+                link_new(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            for old in superfluous([*times, snapshot.at_ms]):
+                (self._folder / _name(old)).unlink(missing_ok=True)
+            sync_folder(self._folder)
+        return True
+
+    def _same(self, at_ms: int, snapshot: Snapshot) -> bool:
+        """Returns whether the snapshot of this time says the same. One that can't be read does not."""
+        try:
+            known = self.read(at_ms)
+        except ManifestProblem:
+            return False
+        return replace(known, at_ms=0, generation=0) == replace(snapshot, at_ms=0, generation=0)
+
+
+def superfluous(times: Iterable[int]) -> list[int]:
+    """Returns the times of the snapshots that do not stay.
+
+    The newest ones stay, and the last one of each of the newest days that have any.
+    """
+    ordered = sorted(times)
+    last_of_day = {_date(at_ms): at_ms for at_ms in ordered}
+    days = sorted(last_of_day)[-KEPT_DAYS:]
+    stays = {*ordered[-KEPT_NEWEST:], *(last_of_day[day] for day in days)}
+    return [at_ms for at_ms in ordered if at_ms not in stays]
+
+
+def _date(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _name(at_ms: int) -> str:
+    """`20260131T235959.123Z.json`"""
+    seconds, rest = divmod(at_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC).strftime(_FORM)}.{rest:03d}Z.json"
+
+
+def _time_of(name: str) -> int | None:
+    text, dot, rest = name.removesuffix("Z.json").partition(".")
+    if not dot or len(rest) != 3 or not rest.isdecimal() or not name.endswith("Z.json"):
+        return None
+    try:
+        return int(datetime.strptime(text, _FORM).replace(tzinfo=UTC).timestamp()) * 1000 + int(rest)
+    except ValueError:
+        return None

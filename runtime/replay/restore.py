@@ -1,0 +1,389 @@
+"""Writes the records of a backup back into a cluster, in a Spark task's Python worker, exactly once.
+
+Each partition has a transactional id of its own, which fences an earlier restore of it (R3). Its progress and
+its offset map are committed in the ledger of the cluster, in the transaction of its records (R1, R6). So a
+restore that was killed continues where it was, and any offset of the backup can be translated afterwards.
+
+In the end the partition is read again: it must hold the records of the backup, byte for byte, and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import uvloop
+
+from runtime.audit.ledger import AuditFailure
+from runtime.audit.partition_logs import fetch_records, open_spec
+from runtime.batch import (
+    AbortedTransactions,
+    Batch,
+    BatchFailure,
+    PartitionLocation,
+    RewriteSpec,
+    prepare,
+    walk,
+)
+from runtime.contract.records.advance import Advance, advance, first_progress
+from runtime.contract.records.ledger import (
+    LedgerKey,
+    LedgerValue,
+    Progress,
+    ProgressKey,
+    SegmentKey,
+    UnreadableRecord,
+)
+from runtime.contract.records.manifest import DataFile
+from runtime.contract.records.offset_map import Run, append
+from runtime.contract.spec.naming import is_other_topic
+from runtime.files.backup import BackedUpRecords, DamagedFile, check_file, raw_records, windows
+from runtime.files.manifest import ManifestProblem
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.timing import RetryDeadline
+from runtime.ledger.ledger import Ledger, UndecidedProgress
+from runtime.ledger.records import READ_FAILURES
+from runtime.ledger.transaction_writer import TransactionWriter
+from runtime.replay.restore_target import (
+    SAID,
+    RestoredPartition,
+    RestorePartition,
+    RestoreRequest,
+    decode_part,
+    decode_request,
+    logs_of,
+    restore_key,
+)
+from runtime.slot.failpoints import from_environment
+
+_GENERATION: Final = 1
+_FETCH_BYTES: Final = 8 << 20
+_AT_A_TIME: Final = 4  # partitions of a task
+_PAUSE_S: Final = 0.5
+_SAY_EVERY_S: Final = 5.0
+_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+
+
+def restore_partitions(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Restores the given partitions, some at a time. Spark calls it through mapPartitions."""
+    asked = decode_request(request)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        for done in runner.run(_all(asked, [decode_part(part) for part in parts])):
+            yield msgspec.msgpack.encode(done)
+
+
+async def _all(asked: RestoreRequest, parts: Sequence[RestorePartition]) -> list[RestoredPartition]:
+    turns = asyncio.Semaphore(_AT_A_TIME)
+
+    async def one(part: RestorePartition) -> RestoredPartition:
+        async with turns:
+            return await _restored(asked, part)
+
+    return await asyncio.gather(*(one(part) for part in parts))
+
+
+async def _restored(asked: RestoreRequest, part: RestorePartition) -> RestoredPartition:
+    copy: PartitionRestore | None = None
+    problem = ""
+    try:
+        async with open_spec(asked.cluster, asked.name) as cluster:
+            copy = PartitionRestore(asked, part, cluster)
+            await copy.run()
+    except AuditFailure as failure:
+        problem = f"{failure.cluster}: {failure.why}"
+    except (RestoreStopped, BatchFailure, DamagedFile, ManifestProblem, UnreadableRecord, OSError) as error:
+        problem = str(error)
+    records, written = (copy.records, copy.written) if copy is not None else (0, 0)
+    return RestoredPartition(
+        into=part.into, partition=part.partition, records=records, written=written, problem=problem
+    )
+
+
+class RestoreStopped(Exception):
+    """The partition can't be restored, or does not hold what it should; the text is for people."""
+
+
+class _Chunk(NamedTuple):
+    """Batches of one transaction, the runs of their records at the source, and the position behind them."""
+
+    batches: list[Batch]
+    segments: list[Sequence[tuple[int, int, int]]]  # of each batch: delta, source offset, records
+    position: int
+    last_timestamp: int
+
+
+class PartitionRestore:
+    """Restores one partition, and compares it with its files in the end.
+
+    After a failure it starts again from the committed state (fencing 1), while it makes progress.
+    """
+
+    def __init__(self, asked: RestoreRequest, part: RestorePartition, cluster: KafkaCluster) -> None:
+        self.records = self.written = 0
+        self._asked, self._part, self._cluster = asked, part, cluster
+        self._key = restore_key(asked.flow, part.into, part.partition)
+        self._at = TopicPartition(part.into, part.partition)
+        self._where = PartitionLocation(part.topic, part.partition)
+        self._endpoint = Path(asked.folder)
+        self._said_at = time.monotonic()
+        self._checked: dict[str, Path] = {}
+
+    async def run(self) -> None:
+        """Writes what is missing, and compares. Raises RestoreStopped, DamagedFile, BatchFailure."""
+        timeout, before = RetryDeadline(self._asked.within_s), self.written
+        while True:
+            try:
+                progress = await self._write()
+                await self._compare(progress)
+                return
+            except READ_FAILURES as error:
+                raise RestoreStopped(str(error)) from error
+            except WireError as error:
+                if self.written > before:
+                    timeout.renew()
+                    before = self.written
+                if timeout.over() or not _may_succeed_later(error):
+                    raise RestoreStopped(_message(error)) from error
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _write(self) -> Progress:
+        """Writes the records behind the committed position. Raises WireError."""
+        transactional_id = f"repl.restore.{self._asked.flow}.{self._part.into}.{self._part.partition}"
+        writer = await TransactionWriter.open(self._cluster, transactional_id, failpoint=_failpoint)
+        progress = await self._committed()
+        self.records = progress.records
+        if progress.position > self._part.end:
+            raise RestoreStopped(
+                f"{self._name} was restored up to the offset {progress.position} of the backup, and"
+                f" {self._part.end} is wanted now: delete the topic, and restore it again"
+            )
+        chunks = self._chunks(progress.position)
+        following = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
+        try:
+            while (chunk := await following) is not None:
+                following = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
+                progress = await self._commit(writer, progress, chunk)
+        finally:
+            await asyncio.gather(following, return_exceptions=True)
+        if progress.position < self._part.end:  # transaction markers, or compaction, at the end
+            progress = await self._commit(writer, progress, _Chunk([], [], self._part.end, -1))
+        return progress
+
+    async def _committed(self) -> Progress:
+        """Returns the progress of this restore; a partition without any must be empty. Raises WireError."""
+        ledger = await Ledger.open(self._cluster)
+        deadline = RetryDeadline(self._asked.within_s)
+        while True:
+            await ledger.refresh(self._key.flow)
+            found = ledger.progress(self._key)
+            if not isinstance(found, UndecidedProgress):
+                break
+            if deadline.over():
+                raise RestoreStopped(f"{self._name}: a transaction of an earlier restore is not decided yet")
+            await asyncio.sleep(_PAUSE_S)
+        topic = (await self._cluster.topics([self._part.into], fresh=True))[self._part.into]
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, self._part.into)
+        source_id = bytes.fromhex(self._part.topic_id)
+        start, end = (await logs_of(self._cluster, [self._at], self._asked.within_s))[self._at]
+        if found is not None and not is_other_topic(found.destination_topic_id, topic.id):
+            if is_other_topic(found.source_topic_id, source_id):
+                raise RestoreStopped(
+                    f"{self._name} holds records of another topic of the backup: delete it first"
+                )
+            if end < found.destination_end:
+                raise RestoreStopped(
+                    f"{self._name} lost records that were restored: delete it, and restore it again"
+                )
+            return found
+        if await fetch_records(self._cluster, self._at, start, end, 1):
+            raise RestoreStopped(f"{self._name} holds records that this restore has not written")
+        return first_progress(
+            generation=_GENERATION,
+            source_topic_id=source_id,
+            destination_topic=self._part.into,
+            destination_topic_id=topic.id,
+            position=0,
+            destination_end=end,
+            now_ms=_now_ms(),
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"{self._at.topic}-{self._at.partition}"
+
+    def _files(self) -> Iterator[tuple[DataFile, Path]]:
+        """Yields the files with their paths, each checked once before anything of it is used."""
+        for file in self._part.files:
+            if file.path not in self._checked:
+                self._checked[file.path] = check_file(self._endpoint, file)
+            yield file, self._checked[file.path]
+
+    def _chunks(self, position: int) -> Iterator[_Chunk]:
+        """Yields the records from a position on, about as much as one transaction takes."""
+        batches: list[Batch] = []
+        segments: list[Sequence[tuple[int, int, int]]] = []
+        size, newest = 0, -1
+        for file, path in self._files():
+            if file.end <= position:
+                continue
+            for sets in windows(path, self._where):
+                spec = RewriteSpec(
+                    where=self._where,
+                    max_batch=self._part.max_message_bytes,
+                    start=max(position, file.first),
+                    end=self._part.end,
+                )
+                prepared = prepare(sets, spec, _now_ms(), AbortedTransactions(()), ())
+                if prepared.failure is not None:
+                    raise prepared.failure
+                for out in prepared.outgoing:
+                    batches.append(out.batch)
+                    segments.append(out.segments)
+                    size += out.batch.size
+                    newest = max(newest, out.batch.max_timestamp)
+                    position = out.position
+                    if size >= self._asked.bytes:
+                        yield _Chunk(batches, segments, position, newest)
+                        batches, segments, size = [], [], 0
+        if batches:
+            yield _Chunk(batches, segments, position, newest)
+
+    async def _commit(self, writer: TransactionWriter, before: Progress, chunk: _Chunk) -> Progress:
+        """Commits a chunk with its progress and its part of the offset map. Raises WireError."""
+        after = before
+
+        def ledger(bases: Mapping[TopicPartition, Sequence[int]]) -> Mapping[LedgerKey, LedgerValue | None]:
+            nonlocal after
+            runs: list[Run] = []
+            for base, some in zip(bases.get(self._at, ()), chunk.segments, strict=True):
+                for delta, source, count in some:
+                    append(runs, Run(source, base + delta, count))
+            step = Advance(
+                position=chunk.position,
+                source_epoch=-1,
+                runs=tuple(runs),
+                records=sum(one.records for one in chunk.batches),
+                bytes=sum(one.size for one in chunk.batches),
+                last_timestamp=chunk.last_timestamp,
+            )
+            after, sealed = advance(before, step, _GENERATION, _now_ms())
+            found: dict[LedgerKey, LedgerValue | None] = {ProgressKey(self._key): after}
+            for number, segment in enumerate(sealed, start=after.segments - len(sealed)):
+                found[SegmentKey(self._key, after.incarnation, number)] = segment
+            return found
+
+        await writer.commit(ledger, {self._at: chunk.batches} if chunk.batches else {})
+        self.records = after.records
+        self.written += after.records - before.records
+        if time.monotonic() - self._said_at > _SAY_EVERY_S:
+            self._said_at = time.monotonic()
+            _say(f"{self._name}: {after.records:,} records, up to {after.position} of {self._part.end}")
+        return after
+
+    async def _compare(self, progress: Progress) -> None:
+        """Reads the partition again and compares every record with the backup's, byte for byte.
+
+        Timestamps, keys, values and headers must be equal, in this order, and no record may be between them.
+        Raises RestoreStopped, WireError, BatchFailure.
+        """
+        wanted = BackedUpRecords(self._files(), self._where)
+        count = 0
+        start, _ = (await logs_of(self._cluster, [self._at], self._asked.within_s))[self._at]
+        async for batch in self._restored(start, progress.destination_end):
+            if await asyncio.to_thread(wanted.takes_whole, batch):
+                count += batch.records
+                continue
+            for offset, timestamp, tail in raw_records(batch, self._where):
+                expected = wanted.pop()
+                if expected is None:
+                    raise RestoreStopped(
+                        f"{self._name} holds a record at {offset} that the backup does not hold"
+                    )
+                if (timestamp, tail) != expected[1:]:
+                    raise RestoreStopped(
+                        f"{self._name}: the record at {offset} is not that of the backup at {expected[0]}"
+                    )
+                count += 1
+        if (missing := wanted.pop()) is not None:
+            raise RestoreStopped(
+                f"{self._name} lacks the record of the backup at {missing[0]}, after {count:,} equal ones:"
+                " did retention delete it?"
+            )
+        if count != progress.records:
+            raise RestoreStopped(f"{self._name} holds {count:,} records in place of {progress.records:,}")
+        self.records = count
+        _say(f"{self._name}: {count:,} records are equal to the backup")
+
+    async def _restored(self, start: int, end: int) -> AsyncIterator[Batch]:
+        """Yields the committed batches of the partition. Raises WireError, BatchFailure."""
+        position = start
+        deadline = RetryDeadline(self._asked.within_s)
+        ahead = asyncio.ensure_future(self._fetch(position))
+        try:
+            while True:
+                answer = await ahead
+                if answer.error is not ErrorCode.NONE:
+                    raise BrokerError(answer.error, self._name)
+                walked = walk(answer.records, self._where)
+                if walked.failure is not None and not walked.sets:
+                    raise walked.failure
+                if not walked.sets:
+                    if answer.last_stable_offset >= end:
+                        return
+                    if deadline.over():
+                        raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self._name)
+                    await asyncio.sleep(
+                        _PAUSE_S / 10
+                    )  # the markers of the last transaction are being written
+                    ahead = asyncio.ensure_future(self._fetch(position))
+                    continue
+                position = walked.sets[-1].next_offset
+                ahead = asyncio.ensure_future(self._fetch(position))
+                aborted = AbortedTransactions(answer.aborted)
+                for member in walked.sets:
+                    if isinstance(member, Batch) and aborted.keeps(member):
+                        yield member
+        finally:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
+
+    async def _fetch(self, position: int) -> FetchedPartition:
+        return await fetch_once(self._cluster, self._at, position, _FETCH_BYTES, "restore")
+
+
+_failpoint = from_environment(os.environ)
+
+
+def _may_succeed_later(error: WireError) -> bool:
+    """Returns whether a later attempt may succeed. A restore that was fenced does not fence its successor."""
+    match error:
+        case BrokerError(code=code):
+            return code not in _FENCED and code.retriable
+        case _:
+            return isinstance(error, ConnectionFailure)
+
+
+def _message(error: WireError) -> str:
+    if isinstance(error, BrokerError) and error.code in _FENCED:
+        return "another restore of it began, or its transaction took too long"
+    return str(error)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{SAID}{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,238 @@
+"""Defines the request and the outcome of a restore, and reads and completes the cluster that it writes to.
+
+Before a restore the topics must be empty, or hold what an earlier run of the same restore wrote. After it the
+offsets of consumer groups are translated by the offset maps of the restored partitions, and committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from runtime.audit.partition_logs import fetch_records, open_spec
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.manifest import DataFile
+from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.naming import is_other_topic
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries import commit_many, offsets_of
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.offset_maps import OffsetMapReader
+
+SAID: Final = "restore: "  # lines with this prefix are shown to the user of the command
+
+
+class RestoreTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """Names a topic of a backup, the topic that it is restored into, and where each partition ends."""
+
+    topic: str
+    topic_id: str
+    into: str
+    ends: dict[int, int]
+
+
+class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a restore. It holds no secret: the cluster holds references, as in a job's spec.
+
+    `commit` and `digest` name the state of the flow's manifest that was planned with. A transaction holds
+    about `bytes` of one partition. A partition that makes no progress for `within_s` fails.
+    """
+
+    folder: str
+    flow: str
+    commit: int
+    digest: str
+    name: str
+    cluster: ClusterSpec
+    topics: list[RestoreTopic]
+    bytes: int = 16 << 20
+    within_s: float = 30.0
+
+
+class RestorePartition(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a partition to restore: its files, cut off at `end`."""
+
+    topic: str
+    topic_id: str
+    into: str
+    partition: int
+    end: int
+    max_message_bytes: int
+    files: list[DataFile]
+
+
+class RestoredPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """Reports a partition: its records, how many of them were written by this run, and what failed."""
+
+    into: str
+    partition: int
+    records: int = 0
+    written: int = 0
+    problem: str = ""
+
+
+class RestoreOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Reports the partitions, or what could not be used: the cluster, Spark or the backup (`of_backup`)."""
+
+    parts: list[RestoredPartition] = []
+    unusable: str = ""
+    why: str = ""
+    of_backup: bool = False
+
+
+encode_request = msgspec.json.encode
+encode_outcome = msgspec.json.encode
+encode_part = msgspec.msgpack.encode
+decode_request = msgspec.json.Decoder(RestoreRequest).decode
+decode_outcome = msgspec.json.Decoder(RestoreOutcome).decode
+decode_part = msgspec.msgpack.Decoder(RestorePartition).decode
+decode_restored = msgspec.msgpack.Decoder(RestoredPartition).decode
+
+
+def restore_key(flow: str, into: str, partition: int) -> PartitionKey:
+    """Returns the ledger's name of a restored partition. No flow of a topology has such a name."""
+    return PartitionKey(f"restore:{flow}:{into}", into, partition)
+
+
+class TargetTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a topic of the cluster. `foreign` names a partition that holds records which no restore of
+    this backup wrote; empty where there is none. `restored` says whether a restore of it has begun.
+    """
+
+    partitions: int
+    foreign: str = ""
+    restored: bool = False
+
+
+async def target_topics(
+    spec: ClusterSpec, name: str, flow: str, sources: Mapping[str, str], within_s: float
+) -> dict[str, TargetTopic]:
+    """Returns those of the topics that exist. `sources` maps each to the id of the topic that is restored.
+
+    Raises AuditFailure.
+    """
+    async with open_spec(spec, name) as cluster:
+        known = await cluster.topics(sorted(sources), fresh=True)
+        existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
+        wanted = [
+            TopicPartition(topic, number) for topic, one in existing.items() for number in one.partitions
+        ]
+        logs = await logs_of(cluster, wanted, within_s)
+        ledger = await _ledger(cluster)
+        found: dict[str, TargetTopic] = {}
+        for topic, one in existing.items():
+            foreign, restored = "", False
+            for number in sorted(one.partitions):
+                key, at = restore_key(flow, topic, number), TopicPartition(topic, number)
+                progress = None
+                if ledger is not None:
+                    await ledger.refresh(key.flow)
+                    progress = ledger.committed(key)
+                if progress is not None and not is_other_topic(progress.destination_topic_id, one.id):
+                    restored = True
+                    if is_other_topic(progress.source_topic_id, bytes.fromhex(sources[topic])):
+                        foreign = foreign or f"{topic}-{number}"
+                elif await fetch_records(cluster, at, *logs[at], 1):  # an aborted restore leaves none
+                    foreign = foreign or f"{topic}-{number}"
+            found[topic] = TargetTopic(partitions=len(one.partitions), foreign=foreign, restored=restored)
+        return found
+
+
+async def logs_of(
+    cluster: KafkaCluster, partitions: Sequence[TopicPartition], within_s: float
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns the offsets of the first record and behind the last one, committed or not. Raises WireError."""
+    starts, ends = await asyncio.gather(
+        offsets_of(cluster, dict.fromkeys(partitions, EARLIEST), within=within_s),
+        offsets_of(cluster, dict.fromkeys(partitions, LATEST), within=within_s),
+    )
+    return {at: (starts[at], ends[at]) for at in partitions}
+
+
+async def _ledger(cluster: KafkaCluster) -> Ledger | None:
+    """Returns the ledger of a cluster; None where nothing was ever copied into it."""
+    topic = (await cluster.topics([naming.LEDGER], fresh=True))[naming.LEDGER]
+    return None if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else await Ledger.open(cluster)
+
+
+class WantedOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """Names an offset of the backup that a group had committed, by the restored partition."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+async def restore_offsets(
+    spec: ClusterSpec, name: str, flow: str, wanted: Sequence[WantedOffset]
+) -> dict[str, str]:
+    """Commits the translated offsets. Returns for each group why it has not all of them; empty where it has.
+
+    Raises AuditFailure.
+    """
+    async with open_spec(spec, name) as cluster:
+        maps = await _maps(cluster, flow, {(one.topic, one.partition) for one in wanted})
+        offsets: defaultdict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
+        problems = {one.group: "" for one in wanted}
+        for one in wanted:
+            found = maps.get((one.topic, one.partition))
+            if found is None:
+                problems[one.group] = f"{one.topic}-{one.partition} has no restored records"
+                continue
+            at = TopicPartition(one.topic, one.partition)
+            offsets[one.group][at] = CommittedOffset(translated(found, one.offset), -1, one.metadata)
+        for group, outcome in (await commit_many(cluster, offsets)).items():
+            if isinstance(outcome, WireError):
+                problems[group] = str(outcome)
+            elif failed := {at: code for at, code in outcome.items() if code is not ErrorCode.NONE}:
+                problems[group] = _refusal(failed)
+        return problems
+
+
+def translated(offsets: OffsetMap, source: int) -> int:
+    """Returns the restored offset of the first record at or after an offset of the backup.
+
+    An offset behind the last restored record becomes the offset behind that record.
+    """
+    match offsets.translate(source):
+        case MappedOffset(offset=offset) | EndOfOffsetMap(offset=offset):
+            return offset
+        case _:
+            return offsets.destination_end
+
+
+def _refusal(failed: Mapping[TopicPartition, ErrorCode]) -> str:
+    at, code = next(iter(sorted(failed.items())))
+    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
+        return "a member of the group is connected: stop its consumers, then apply again"
+    return f"{at.topic}-{at.partition}: {code.name}"
+
+
+async def _maps(
+    cluster: KafkaCluster, flow: str, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], OffsetMap]:
+    """Returns the offset maps of restored partitions, of those that have one. Raises WireError."""
+    ledger = await Ledger.open(cluster)
+    reader = OffsetMapReader(cluster, ledger)
+    found: dict[tuple[str, int], OffsetMap] = {}
+    refreshed: set[str] = set()
+    for topic, partition in sorted(partitions):
+        key = restore_key(flow, topic, partition)
+        if key.flow not in refreshed:
+            await reader.refresh(key.flow)
+            refreshed.add(key.flow)
+        offsets = reader.get(key)
+        if offsets is not None:
+            found[topic, partition] = offsets
+    return found

@@ -1,0 +1,163 @@
+"""The plan of a restore: its steps follow from its changes, and a plan file can't say one and do another."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.model.address import topic_address
+from planner.model.plan import Action, Change, Mode, Plan
+from planner.model.step import (
+    AlterConfigs,
+    BackedUpOffset,
+    CreateAcl,
+    CreateTopic,
+    RestoreOffsets,
+    RestoreRecords,
+)
+from planner.model.topology import AclRule, Cluster
+from planner.plan.agreement import disagreements
+from planner.plan.restore import (
+    HELD,
+    BackupState,
+    RestoredGroup,
+    RestoredTopic,
+    fitting,
+    restore_changes,
+    restore_steps,
+)
+from planner.render.plan.documents import markdown
+from planner.render.plan.json import json_text
+from planner.render.plan.text import steps_text, text
+from planner.state import planfile
+
+STATE = BackupState("archive", "/mnt/archive", "to-archive", 7, "ab" * 32, "2026-01-31T12:00:00Z")
+ORDERS = RestoredTopic(
+    name="orders",
+    source="orders",
+    source_id="aa" * 16,
+    partitions=2,
+    replication=3,
+    config={"cleanup.policy": "compact", "retention.ms": "-1", "segment.bytes": "1048576"},
+    ends=(4711, 0),
+    records=4700,
+)
+GROUP = RestoredGroup("billing", (BackedUpOffset("orders", 0, 42),), "2026-01-31T11:55:00Z")
+RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
+
+
+def plan(*topics: RestoredTopic, groups: tuple[RestoredGroup, ...] = (GROUP,)) -> Plan:
+    changes = restore_changes(STATE, "dc2", HELD, topics or (ORDERS,), groups, [RULE])
+    return Plan(
+        topology="t",
+        mode=Mode.RESTORE,
+        topology_digest="",
+        created_at="",
+        clusters={"dc2": "id"},
+        changes=changes,
+        steps=restore_steps(changes),
+        connections={"dc2": Cluster("dc2", "localhost:9092")},
+    )
+
+
+def test_records_come_before_the_topics_own_settings_and_group_offsets_after_them() -> None:
+    made = plan()
+    create, restore, own, group, acl = (
+        next(step for step in made.steps if isinstance(step, kind))
+        for kind in (CreateTopic, RestoreRecords, AlterConfigs, RestoreOffsets, CreateAcl)
+    )
+    assert isinstance(create, CreateTopic)
+    assert create.config == {**HELD, "segment.bytes": "1048576"}
+    assert isinstance(own, AlterConfigs)
+    assert own.set == {"cleanup.policy": "compact"}
+    assert own.unset == tuple(sorted(set(HELD) - {"cleanup.policy", "retention.ms"}))
+    assert (restore.needs, own.needs, group.needs, acl.needs) == (
+        (create.id,),
+        (restore.id,),
+        (restore.id,),
+        (),
+    )
+    places = [made.steps.index(step) for step in (create, restore, own)]
+    assert places == sorted(places)
+    assert disagreements(made) == ()
+
+
+def test_a_topic_that_exists_is_neither_made_nor_configured() -> None:
+    made = plan(replace(ORDERS, exists=True), groups=())
+    assert [type(step) for step in made.steps if step.address.kind == "topic"] == [RestoreRecords]
+    (change,) = (one for one in made.changes if one.address == topic_address("dc2", "orders"))
+    assert change.action is Action.UPDATE
+
+
+def test_a_saved_plan_is_the_same_plan(tmp_path: Path) -> None:
+    made = plan()
+    planfile.write(made, tmp_path / "plan")
+    read = planfile.read(tmp_path / "plan")
+    assert read.steps == made.steps
+    assert planfile.digest(read) == planfile.digest(made)
+
+
+def forged_step(made: Plan, kind: type, **changes: object) -> Plan:
+    steps = tuple(
+        replace(step, **changes) if isinstance(step, kind) else step  # type: ignore[arg-type]
+        for step in made.steps
+    )
+    return replace(made, steps=steps)
+
+
+def forged_change(made: Plan, **changes: object) -> Plan:
+    some = [replace(one, **changes) if one.address.kind == "topic" else one for one in made.changes]  # type: ignore[arg-type]
+    return replace(made, changes=tuple(some), steps=restore_steps(some))
+
+
+@pytest.mark.parametrize(
+    ("forged", "why"),
+    [
+        (forged_step(plan(), RestoreRecords, folder="/etc"), "a step is not the one of its change"),
+        (forged_step(plan(), RestoreRecords, ends=(1, 1)), "a step is not the one of its change"),
+        (forged_step(plan(), CreateTopic, partitions=9), "a step is not the one of its change"),
+        (forged_step(plan(), RestoreOffsets, group="other"), "a step is not the one of its change"),
+        (forged_change(plan(), fields=()), "what it would restore is not what is shown"),
+        (replace(plan(), steps=plan().steps[1:]), "waits for"),
+        (replace(plan(), clusters={}), "no restore changes it"),
+        (
+            replace(plan(), changes=(Change(topic_address("dc2", "x"), Action.DELETE, ""),), steps=()),
+            "no restore changes it",
+        ),
+        (
+            replace(plan(), changes=(Change(topic_address("dc2", "x"), Action.CREATE, ""),), steps=()),
+            "a change does not say what is restored",
+        ),
+        (replace(plan(), mode=Mode.APPLY), "no fingerprint tells"),
+    ],
+)
+def test_a_plan_whose_steps_are_others_is_refused(forged: Plan, why: str) -> None:
+    assert any(why in one.summary for one in disagreements(forged)), disagreements(forged)
+
+
+def test_it_is_shown_in_every_form() -> None:
+    made = plan()
+    shown = "\n".join(text(made))
+    assert "t: to restore the backup, repl will do this:" in shown
+    assert (
+        "# topic.dc2.orders will be created (orders of the backup archive, up to 2026-01-31T12:00:00Z)"
+        in shown
+    )
+    assert "+ before offsets: 0: 4711, 1: 0" in shown
+    assert "+ orders-0: 42" in shown
+    assert "4,700 records of orders from /mnt/archive" in "\n".join(steps_text(made))
+    assert "group.dc2.billing" in json_text(made)
+    assert "orders" in markdown(made)
+
+
+def test_settings_that_the_cluster_lacks_or_that_name_brokers_are_left_out() -> None:
+    known = {"message.timestamp.before.max.ms": "1", "retention.ms": "1"}
+    found = fitting(
+        {
+            "message.format.version": "2.8",
+            "retention.ms": "5",
+            "leader.replication.throttled.replicas": "0:1",
+        },
+        known,
+    )
+    assert found == {"retention.ms": "5"}

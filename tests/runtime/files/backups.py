@@ -1,0 +1,65 @@
+"""Backups that a test writes by hand: a manifest with real commits, and raw files with real batches."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from crc32c import crc32c
+
+from runtime.batch import Batch, PartitionLocation, Record, walk
+from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner
+from runtime.files.manifest import ManifestFolder, ManifestState
+from tests.runtime.batch.forge import batch_bytes
+
+OWNER = ManifestOwner(topology="t", job="archive", cluster_id="c1")
+ONE, TWO, UNNAMED = "11" * 16, "22" * 16, "00" * 16
+WHERE = PartitionLocation("orders", 0)
+
+
+def text_of(first: int, times: Sequence[int]) -> bytes:
+    return batch_bytes([Record(first + at, stamp, b"k", b"v", ()) for at, stamp in enumerate(times)])
+
+
+class WrittenBackup:
+    """A backup in a folder, commit by commit."""
+
+    def __init__(self, folder: Path, form: str = "raw", flow: str = "f") -> None:
+        self.folder = folder
+        self.manifest = ManifestFolder(str(folder), flow)
+        self._format, self._flow = form, flow
+        self._state = ManifestState()
+
+    def commit(self, at_ms: int, topic_id: str, position: int, *batches: bytes) -> DataFile | None:
+        file = self._file(topic_id, position, b"".join(batches)) if batches else None
+        last = self._state.last
+        commit = Commit(
+            number=last.number + 1 if last is not None else 1,
+            flow=self._flow,
+            owner=OWNER,
+            generation=1,
+            at_ms=at_ms,
+            format=self._format,
+            positions=[FilePosition(topic="orders", topic_id=topic_id, partition=0, position=position)],
+            files=[file] if file is not None else [],
+        )
+        self.manifest.add(self._state, commit)
+        return file
+
+    def _file(self, topic_id: str, end: int, text: bytes) -> DataFile:
+        members = [one for one in walk(text, WHERE).sets if isinstance(one, Batch)]
+        path = f"orders/f-{members[0].base_offset}-{topic_id[:8]}.log"
+        (self.folder / "orders").mkdir(exist_ok=True)
+        (self.folder / path).write_bytes(text)
+        return DataFile(
+            path=path,
+            staged="",
+            topic="orders",
+            topic_id=topic_id,
+            partition=0,
+            first=members[0].base_offset,
+            end=end,
+            records=sum(one.records for one in members),
+            size=len(text),
+            crc32c=crc32c(text),
+            first_timestamp=members[0].base_timestamp,
+            last_timestamp=max(one.max_timestamp for one in members),
+        )

@@ -1,0 +1,164 @@
+"""A backup as its manifest and files say it: lineages, cuts by time, and what can't be trusted."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.batch import Batch, walk
+from runtime.files.backup import (
+    BackedUpRecords,
+    DamagedFile,
+    PartitionCut,
+    check_file,
+    cut,
+    files_up_to,
+    flows_in,
+    read_backup,
+    windows,
+)
+from runtime.files.manifest import ManifestProblem
+from tests.runtime.files.backups import ONE, TWO, UNNAMED, WHERE, WrittenBackup, text_of
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> WrittenBackup:
+    return WrittenBackup(tmp_path)
+
+
+def test_the_newest_lineage_is_restored_and_before_it_began_the_one_before(written: WrittenBackup) -> None:
+    written.commit(100, ONE, 2, text_of(0, [1, 2]))
+    written.commit(200, TWO, 1, text_of(0, [3]))
+    backup = read_backup(str(written.folder), "f")
+    assert (backup.commit, backup.cluster_id, backup.at_ms) == (2, "c1", 200)
+    chosen = {until: backup.topics(until)["orders"].topic_id for until in (None, 200, 199, 5)}
+    assert chosen == {None: TWO, 200: TWO, 199: ONE, 5: ONE}
+    assert [file.records for file in backup.topics(None)["orders"].files[0]] == [1]
+    assert backup.topics(None)["orders"].partitions == 1
+    assert flows_in(written.folder) == ["f"]
+
+
+def test_a_topic_that_got_its_id_in_an_upgrade_is_one_lineage(written: WrittenBackup) -> None:
+    written.commit(100, UNNAMED, 2, text_of(0, [1, 2]))
+    written.commit(200, ONE, 3, text_of(2, [3]))
+    (lineage,) = read_backup(str(written.folder), "f").lineages["orders"]
+    assert lineage.topic_id == ONE
+    assert [file.first for file in lineage.files[0]] == [0, 2]
+
+
+def test_a_planned_state_stays_readable_while_commits_follow(written: WrittenBackup) -> None:
+    written.commit(100, ONE, 1, text_of(0, [1]))
+    planned = read_backup(str(written.folder), "f")
+    written.commit(200, ONE, 2, text_of(1, [2]))
+    assert read_backup(str(written.folder), "f", 1, planned.digest).commit == 1
+    with pytest.raises(ManifestProblem, match="not the one that was planned with"):
+        read_backup(str(written.folder), "f", 2, planned.digest)
+    with pytest.raises(ManifestProblem, match="not the one that was planned with"):
+        read_backup(str(written.folder), "f", 9, planned.digest)
+
+
+def test_a_commit_that_was_exchanged_or_removed_is_noticed_wherever_it_is(
+    written: WrittenBackup, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = WrittenBackup(tmp_path / "other")
+    for number in range(1, 4):
+        written.commit(number, ONE, number, text_of(number - 1, [1]))
+        other.commit(number, ONE, number, text_of(number - 1, [9]))
+    paths = sorted((written.folder / "_repl/f/log").iterdir())
+    whole = paths[1].read_bytes()
+    paths[1].write_bytes((tmp_path / "other/_repl/f/log" / paths[1].name).read_bytes())
+    with pytest.raises(ManifestProblem, match="does not follow"):
+        read_backup(str(written.folder), "f")
+    paths[1].unlink()
+    with pytest.raises(ManifestProblem, match="is missing"):
+        read_backup(str(written.folder), "f")
+    paths[1].write_bytes(whole)
+    assert read_backup(str(written.folder), "f").commit == 3
+
+
+@pytest.mark.parametrize(
+    ("until", "expected"),
+    [
+        (None, PartitionCut(9, 6, 0, 50)),
+        (50, PartitionCut(9, 6, 0, 50)),
+        (49, PartitionCut(5, 4, 0, 40)),  # 50 is at 5; the one behind it is left out, though it is older
+        (30, PartitionCut(3, 3, 0, 30)),
+        (25, PartitionCut(2, 2, 0, 20)),
+        (5, PartitionCut(0, 0, 0, -1)),
+    ],
+)
+def test_a_partition_ends_before_its_first_later_record(
+    written: WrittenBackup, until: int | None, expected: PartitionCut
+) -> None:
+    written.commit(100, ONE, 3, text_of(0, [10, 20]), text_of(2, [30]))
+    written.commit(200, ONE, 9, text_of(3, [40]), text_of(5, [50, 15]))  # 4, 7 and 8 were markers
+    lineage = read_backup(str(written.folder), "f").topics()["orders"]
+    found = cut(written.folder, lineage, 0, until)
+    assert (found.end, found.records, found.last_timestamp) == (
+        expected.end,
+        expected.records,
+        expected.last_timestamp,
+    )
+    restored = BackedUpRecords(
+        ((one, written.folder / one.path) for one in files_up_to(lineage.files[0], found.end)), WHERE
+    )
+    offsets = []
+    while (one := restored.pop()) is not None:
+        offsets.append(one[0])
+    assert offsets == [0, 1, 2, 3, 5, 6][: expected.records]
+
+
+def test_a_file_that_changed_is_not_used(written: WrittenBackup) -> None:
+    file = written.commit(100, ONE, 2, text_of(0, [1, 2]))
+    assert file is not None
+    path = written.folder / file.path
+    whole = path.read_bytes()
+    assert check_file(written.folder, file) == path
+    for text, why in (
+        (whole[:-1], "bytes in place of"),
+        (b"\x01" + whole[1:], "another checksum"),  # the base offset is in no checksum of the batch
+    ):
+        path.write_bytes(text)
+        with pytest.raises(DamagedFile, match=why):
+            check_file(written.folder, file)
+    path.unlink()
+    with pytest.raises(DamagedFile, match="can't be read"):
+        check_file(written.folder, file)
+    path.symlink_to("/etc/hostname")
+    with pytest.raises(DamagedFile, match="leads out of"):
+        check_file(written.folder, file)
+
+
+def test_a_file_that_ends_inside_a_batch_is_damaged(tmp_path: Path) -> None:
+    text = text_of(0, [1]) + text_of(1, [2])
+    (tmp_path / "cut.log").write_bytes(text[:-3])
+    with pytest.raises(DamagedFile, match="ends inside a batch"):
+        list(windows(tmp_path / "cut.log", WHERE))
+
+
+def test_a_batch_that_is_larger_than_a_window_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.files.backup._WINDOW", 40)
+    text = text_of(0, [1, 2, 3]) + text_of(3, [4])
+    (tmp_path / "small.log").write_bytes(text)
+    found = [one.next_offset for some in windows(tmp_path / "small.log", WHERE) for one in some]
+    assert found == [3, 4]
+
+
+def test_equal_batches_are_taken_whole_and_others_record_by_record(written: WrittenBackup) -> None:
+    file = written.commit(100, ONE, 3, text_of(0, [1, 2]), text_of(2, [3]))
+    assert file is not None
+    equal, other = (walk(text, WHERE).sets[0] for text in (text_of(7, [1, 2]), text_of(9, [4])))
+    assert isinstance(equal, Batch)
+    assert isinstance(other, Batch)
+    wanted = BackedUpRecords([(file, written.folder / file.path)], WHERE)
+    assert wanted.takes_whole(equal)
+    assert not wanted.takes_whole(other)
+    last = wanted.pop()
+    assert last is not None
+    assert last[:2] == (2, 3)
+    assert wanted.pop() is None
+    cut_off = BackedUpRecords([(replace(file, end=1), written.folder / file.path)], WHERE)
+    assert not cut_off.takes_whole(equal)  # the restore ends inside the batch

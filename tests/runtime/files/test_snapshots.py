@@ -1,0 +1,106 @@
+"""Snapshots on a real file system: whole, dated and few."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.records.manifest import Snapshot, SnapshotOffset, SnapshotTopic
+from runtime.files.manifest import ManifestProblem, ManifestTaken
+from runtime.files.snapshots import KEPT_DAYS, KEPT_NEWEST, SnapshotFolder, superfluous
+
+_MINUTE, _DAY = 60_000, 86_400_000
+
+
+def snapshot(at_ms: int, offset: int = 0) -> Snapshot:
+    return Snapshot(
+        flow="f",
+        cluster_id="c1",
+        generation=1,
+        at_ms=at_ms,
+        topics=[SnapshotTopic(name="orders", topic_id="aa", partitions=3, config={"retention.ms": "5"})],
+        offsets=[SnapshotOffset(group="billing", topic="orders", partition=0, offset=offset)],
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SnapshotFolder:
+    return SnapshotFolder(str(tmp_path), "f")
+
+
+def test_a_snapshot_is_read_as_it_was_written_and_its_name_is_its_time(folder: SnapshotFolder) -> None:
+    at = datetime(2026, 1, 31, 23, 59, 59, 7_000, UTC)
+    at_ms = int(at.timestamp() * 1000)
+    assert folder.times() == []
+    assert folder.add(snapshot(at_ms))
+    assert folder.read(at_ms) == snapshot(at_ms)
+    (path,) = (folder.endpoint / "_repl/f/snapshots").iterdir()
+    assert path.name == "20260131T235959.007Z.json"
+
+
+def test_one_that_says_the_same_is_not_written_again(folder: SnapshotFolder) -> None:
+    assert folder.add(snapshot(1_000))
+    assert not folder.add(replace(snapshot(2_000), generation=2))
+    assert folder.add(snapshot(3_000, offset=1))
+    assert folder.add(snapshot(4_000))
+    assert folder.times() == [1_000, 3_000, 4_000]
+
+
+def test_the_newest_stay_and_the_last_of_each_day(folder: SnapshotFolder) -> None:
+    times = [day * _DAY + minute * _MINUTE for day in range(100) for minute in range(0, 1440, 10)]
+    stays = sorted(set(times) - set(superfluous(times)))
+    newest = times[-KEPT_NEWEST:]
+    assert set(newest) <= set(stays)
+    ends = [one for one in stays if one not in newest[:-1]]
+    assert ends == [day * _DAY + 1430 * _MINUTE for day in range(100 - KEPT_DAYS, 100)]
+
+
+def test_old_files_are_removed_when_a_new_one_is_written(folder: SnapshotFolder) -> None:
+    for number in range(KEPT_NEWEST + 5):
+        folder.add(snapshot(1_000 + number, offset=number))
+    assert len(folder.times()) == KEPT_NEWEST
+    assert folder.times()[-1] == 1_000 + KEPT_NEWEST + 4
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (lambda text: text.replace(b"billing", b"nobody!"), "its digest is not that of its content"),
+        (lambda text: text[: len(text) // 2], "its digest is not that of its content"),
+        (lambda text: b"", "its digest is not that of its content"),
+    ],
+)
+def test_one_that_was_changed_is_not_read_and_the_next_one_is_written(
+    folder: SnapshotFolder, edit, why: str
+) -> None:
+    folder.add(snapshot(1_000))
+    (path,) = (folder.endpoint / "_repl/f/snapshots").iterdir()
+    path.write_bytes(edit(path.read_bytes()))
+    with pytest.raises(ManifestProblem, match=why):
+        folder.read(1_000)
+    assert folder.add(snapshot(2_000))
+    assert folder.read(2_000) == snapshot(2_000)
+
+
+def test_a_renamed_one_does_not_stand_for_another_time(folder: SnapshotFolder) -> None:
+    folder.add(snapshot(1_000))
+    (path,) = (folder.endpoint / "_repl/f/snapshots").iterdir()
+    path.rename(path.with_name("19700101T000009.000Z.json"))
+    with pytest.raises(ManifestProblem, match="of another time"):
+        folder.read(9_000)
+
+
+def test_two_drivers_never_write_one_time(folder: SnapshotFolder) -> None:
+    folder.add(snapshot(1_000))
+    with pytest.raises(ManifestTaken):
+        folder.add(snapshot(1_000, offset=1))
+    assert folder.read(1_000) == snapshot(1_000)
+
+
+def test_other_files_in_the_folder_are_no_snapshots(folder: SnapshotFolder) -> None:
+    folder.add(snapshot(1_000))
+    place = folder.endpoint / "_repl/f/snapshots"
+    for name in (".19700101T000009.000Z.json.1.tmp", "notes.txt", "19700101T000009.1Z.json", "x.000Z.json"):
+        (place / name).write_text("x")
+    assert folder.times() == [1_000]

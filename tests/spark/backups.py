@@ -1,0 +1,147 @@
+"""Backups that are made without a job: its tasks, manifest and snapshots, in the process of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+from msgspec.structs import replace
+
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner, Snapshot
+from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.driver.clusters import DriverClusters
+from runtime.driver.duties.snapshots import SnapshotDuty
+from runtime.driver.flows.file_rounds import advanced
+from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
+from runtime.files.manifest import ManifestFolder, ManifestState
+from runtime.files.snapshots import SnapshotFolder
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST
+from runtime.kafka.protocol.offsets import TopicPartition as At
+from runtime.kafka.queries import offsets_of
+from runtime.lab.cluster import LabKafkaCluster
+from tests.spark.job import flow_of
+
+FLOW = "to-archive"
+
+
+def commit_offset(client: dict[str, Any], group: str, topic: str, offset: int, partition: int = 0) -> None:
+    """Commits an offset as a consumer of the group does that stops there."""
+    consumer = Consumer({**client, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(client: dict[str, Any], group: str, topic: str, partition: int = 0) -> int:
+    """Returns the offset that a group has committed, -1001 where it has none."""
+    consumer = Consumer({**client, "group.id": group})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=30)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
+class BackupWriter:
+    """Backs topics of a cluster up into a folder, a round at a time, as a flow into raw files does."""
+
+    def __init__(self, cluster: LabKafkaCluster, folder: Path, flow: str = FLOW, size: int = 1 << 20) -> None:
+        self.manifest = ManifestFolder(str(folder), flow)
+        self._cluster = cluster
+        self._files = FilesSpec(
+            endpoint="archive", folder=str(folder), format="raw", size_bytes=size, snapshots_ms=100
+        )
+        self._flow = flow
+        self._state = ManifestState()
+
+    def round(self, *topics: str, at_ms: int | None = None, snapshot: bool = True) -> Commit:
+        """Takes a snapshot, and copies what the topics hold now."""
+        if snapshot:
+            asyncio.run(self._snapshot(topics))
+        known = asyncio.run(self._partitions(topics))
+        ticket = ExportTicket(
+            flow=self._flow,
+            generation=1,
+            source="dc1",
+            cluster=ClusterSpec(bootstrap=self._cluster.bootstrap),
+            client_id="tests",
+            files=self._files,
+            partitions=[one for one in known if one.position < one.end],
+            round_s=600.0,
+        )
+        (text,) = export([encode_ticket(ticket)])
+        result = decode_result(text)
+        assert not result.error, result.error
+        assert not [one.why for one in result.partitions if one.stopped]
+        first = {
+            (one.topic, one.partition): FilePosition(
+                topic=one.topic, topic_id=one.topic_id.hex(), partition=one.partition, position=one.position
+            )
+            for one in known
+        }
+        positions = first | {
+            key: position
+            for key, position in self._state.positions.items()
+            if key in first and first[key].topic_id == position.topic_id
+        }
+        done = {(one.topic, one.partition): one for one in result.partitions}
+        moved = [advanced(one, done[key]) if key in done else one for key, one in positions.items()]
+        last = self._state.last
+        commit = Commit(
+            number=last.number + 1 if last is not None else 1,
+            flow=self._flow,
+            owner=ManifestOwner(topology="tests", job="archive", cluster_id=self._cluster.cluster_id),
+            generation=1,
+            at_ms=at_ms if at_ms is not None else int(time.time() * 1000),
+            format="raw",
+            positions=moved,
+            files=[file for one in result.partitions for file in one.files],
+        )
+        self.manifest.add(self._state, commit)
+        self.manifest.publish(commit.files)
+        return commit
+
+    def dated(self, at_ms: int) -> None:
+        """Gives the newest snapshot another time."""
+        folder = SnapshotFolder(self._files.folder, self._flow)
+        newest: Snapshot = folder.read(folder.times()[-1])
+        for path in (folder.endpoint / "_repl" / self._flow / "snapshots").iterdir():
+            path.unlink()
+        folder.add(replace(newest, at_ms=at_ms))
+
+    async def _partitions(self, topics: Sequence[str]) -> list[ExportPartition]:
+        wire = wire_settings(self._cluster.bootstrap, {})
+        async with await KafkaCluster.open(wire) as cluster:
+            known = await cluster.topics(topics, fresh=True)
+            wanted = [At(name, number) for name in topics for number in known[name].partitions]
+            starts = await offsets_of(cluster, dict.fromkeys(wanted, EARLIEST))
+            ends = await offsets_of(cluster, dict.fromkeys(wanted, LATEST), Isolation.READ_COMMITTED)
+        found = []
+        for at in wanted:
+            position = self._state.positions.get((at.topic, at.partition))
+            topic_id = known[at.topic].id
+            begins = (
+                position.position
+                if position is not None and position.topic_id == topic_id.hex()
+                else starts[at]
+            )
+            found.append(ExportPartition(at.topic, topic_id, at.partition, begins, ends[at]))
+        return found
+
+    async def _snapshot(self, topics: Sequence[str]) -> None:
+        spec: FlowSpec = flow_of(self._flow, list(topics), destination="dc1", files=self._files)
+        clusters = DriverClusters("tests", {"dc1": ClusterSpec(bootstrap=self._cluster.bootstrap)}, {})
+        try:
+            source = await clusters.cluster("dc1")
+            duty = SnapshotDuty(spec, self._files, clusters, frozenset())
+            await duty.run(source, 1, lambda names: {name for name in names if name in topics})
+            assert duty.note == ""
+        finally:
+            await clusters.close()

@@ -1,0 +1,338 @@
+"""`repl restore` on real brokers and real Spark: every record once, as it was, whatever dies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from runtime.lab.lab import Lab
+from tests import checker
+from tests.checker.reader import Log
+from tests.checker.reader import read as consume
+from tests.commands import begin, repl
+from tests.labs import spec
+from tests.records import coordinators_ready, create_topic, recreate_topic, wait_for, write
+from tests.spark.backups import FLOW, BackupWriter, commit_offset, committed
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+Fresh = Callable[[str], str]
+
+
+class World:
+    """A backup of dc1 in a folder, and a topology by which it is restored into dc2 or beside the living."""
+
+    def __init__(self, lab: Lab, folder: Path, name: str) -> None:
+        self.source, self.target = (dict(lab.clusters[one].client) for one in ("dc1", "dc2"))
+        self.archive = folder / "archive"
+        self.archive.mkdir()
+        self.backup = BackupWriter(lab.clusters["dc1"], self.archive)
+        self.file = folder / "restored.yaml"
+        body = {
+            "apiVersion": "repl/v1",
+            "name": name,
+            "clusters": {one: {"bootstrap": lab.clusters[one].bootstrap} for one in ("dc1", "dc2")},
+            "endpoints": {"archive": {"file": str(self.archive), "format": "raw"}},
+            "flows": [{"name": FLOW, "from": "dc1", "to": "archive", "topics": {"include": [".*"]}}],
+        }
+        self.file.write_text(json.dumps(body))
+
+    def restore(
+        self, *options: str, code: int = 0, to: str = "dc2", **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = repl("restore", "archive", *self._arguments(to, *options), env=env, timeout=300)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def begun(self, *options: str) -> subprocess.Popen[str]:
+        return begin("restore", "archive", *self._arguments("dc2", *options))
+
+    def _arguments(self, to: str, *options: str) -> list[str]:
+        asked = [] if "--out" in options else ["--auto-approve"]
+        return ["--path", str(self.file), "--to", to, *asked, *options]
+
+
+@pytest.fixture
+def world(lab: Lab, tmp_path: Path, fresh: Fresh) -> World:
+    return World(lab, tmp_path, fresh("restored"))
+
+
+def contents(log: Log) -> dict[int, list[tuple[int, bytes]]]:
+    """Timestamps and digests of keys, values and headers, in order. Offsets may differ."""
+    return {at: [(one.timestamp, one.digest) for one in seen] for at, seen in log.items()}
+
+
+def settings(client: Mapping[str, Any], topic: str) -> dict[str, str]:
+    """The values that are set on the topic itself."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient(dict(client))  # lives until the answer is there
+    entries = admin.describe_configs([resource])[resource].result(30)
+    return {key: one.value for key, one in entries.items() if one.source == 1}
+
+
+def at_offset(log: Log, partition: int, offset: int) -> bytes | None:
+    """The digest of the first record at or after an offset."""
+    return next((one.digest for one in log[partition] if one.offset >= offset), None)
+
+
+def test_a_topic_comes_back_with_its_records_settings_and_group_offsets(world: World, fresh: Fresh) -> None:
+    """Transactions, aborted ones too, compression, headers, tombstones and large records; twice is once."""
+    topic, group, behind = fresh("orders"), fresh("billing"), fresh("audit")
+    config = {**checker.TOPIC_CONFIG, "max.compaction.lag.ms": "123456789"}
+    create_topic(world.source, topic, 3, config=config)
+    checker.write(world.source, topic, checker.Spec(records=3_000))
+    aborted(world.source, topic)
+    checker.write(world.source, topic, checker.Spec(records=1_000))
+    wanted = consume(world.source, topic)
+    middle = wanted[1][len(wanted[1]) // 2].offset
+    commit_offset(world.source, group, topic, middle, 1)
+    commit_offset(world.source, behind, topic, wanted[2][-1].offset + 1, 2)
+    world.backup.round(topic)
+
+    done = world.restore("--topics", topic)
+    assert f"topic.dc2.{topic}: restored" in done.stderr, done.stderr
+    found = consume(world.target, topic)
+    assert contents(found) == contents(wanted)
+    assert settings(world.target, topic) == settings(world.source, topic)
+    assert at_offset(found, 1, committed(world.target, group, topic, 1)) == at_offset(wanted, 1, middle)
+    assert committed(world.target, behind, topic, 2) == found[2][-1].offset + 1
+
+    again = world.restore("--topics", topic)
+    assert "holds a part of this restore" in again.stdout
+    assert contents(consume(world.target, topic)) == contents(wanted)
+
+
+def aborted(client: Mapping[str, Any], topic: str) -> None:
+    producer = Producer({**client, "transactional.id": f"aborts-{topic}"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for number in range(3):
+        producer.produce(topic, b"never committed", partition=number)
+    producer.flush(30)
+    producer.abort_transaction()
+
+
+@pytest.mark.parametrize("failpoint", ["before_ledger:2", "after_ledger:2", "after_end:2"])
+def test_killed_in_the_middle_and_run_again_nothing_is_lost_or_doubled(
+    world: World, fresh: Fresh, failpoint: str
+) -> None:
+    topic = fresh("killed")
+    create_topic(world.source, topic, 1, config=checker.TOPIC_CONFIG)
+    write(world.source, topic, [bytes([number % 251]) * 400_000 for number in range(120)])
+    world.backup.round(topic)
+    died = world.restore("--topics", topic, code=1, REPL_FAILPOINT=failpoint)
+    assert "apply again" in died.stderr
+    world.restore("--topics", topic)
+    assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
+
+
+def test_the_whole_command_killed_and_a_saved_plan_applied_again(
+    world: World, fresh: Fresh, tmp_path: Path
+) -> None:
+    topic, plan = fresh("saved"), tmp_path / "restore.plan"
+    create_topic(world.source, topic, 2)
+    write(world.source, topic, [b"%d" % number * 100_000 for number in range(300)])
+    world.backup.round(topic)
+    world.restore("--topics", topic, "--out", str(plan))
+    assert topic not in AdminClient(world.target).list_topics(timeout=30).topics
+    shown = repl("show", str(plan))
+    assert f"topic.dc2.{topic} will be created" in shown.stdout
+    running = begin("apply", str(plan))
+    try:
+        wait_for(lambda: topic in AdminClient(world.target).list_topics(timeout=30).topics)
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.communicate(timeout=30)
+    done = repl("apply", str(plan), "--lock-timeout", "120s", timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
+    last = repl("apply", str(plan), timeout=300)
+    assert last.returncode == 0, last.stderr
+
+
+def test_up_to_a_time_each_partition_ends_before_its_first_later_record(world: World, fresh: Fresh) -> None:
+    topic, group, hour = fresh("until"), fresh("group"), 3_600_000
+    noon = int(time.time() * 1000) // hour * hour - 48 * hour
+    create_topic(world.source, topic, 2, config={"retention.ms": "-1"})
+    producer = Producer({**world.source, "linger.ms": 0})
+    times = {0: [noon - 5, noon, noon + 1, noon - 1], 1: [noon + hour, noon - hour]}
+    for partition, stamps in times.items():
+        for number, stamp in enumerate(stamps):
+            producer.produce(topic, b"%d" % number, partition=partition, timestamp=stamp)
+    producer.flush(30)
+    commit_offset(world.source, group, topic, 4)
+    world.backup.round(topic)
+    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(noon / 1000))
+    done = world.restore("--topics", topic, "--until", text)
+    assert "no snapshot is as old as" in done.stderr + done.stdout
+    found = consume(world.target, topic)
+    assert [one.timestamp for one in found[0]] == [noon - 5, noon]
+    assert found.get(1, []) == []
+    assert committed(world.target, group, topic) == -1001
+
+    early = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((noon - 2 * hour) / 1000))
+    refused = world.restore("--topics", topic, "--prefix", "early.", "--until", early, code=1)
+    assert f"holds no record up to {early}" in refused.stderr
+    assert "its first record is of" in refused.stderr
+    behind = world.restore("--topics", topic, "--until", text, "--prefix", "again.")
+    assert f"topic.dc2.again.{topic}: restored" in behind.stderr
+
+
+def test_groups_of_the_snapshot_at_that_time_and_an_offset_behind_the_cut(world: World, fresh: Fresh) -> None:
+    topic, group, at = fresh("cut"), fresh("group"), int(time.time() * 1000) - 3_600_000
+    create_topic(world.source, topic, 1, config={"retention.ms": "-1"})
+    producer = Producer(world.source)
+    for number in range(10):
+        producer.produce(topic, b"%d" % number, timestamp=at + number * 1000)
+    producer.flush(30)
+    commit_offset(world.source, group, topic, 8)
+    world.backup.round(topic)
+    world.backup.dated(at)
+    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((at + 5000) // 1000))
+    world.restore("--topics", topic, "--until", text)
+    found = consume(world.target, topic)[0]
+    assert 5 <= len(found) <= 6
+    assert committed(world.target, group, topic) == found[-1].offset + 1
+
+
+def test_beside_the_living_and_only_where_nothing_is_in_the_way(
+    world: World, fresh: Fresh, tmp_path: Path
+) -> None:
+    topic, group = fresh("living"), fresh("group")
+    create_topic(world.source, topic, 2)
+    write(world.source, topic, [b"one", b"two", b"three"])
+    commit_offset(world.source, group, topic, 1)
+    world.backup.round(topic)
+    refused = world.restore("--topics", topic, to="dc1", code=3)
+    assert f"topic.dc1.{topic}: it exists and holds records" in refused.stderr
+    assert "--prefix or --rename" in refused.stderr
+    world.restore("--topics", topic, "--rename", "{topic}.restored", to="dc1")
+    beside = f"{topic}.restored"
+    assert contents(consume(world.source, beside)) == contents(consume(world.source, topic))
+    assert committed(world.source, group, beside) == -1001  # a renamed topic takes no group along
+    markdown, page = tmp_path / "plan.md", tmp_path / "plan.html"
+    files = ("--markdown", str(markdown), "--html", str(page), "--out", str(tmp_path / "x.plan"), "--json")
+    shown = world.restore("--topics", topic, "--groups", ".*", *files)
+    addresses = [one["address"] for one in json.loads(shown.stdout)["resource_changes"]]
+    assert addresses == [f"group.dc2.{group}", f"topic.dc2.{topic}"]
+    assert topic in markdown.read_text()
+    assert topic in page.read_text()
+
+
+def test_a_topic_that_was_made_again_is_another_lineage_and_the_newest_one_is_restored(
+    world: World, fresh: Fresh
+) -> None:
+    topic = fresh("again")
+    create_topic(world.source, topic)
+    write(world.source, topic, [b"first life"] * 5)
+    world.backup.round(topic)
+    recreate_topic(world.source, topic)
+    write(world.source, topic, [b"second life"] * 3)
+    world.backup.round(topic)
+    world.restore("--topics", topic)
+    assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
+
+
+def test_what_can_not_be_trusted_is_refused_before_anything_is_written(world: World, fresh: Fresh) -> None:
+    topic = fresh("trusted")
+    create_topic(world.source, topic)
+    write(world.source, topic, [b"record"] * 10)
+    world.backup.round(topic)
+    write(world.source, topic, [b"more"] * 10)
+    last = world.backup.round(topic)
+    log = world.archive / "_repl" / FLOW / "log"
+    kept = world.archive.with_name("kept")
+    shutil.copytree(world.archive, kept)
+
+    first = min(log.iterdir())
+    first.write_bytes(first.read_bytes().replace(b'"records":10', b'"records":11'))
+    said = world.restore("--topics", topic, code=3).stderr
+    assert "it was cut off or edited" in said
+    shutil.copyfile(kept / "_repl" / FLOW / "log" / first.name, first)
+
+    data = world.archive / last.files[0].path
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    said = world.restore("--topics", topic, code=1).stderr
+    assert "has another checksum than the manifest says" in said
+    data.unlink()
+    assert "can't be read" in world.restore("--topics", topic, code=1).stderr
+    data.write_bytes(whole)
+    world.restore("--topics", topic)
+    assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
+
+    world.archive.rename(world.archive.with_name("unmounted"))
+    said = world.restore("--topics", topic, code=1).stderr
+    assert "is not there" in said
+    assert "mount the folder" in said
+
+
+def test_a_broker_that_goes_and_comes_back_in_the_middle(tmp_path: Path, fresh: Fresh) -> None:
+    lab = Lab(tmp_path / "lab")
+    try:
+        lab.up([spec("dc1"), spec("dc2")])
+        for cluster in lab.clusters.values():
+            coordinators_ready(cluster.client)
+        world = World(lab, tmp_path, fresh("restored"))
+        topic = fresh("gone")
+        create_topic(world.source, topic, 2)
+        write(world.source, topic, [b"%d" % number * 100_000 for number in range(250)])
+        world.backup.round(topic)
+        running = world.begun("--topics", topic)
+        target = AdminClient(world.target)
+        wait_for(lambda: topic in target.list_topics(timeout=30).topics)
+        wait_for(lambda: end_of(world.target, topic) > 0)
+        lab.kill("dc2")
+        lab.start("dc2")
+        _, said = running.communicate(timeout=240)
+        if running.returncode:  # the command itself had lost its cluster for too long
+            assert "apply again" in said or "run this again" in said, said
+            world.restore("--topics", topic, "--lock-timeout", "120s")
+        assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
+    finally:
+        lab.down(purge=True)
+
+
+def end_of(client: Mapping[str, Any], topic: str) -> int:
+    """The offset behind the last record of the partition 0, committed or not."""
+    consumer = Consumer({**client, "group.id": "ends"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1])
+    finally:
+        consumer.close()
+
+
+def test_a_folder_that_is_read_only_is_restored_and_a_full_disk_stops_only_the_backup(
+    world: World, fresh: Fresh
+) -> None:
+    """A restore writes nothing into the folder. A commit that did not fit leaves no trace in the backup."""
+    topic = fresh("full")
+    create_topic(world.source, topic)
+    write(world.source, topic, [bytes(200_000)] * 5)
+    mounted("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(world.archive))
+    try:
+        world.backup.round(topic)
+        held = contents(consume(world.source, topic))
+        write(world.source, topic, [bytes(200_000)] * 20)
+        with pytest.raises(AssertionError, match="No space left"):
+            world.backup.round(topic)
+        mounted("-o", "remount,ro", str(world.archive))
+        world.restore("--topics", topic)
+        assert contents(consume(world.target, topic)) == held
+    finally:
+        subprocess.run(["umount", str(world.archive)], check=True)
+
+
+def mounted(*arguments: str) -> None:
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this user may not mount: {done.stderr}")
