@@ -24,6 +24,8 @@ from planner.model.step import (
     Own,
     Reassign,
     ReconfigureJob,
+    RestoreOffsets,
+    RestoreRecords,
     Step,
     StopJob,
 )
@@ -437,10 +439,11 @@ def test_the_honest_plan_agrees() -> None:
     plan = honest()
 
     assert disagreements(plan) == ()
-    kinds = {type(step) for step in plan.steps} | {ReconfigureJob}
+    restores = {RestoreOffsets, RestoreRecords}  # tests/planner/plan/test_restore.py forges these
+    kinds = {type(step) for step in plan.steps} | {ReconfigureJob} | restores
     assert kinds == set(STEP_KINDS.values()) == {
         AlterConfigs, AlterQuota, CreateAcl, CreateTopic, DeleteAcl, DeleteTopic, Disown,
-        GrowPartitions, LaunchJob, Own, Reassign, ReconfigureJob, StopJob,
+        GrowPartitions, LaunchJob, Own, Reassign, ReconfigureJob, RestoreOffsets, RestoreRecords, StopJob,
     }  # fmt: skip
 
 

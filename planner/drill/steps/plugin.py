@@ -24,8 +24,18 @@ if TYPE_CHECKING:
     from planner.model.topology import Topology
 
 
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)  # noqa: T201
+def _progress(config: pytest.Config) -> Callable[[str], None]:
+    """Returns what writes a line of progress to pytest's own terminal, which captures nothing of it."""
+
+    def write(text: str) -> None:
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            from planner.render.readable import one_line
+
+            reporter.ensure_newline()
+            reporter.write_line(f"{time.strftime('%H:%M:%S')} {one_line(text)}")
+
+    return write
 
 
 @dataclass
@@ -34,13 +44,13 @@ class FeatureDrill:
 
     path: Path
     topology: "Topology"
+    progress: Callable[[str], None]
     results: "list[ScenarioResult]" = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: tuple[str, ...] = ()
     run: "ScenarioRun | None" = None
     began: float = 0.0
     sentence: str = ""
-    progress: Callable[[str], None] = _say
 
 
 DRILL = pytest.StashKey[FeatureDrill]()
@@ -76,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
         topology = load(path, tuple(config.getoption("repl_var_file")))
     except Failure as failure:
         raise pytest.UsageError("\n".join(str(one) for one in failure.diagnostics)) from None
-    config.stash[DRILL] = FeatureDrill(path, topology)
+    config.stash[DRILL] = FeatureDrill(path, topology, _progress(config))
     config.pluginmanager.register(sentences, "repl-drill-sentences")
     config.pluginmanager.register(_Hooks(config.stash[DRILL]), "repl-drill-hooks")
 
