@@ -137,10 +137,15 @@ def _is_marked_in(path: Path) -> bool:
 
 
 def _shared_labs(item: pytest.Item) -> set[str]:
-    """Some tests name their lab in a parameter."""
+    """Some tests name their lab in a parameter, and steps of a scenario ask for it only while they run."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    named = {one for one in parameters if isinstance(one, str)}
+    named = {one for one in parameters if isinstance(one, str)} | _labs_named_in(item.path)
     return set(SHARED).intersection(named.union(getattr(item, "fixturenames", ())))
+
+
+@functools.cache
+def _labs_named_in(path: Path) -> frozenset[str]:
+    return frozenset(re.findall(r"\b(\w+): Lab\b", path.read_text()))
 
 
 def _rarest_lab(item: pytest.Item) -> int:

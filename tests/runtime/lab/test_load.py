@@ -86,4 +86,5 @@ def test_a_killed_cluster_costs_two_lines_and_no_record(own_lab, capfd):
         thread.join()
     assert lines == ["dc1 does not answer; each record is tried again for 20 s", "dc1 answers again"]
     assert targets[0].lost == 0
-    assert "rdkafka" not in capfd.readouterr().err
+    # Clients of other tests in this process may still write about their clusters.
+    assert lab.clusters["dc1"].bootstrap not in capfd.readouterr().err
