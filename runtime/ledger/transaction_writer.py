@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -22,9 +23,10 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.connection import Connection
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, TimedOut, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity, RenewProducerIdRequest
 from runtime.kafka.queries import coordinated
 from runtime.kafka.transactions import DEFAULT_S, add_partitions, end_transaction, init_producer_id
@@ -33,6 +35,10 @@ from runtime.ledger.records import InternalRecord, batches_of
 NO_BATCHES: Mapping[TopicPartition, Sequence[Batch]] = MappingProxyType({})
 # Returns the ledger records of a transaction from the base offsets of its batches, by partition.
 LedgerOf = Callable[[Mapping[TopicPartition, Sequence[int]]], Mapping[LedgerKey, LedgerValue | None]]
+# The bounds of what is in flight for a partition. Over a slow link all of it must be answered in time.
+# Kafka's limit of five requests is for producers that send a batch again: a failed transaction is aborted.
+_REQUESTS = 32
+_BYTES = 4 << 20
 _PRODUCE_TIMEOUT_MS = 10_000
 _ANSWER_WITHIN_S = 15.0
 
@@ -49,6 +55,33 @@ async def send(
     purpose: str = "produce",
 ) -> int:
     """Sends one batch to one partition once, and returns the acknowledged base offset. Raises WireError."""
+    (base,) = await send_in_order(cluster, at, (batch,), transactional_id, purpose)
+    return base
+
+
+async def send_in_order(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    batches: Iterable[StampedBatch],
+    transactional_id: str | None = None,
+    purpose: str = "produce",
+) -> list[int]:
+    """Sends each batch to one partition once, and returns the acknowledged base offsets in their order.
+
+    A broker takes one batch of a partition in a request, so several requests are in flight, over one
+    connection, which keeps their order. After a failure the broker refuses the sequences that follow it.
+    Raises the WireError of the first batch that failed, once no request is in flight.
+    """
+    try:
+        link = await cluster.connection(await _leader(cluster, at), purpose, _ANSWER_WITHIN_S)
+        return await send_over(link, at, batches, transactional_id)
+    except WireError:
+        cluster.doubt(at.topic)
+        raise
+
+
+async def _leader(cluster: KafkaCluster, at: TopicPartition) -> int:
+    """Returns the node id of a partition's leader. Raises WireError."""
     topic = (await cluster.topics([at.topic]))[at.topic]
     found = topic.partitions.get(at.partition)
     if topic.error is not ErrorCode.NONE or found is None or found.leader < 0:
@@ -56,15 +89,48 @@ async def send(
         found = topic.partitions.get(at.partition)
     if found is None or found.leader < 0:
         raise BrokerError(topic.error or ErrorCode.LEADER_NOT_AVAILABLE, f"{at.topic}-{at.partition}")
-    part = ProducePartition(at.topic, at.partition, batch)
-    request = ProduceRequest(transactional_id, _PRODUCE_TIMEOUT_MS, [part])
+    return found.leader
+
+
+async def send_over(
+    link: Connection, at: TopicPartition, batches: Iterable[StampedBatch], transactional_id: str | None
+) -> list[int]:
+    """Sends the batches over a connection to the partition's leader, as `send_in_order` describes it."""
+    bases: list[int] = []
+    in_flight: deque[tuple[int, asyncio.Future[ProduceResponse]]] = deque()
+
+    async def await_room(requests: int, size: int) -> None:
+        """Waits until at most so many requests are in flight, and with `size` not too many bytes."""
+        while len(in_flight) > requests or (in_flight and sum(one for one, _ in in_flight) + size > _BYTES):
+            bases.append(_base_offset(at, await in_flight[0][1]))
+            in_flight.popleft()
+
     try:
-        (answer,) = (await cluster.call(found.leader, request, purpose, _ANSWER_WITHIN_S)).partitions
-        if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, f"{at.topic}-{at.partition}", answer.message)
+        for batch in batches:
+            await await_room(_REQUESTS - 1, batch.size)
+            await link.ready()
+            part = ProducePartition(at.topic, at.partition, batch)
+            request = ProduceRequest(transactional_id, _PRODUCE_TIMEOUT_MS, [part])
+            in_flight.append((batch.size, link.start(request, _ANSWER_WITHIN_S)))
+        await await_room(0, 0)
     except WireError:
-        cluster.doubt(at.topic)
+        await _answered(in_flight)
         raise
+    except BaseException:  # above all a cancelled task, which must not wait for the broker
+        link.drop()
+        await _answered(in_flight)
+        raise
+    return bases
+
+
+async def _answered(in_flight: Iterable[tuple[int, asyncio.Future[ProduceResponse]]]) -> None:
+    await asyncio.gather(*(answer for _, answer in in_flight), return_exceptions=True)
+
+
+def _base_offset(at: TopicPartition, response: ProduceResponse) -> int:
+    (answer,) = response.partitions
+    if answer.error is not ErrorCode.NONE:
+        raise BrokerError(answer.error, f"{at.topic}-{at.partition}", answer.message)
     return answer.base_offset
 
 
@@ -163,15 +229,16 @@ class TransactionWriter:
 
         Returns the acknowledged base offsets, in the order of the batches.
         """
-        found: dict[TopicPartition, list[int]] = {}
-        for at, some in batches.items():
-            found[at] = []
-            for batch in some:
-                sequence = self._sequences.get(at, 0)
-                stamped = stamp(batch, self._identity.producer_id, self._identity.epoch, sequence)
-                self._sequences[at] = next_sequence(sequence, batch.records)
-                found[at].append(await send(self._cluster, at, stamped, self._transactional_id))
-        return found
+        return {
+            at: await send_in_order(self._cluster, at, self._stamped(at, some), self._transactional_id)
+            for at, some in batches.items()
+        }
+
+    def _stamped(self, at: TopicPartition, batches: Sequence[Batch]) -> Iterator[StampedBatch]:
+        for batch in batches:
+            sequence = self._sequences.get(at, 0)
+            self._sequences[at] = next_sequence(sequence, batch.records)
+            yield stamp(batch, self._identity.producer_id, self._identity.epoch, sequence)
 
     async def _ledger_batches(
         self, records: Mapping[LedgerKey, LedgerValue | None]

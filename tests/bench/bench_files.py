@@ -5,7 +5,8 @@ python -m tests.bench.bench_files [--megabytes 1000] [--rounds 3] [--only restor
 On a lab of its own: dc1 is filled by librdkafka and written in each format, synced to disk as in a job. Then
 a backup is restored into dc1 under another name: written in transactions and compared record by record, and
 once more only compared. MB are those of the records' values, before compression. CPU is this process's and,
-beside it, the broker's.
+beside it, the broker's. Rows that end in `ms` reach the broker through a proxy that holds its answers back
+for so long.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from runtime.files.export import ExportPartition, ExportTicket, decode_result, e
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
-from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster
+from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener
 from runtime.lab.lab import Lab
 from runtime.replay.restore import restore_partitions
 from runtime.replay.restore_target import (
@@ -40,10 +41,15 @@ from runtime.replay.restore_target import (
     encode_request,
 )
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
+from tests.ports import free_port
 from tests.records import create_topic
 from tests.spark.backups import FLOW, BackupWriter
+from tests.toxiproxy import proxied, toxiproxy
 
 LOADS = (Load("1 KB, lz4", 1024, "lz4", 1.0), Load("100 B, lz4", 100, "lz4", 0.2))
+
+LISTENER = "LINK"
+DELAY_MS = 5
 
 
 def write_once(ticket: ExportTicket, load: Load, brokers: Brokers) -> None:
@@ -65,9 +71,18 @@ def write_once(ticket: ExportTicket, load: Load, brokers: Brokers) -> None:
 
 
 def restore_once(
-    dc1: LabKafkaCluster, folder: Path, load: Load, topic: str, into: str, brokers: Brokers
+    dc1: LabKafkaCluster,
+    folder: Path,
+    load: Load,
+    topic: str,
+    into: str,
+    brokers: Brokers,
+    through: str | None = None,
 ) -> None:
-    """Restores a backup into a new topic, and prints what it took; then only compares it."""
+    """Restores a backup into a new topic, and prints what it took; then only compares it.
+
+    `through` is the address of a proxy to the broker.
+    """
     backup = read_backup(str(folder), FLOW)
     lineage = backup.topics()[topic]
     create_topic(dc1.client, into, PARTITIONS)
@@ -78,7 +93,7 @@ def restore_once(
         commit=backup.commit,
         digest=backup.digest,
         name="dc1",
-        cluster=ClusterSpec(bootstrap=dc1.bootstrap),
+        cluster=ClusterSpec(bootstrap=through or dc1.bootstrap),
         topics=[],
     )
     parts = [
@@ -95,12 +110,27 @@ def restore_once(
         )
         for number, position in sorted(lineage.positions.items())
     ]
+    away = f" {DELAY_MS} ms" if through else ""
     for what in ("restore", "compare"):
         with measured(brokers) as row:
             done = [decode_restored(one) for one in restore_partitions(encode_request(request), parts)]
             assert [one.problem for one in done] == [""] * PARTITIONS, done
             records = sum(one.records for one in done)
-            print(row(f"{what:<8} {load.name}", records, records * load.value_bytes), flush=True)
+            print(row(f"{what:<8} {load.name}{away}", records, records * load.value_bytes), flush=True)
+
+
+def restore_from_afar(
+    dc1: LabKafkaCluster, folder: Path, load: Load, topic: str, into: str, brokers: Brokers
+) -> None:
+    """Restores through a proxy that delays the broker's answers."""
+    binary = toxiproxy()
+    if binary is None:
+        print("restore through a proxy: left out, Go is missing to build toxiproxy", flush=True)
+        return
+    node, told = next(iter(dc1.spec.listeners[0].advertised.items()))
+    with proxied(binary, {told: dc1.listener(LISTENER)[node]}) as proxies:
+        proxies.delay(DELAY_MS, 0)
+        restore_once(dc1, folder, load, topic, into, brokers, through=told)
 
 
 def make_ledger(dc1: LabKafkaCluster) -> None:
@@ -129,7 +159,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-files-") as home:
         lab = Lab(Path(home) / "lab")
-        lab.up([LabClusterSpec("dc1", heap="768m")])
+        link = Listener(LISTENER, {1: f"127.0.0.1:{free_port()}"})
+        lab.up([LabClusterSpec("dc1", heap="768m", listeners=(link,))])
         try:
             dc1 = lab.clusters["dc1"]
             for load in LOADS:
@@ -155,6 +186,8 @@ def main() -> None:
                 BackupWriter(dc1, archive, size=128 << 20).round(topic)
                 for number in range(options.rounds):
                     restore_once(dc1, archive, load, topic, f"{topic}-{number}", Brokers(Path(home)))
+                    far = f"{topic}-{number}-far"
+                    restore_from_afar(dc1, archive, load, topic, far, Brokers(Path(home)))
                 shutil.rmtree(archive)
         finally:
             lab.down(purge=True)

@@ -1,0 +1,142 @@
+"""Batches of a transaction: several requests in flight, in order, and all or nothing after a failure."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from runtime.batch import Batch, walk
+from runtime.batch.stamp import StampedBatch, stamp
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Api, Writer
+from runtime.lab.lab import Lab
+from runtime.ledger.transaction_writer import TransactionWriter, send_over
+from tests.records import create_topic, read
+from tests.runtime.kafka.real import HERE, batch, run, settings_of
+from tests.runtime.kafka.scripted import Talk, talking_to
+
+AT = TopicPartition("orders", 0)
+
+
+def whole(*values: bytes) -> Batch:
+    (one,) = walk(batch(*values), HERE).sets
+    assert isinstance(one, Batch)
+    return one
+
+
+def stamped(count: int, size: int = 1) -> list[StampedBatch]:
+    return [stamp(whole(bytes(size)), 1, 0, number) for number in range(count)]
+
+
+def produced(error: int, base_offset: int) -> bytes:
+    """The body of a response for one partition."""
+    writer = Writer()
+    writer.count(1)
+    writer.compact_string(AT.topic)
+    writer.count(1)
+    writer.int32(AT.partition)
+    writer.int16(error)
+    for one in (base_offset, -1, 0):  # the append time and the log start offset
+        writer.int64(one)
+    writer.count(0)
+    writer.compact_string(None)
+    writer.no_tags()
+    writer.no_tags()
+    writer.int32(0)
+    writer.no_tags()
+    return bytes(writer.buffer)
+
+
+def answering(codes: Sequence[int], together: int) -> Callable[[Talk], Awaitable[None]]:
+    """A broker that answers requests with these codes, so many at a time."""
+
+    async def script(talk: Talk) -> None:
+        for first in range(0, len(codes), together):
+            asked = [await talk.hear() for _ in codes[first : first + together]]
+            for number, one in enumerate(asked, start=first):
+                assert one.api is Api.PRODUCE
+                await talk.answer(one, produced(codes[number], 100 + number))
+
+    return script
+
+
+def test_many_requests_are_in_flight_and_the_offsets_are_in_their_order() -> None:
+    async def sent() -> list[int]:
+        async with talking_to(answering([0] * 64, together=32)) as link:
+            return await send_over(link, AT, stamped(64), "tx")
+
+    assert run(sent()) == [100 + number for number in range(64)]
+
+
+def test_large_batches_are_in_flight_one_at_a_time() -> None:
+    async def most() -> int:
+        in_flight: list[int] = []
+
+        async def script(talk: Talk) -> None:
+            for number in range(3):
+                asked = await talk.hear()
+                in_flight.append(link.in_flight)
+                await talk.answer(asked, produced(0, number))
+
+        async with talking_to(script) as link:
+            assert await send_over(link, AT, stamped(3, size=3 << 20), "tx") == [0, 1, 2]
+        return max(in_flight)
+
+    assert run(most()) == 1
+
+
+def test_the_first_failure_is_raised_when_nothing_is_in_flight_any_more() -> None:
+    codes = [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, *[ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 3]
+
+    async def left() -> int:
+        async with talking_to(answering(codes, together=5)) as link:
+            with pytest.raises(BrokerError, match="NOT_LEADER_OR_FOLLOWER"):
+                await send_over(link, AT, stamped(5), "tx")
+            return link.in_flight
+
+    assert run(left()) == 0
+
+
+def test_a_sender_that_is_cancelled_leaves_no_connection_behind() -> None:
+    async def closed() -> bool:
+        heard = asyncio.Event()
+
+        async def script(talk: Talk) -> None:
+            await talk.hear()
+            heard.set()
+            await talk.hear()
+            await talk.hear()  # never: the connection is closed
+
+        async with talking_to(script) as link:
+            sending = asyncio.ensure_future(send_over(link, AT, stamped(2), "tx"))
+            await heard.wait()
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            return link.closed
+
+    assert run(closed())
+
+
+@pytest.mark.integration
+def test_a_batch_that_is_refused_in_the_middle_aborts_all_and_the_next_transaction_is_whole(
+    lab: Lab, fresh: Callable[[str], str]
+) -> None:
+    dc1 = lab.clusters["dc1"]
+    topic = fresh("middle")
+    create_topic(dc1.client, topic, config={"max.message.bytes": "10000"})
+    small = [whole(b"%d" % number) for number in range(100)]
+    refused = [*small[:40], whole(bytes(50_000)), *small[40:]]
+
+    async def written() -> None:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+            at = TopicPartition(topic, 0)
+            writer = await TransactionWriter.open(cluster, fresh("tx"))
+            with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+                await writer.commit({}, {at: refused})
+            await writer.commit({}, {at: small})
+
+    run(written())
+    assert [row.value for row in read(dc1.client, topic)] == [b"%d" % number for number in range(100)]
