@@ -40,6 +40,7 @@ LedgerOf = Callable[[Mapping[TopicPartition, Sequence[int]]], Mapping[LedgerKey,
 _REQUESTS = 32
 _BYTES = 4 << 20
 _PRODUCE_TIMEOUT_MS = 10_000
+_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _ANSWER_WITHIN_S = 15.0
 
 
@@ -132,6 +133,18 @@ def _base_offset(at: TopicPartition, response: ProduceResponse) -> int:
     if answer.error is not ErrorCode.NONE:
         raise BrokerError(answer.error, f"{at.topic}-{at.partition}", answer.message)
     return answer.base_offset
+
+
+def is_fenced(error: WireError) -> bool:
+    """Returns whether another process holds the transactional id, or the transaction took too long."""
+    return isinstance(error, BrokerError) and error.code in _FENCED
+
+
+def may_succeed_later(error: WireError) -> bool:
+    """Returns whether another attempt may succeed. A writer that was fenced must not fence its successor."""
+    if isinstance(error, BrokerError):
+        return error.code.retriable and not is_fenced(error)
+    return isinstance(error, ConnectionFailure)
 
 
 class LedgerWriter(Protocol):

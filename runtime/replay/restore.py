@@ -46,14 +46,14 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.files.backup import BackedUpRecords, DamagedFile, check_file, raw_records, windows
 from runtime.files.manifest import ManifestProblem
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
-from runtime.ledger.transaction_writer import TransactionWriter
+from runtime.ledger.transaction_writer import TransactionWriter, is_fenced, may_succeed_later
 from runtime.replay.restore_target import (
     SAID,
     RestoredPartition,
@@ -71,7 +71,6 @@ _FETCH_BYTES: Final = 8 << 20
 _AT_A_TIME: Final = 4  # partitions of a task
 _PAUSE_S: Final = 0.5
 _SAY_EVERY_S: Final = 5.0
-_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 def restore_partitions(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -152,7 +151,7 @@ class PartitionRestore:
                 if self.written > before:
                     timeout.renew()
                     before = self.written
-                if timeout.over() or not _may_succeed_later(error):
+                if timeout.over() or not may_succeed_later(error):
                     raise RestoreStopped(_message(error)) from error
             await asyncio.sleep(_PAUSE_S)
 
@@ -365,17 +364,8 @@ class PartitionRestore:
 _failpoint = from_environment(os.environ)
 
 
-def _may_succeed_later(error: WireError) -> bool:
-    """Returns whether a later attempt may succeed. A restore that was fenced does not fence its successor."""
-    match error:
-        case BrokerError(code=code):
-            return code not in _FENCED and code.retriable
-        case _:
-            return isinstance(error, ConnectionFailure)
-
-
 def _message(error: WireError) -> str:
-    if isinstance(error, BrokerError) and error.code in _FENCED:
+    if is_fenced(error):
         return "another restore of it began, or its transaction took too long"
     return str(error)
 

@@ -30,7 +30,7 @@ from runtime.contract.spec.jobspec import FlowSpec, TableRule
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.views.records_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
@@ -38,7 +38,7 @@ from runtime.kafka.queries import offsets_of
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.transaction_writer import TransactionWriter
+from runtime.ledger.transaction_writer import TransactionWriter, is_fenced, may_succeed_later
 from runtime.replay.request import (
     ReplayPartition,
     ReplayRequest,
@@ -52,7 +52,6 @@ from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batche
 
 SAID = "salvage: "  # lines with this prefix are shown to the user of the command
 _PAUSE_S = 0.5
-_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 def replay_transactional_id(key: PartitionKey) -> str:
@@ -151,7 +150,8 @@ class PartitionReplay:
                 if self.records > before:
                     timeout.renew()
                     before = self.records
-                if timeout.over() or not _may_succeed_later(error):
+                trimmed = isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+                if timeout.over() or not (trimmed or may_succeed_later(error)):
                     raise ReplayStopped(_message(error)) from error
             await asyncio.sleep(_PAUSE_S)
 
@@ -261,17 +261,8 @@ def rewrite_spec(flow: FlowSpec, part: ReplayPartition, source_id: str, destinat
     )
 
 
-def _may_succeed_later(error: WireError) -> bool:
-    """Returns whether a later attempt may succeed. A replay that was fenced does not fence its successor."""
-    match error:
-        case BrokerError(code=code):
-            return code not in _FENCED and (code.retriable or code is ErrorCode.OFFSET_OUT_OF_RANGE)
-        case _:
-            return isinstance(error, ConnectionFailure)
-
-
 def _message(error: WireError) -> str:
-    if isinstance(error, BrokerError) and error.code in _FENCED:
+    if is_fenced(error):
         return "another replay of it began, or its transaction took too long"
     return str(error)
 
