@@ -153,9 +153,9 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     moved. `begun` names the selection whose topics have their first positions, all but those that are
     `awaited`.
 
-    `life` counts how often the flow came back after it had ended. `after` is the life of its opposite at
-    whose end its positions began. While `turning` is set, the positions are still to be read from the
-    ledger of that opposite.
+    `life` counts how often the flow was started again after a promotion or a failover. After a failback the
+    flow starts where the flow in the opposite direction ended: `after` is the `life` of that flow, -1 where
+    there was no failback. `turning` is set until the first positions of the present life are committed.
     """
 
     number: int
