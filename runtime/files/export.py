@@ -110,8 +110,10 @@ async def _export(ticket: ExportTicket) -> ExportResult:
         spec = named(ticket.cluster, ticket.client_id)
         async with await opened(ticket.source, spec, os.environ) as cluster:
             found = await _Round(ticket, cluster).run()
-    except (WireError, OSError) as error:
+    except WireError as error:
         return ExportResult(error=f"{host}: {error}")
+    except OSError as error:
+        return ExportResult(error=f"{error.filename or folder} on {host}: {error.strerror or error}")
     return ExportResult(found, "", host, os.getpid())
 
 

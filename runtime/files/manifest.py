@@ -76,15 +76,19 @@ class ManifestFolder:
             return self._folded(numbers)
 
     def check(self, state: ManifestState) -> None:
-        """Checks that the last commit is still there. Raises EndpointUnavailable.
+        """Checks that the last commit is as it was written. Raises ManifestProblem, EndpointUnavailable.
 
-        A folder that was unmounted, or mounted empty, is noticed before anything is written there.
+        A folder that was unmounted, mounted empty or edited is noticed before anything is written there.
         """
+        if state.last is None:
+            return
+        path = self._path(state.last.number)
         with as_unavailable(self.endpoint):
-            if state.last is not None and not self._path(state.last.number).exists():
-                raise EndpointUnavailable(
-                    f"{self._path(state.last.number)} is gone: is {self.endpoint} mounted?"
-                )
+            if not path.exists():
+                raise EndpointUnavailable(f"{path} is gone: is {self.endpoint} mounted?")
+            _, digest = self.commit(state.last.number)
+        if digest != state.digest:
+            raise ManifestProblem(f"{path} was exchanged: restore the folder")
 
     def numbers(self) -> list[int]:
         """Returns the numbers of all commits, in order. Raises ManifestProblem where one is missing."""
@@ -171,11 +175,13 @@ class ManifestFolder:
             for folder in folders:
                 sync_folder(folder)
 
-    def clear_staging(self, generation: int) -> None:
-        """Removes what other generations have staged and not committed. What can't be removed stays."""
+    def clear_staging(self) -> None:
+        """Removes what is staged and not committed, by a round that failed too. What can't be removed stays.
+
+        The last commit must be published before.
+        """
         for folder in (self.own / _STAGING).glob("*"):
-            if folder.name != str(generation):
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def check_staged(self, files: Iterable[DataFile]) -> None:
         """Checks that the driver sees the files that tasks have staged. Raises EndpointUnavailable."""

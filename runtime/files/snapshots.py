@@ -20,6 +20,7 @@ from runtime.files.manifest import ManifestProblem, as_unavailable, link_new, sy
 
 KEPT_NEWEST: Final = 48
 KEPT_DAYS: Final = 90
+_CLOCKS_DIFFER_MS: Final = 60_000  # of two machines on which the driver may run
 _FORM: Final = "%Y%m%dT%H%M%S"
 
 
@@ -78,11 +79,15 @@ class SnapshotFolder:
     def add(self, snapshot: Snapshot) -> bool:
         """Writes a snapshot unless it says the same as the newest one. Returns whether it was written.
 
-        Raises ManifestTaken, EndpointUnavailable.
+        Where the newest one has a later date, because a clock was wrong, this one is dated one millisecond
+        after it: the order of snapshots is the order in which they were taken. Raises ManifestTaken,
+        EndpointUnavailable.
         """
         times = self.times()
         if times and self._same(times[-1], snapshot):
             return False
+        if times and times[-1] > snapshot.at_ms:
+            snapshot = replace(snapshot, at_ms=times[-1] + 1)
         path = self._folder / _name(snapshot.at_ms)
         with as_unavailable(self.endpoint):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +101,14 @@ class SnapshotFolder:
                 (self._folder / _name(old)).unlink(missing_ok=True)
             sync_folder(self._folder)
         return True
+
+    def misdated(self, now_ms: int) -> Path | None:
+        """Returns the newest snapshot if its date is in the future, None otherwise. Raises
+        EndpointUnavailable.
+        """
+        times = self.times()
+        ahead = bool(times) and times[-1] > now_ms + _CLOCKS_DIFFER_MS
+        return self._folder / _name(times[-1]) if ahead else None
 
     def _same(self, at_ms: int, snapshot: Snapshot) -> bool:
         """Returns whether the snapshot of this time says the same. One that can't be read does not."""

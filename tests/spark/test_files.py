@@ -97,6 +97,39 @@ def test_every_record_is_in_the_files_once_and_a_job_that_was_killed_goes_on_exa
             job.kill()
 
 
+def test_a_driver_killed_between_its_files_and_the_manifest_leaves_nothing_twice(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    """Before the commit, between the commit and the renames, and before the ledger learns of it (R1, R2)."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, folder = fresh("between"), tmp_path / "lake"
+    folder.mkdir()
+    create_topic(client, topic, 3, config=checker.TOPIC_CONFIG)
+    spec = job_of(lab, fresh("job"), [into_files(fresh("flow"), [topic], folder, "json")])
+    seen: list[int] = []
+    # The first commit of all holds the positions, each later one the files of a round.
+    for failpoint in ("before_end:2", "after_end:1", "before_ledger:1"):
+        checker.write(client, topic, checker.Spec(records=500, large_every=0))
+        job = start_job(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
+        try:
+            assert job.ended() != JobExit.STOPPED, job.tail()
+        finally:
+            job.kill()
+        lines = lines_of(folder)
+        assert len({line[:2] for line in lines}) == len(lines)
+        seen.append(len(lines))
+    wanted = len(expected(consume(client, topic)))
+    assert seen[:2] == [0, 0]  # nothing was committed; then it was, and not renamed
+    assert seen[2] == wanted
+    checker.write(client, topic, checker.Spec(records=500, large_every=0))
+    job = start_job(spec, tmp_path)
+    try:
+        copied(job, client, topic, folder)
+        assert list((folder / "_repl" / spec.flows[0].name / "staging").rglob("*.part")) == []
+    finally:
+        job.kill()
+
+
 def test_a_backup_keeps_configs_partitions_and_group_offsets_beside_its_records(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ):

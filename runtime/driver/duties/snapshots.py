@@ -56,12 +56,20 @@ class SnapshotDuty:
         try:
             taken = await self._take(cluster, generation, selects)
             written = await asyncio.to_thread(self._folder.add, taken)
+            misdated = await asyncio.to_thread(self._folder.misdated, taken.at_ms)
         except (WireError, ClientSettingsError, EndpointUnavailable, ManifestTaken) as error:
             self.note = f"no snapshot of its topics: {error}"
             return
         self._taken_at = now
         unread = "; ".join(f"{what}: {why}" for what, why in sorted(taken.unread.items()))
-        self.note = f"the snapshot of its topics lacks {unread}" if unread else ""
+        lacks = f"the snapshot of its topics lacks {unread}" if unread else ""
+        wrong = (
+            f"the snapshot {misdated} is dated in the future of this machine's clock, and so are those after"
+            " it: set the clock, or move the snapshots with wrong dates out of the folder"
+            if misdated is not None
+            else ""
+        )
+        self.note = "; ".join(filter(None, [lacks, wrong]))
         if written:
             log_event(
                 "snapshot_written",

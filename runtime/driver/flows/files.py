@@ -7,6 +7,7 @@ cluster gets the progress after each commit, for people to look at; nothing resu
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Coroutine, Iterable, Sequence
@@ -63,6 +64,7 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, Topic
 from runtime.kafka.queries import list_offsets
 from runtime.ledger.positions import resolve_start
 from runtime.ledger.records import READ_FAILURES
+from runtime.slot.failpoints import from_environment
 from runtime.slot.log import log_event
 
 _ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often
@@ -70,6 +72,7 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 0.5, 15.0
 _LIST_S: Final = 20.0
 _FAILURES = (WireError, EndpointUnavailable, ManifestProblem, ManifestTaken, TasksFailed)
 S = PartitionState
+_failpoint = from_environment(os.environ)
 
 
 class FileFlow(DriverFlow):
@@ -237,7 +240,7 @@ class FileFlow(DriverFlow):
                 commit=claim.number,
                 generation=self.generation,
             )
-        await asyncio.to_thread(self._folder.clear_staging, self.generation)
+        await asyncio.to_thread(self._folder.clear_staging)
         self._manifest, self._claimed = state, True
 
     async def _source_partitions(self, source: KafkaCluster) -> list[SourcePartition]:
@@ -384,8 +387,9 @@ class FileFlow(DriverFlow):
                     self._states[key] = entered(self._states[key], S.RECORD_CORRUPT, one.why)
                 case "failed" | "expired":
                     self._states[key] = entered(self._states[key], S.RETRYING, one.why)
-                case _ if one.position >= self._states[key].source_end:
-                    self._states[key] = entered(self._states[key], S.CAUGHT_UP, "")
+                case _:
+                    at_end = one.position >= self._states[key].source_end
+                    self._states[key] = entered(self._states[key], S.CAUGHT_UP if at_end else S.COPYING, "")
 
     async def _commit(
         self,
@@ -413,9 +417,12 @@ class FileFlow(DriverFlow):
             positions=list(moved),
             files=files,
         )
+        _failpoint("before_end")
         await asyncio.to_thread(self._folder.add, self._manifest, commit)
+        _failpoint("after_end")
         await asyncio.to_thread(self._folder.publish, files)
         self._count(done)
+        _failpoint("before_ledger")
         await shared.writer.commit(self._ledger_records(found))
         for one in moved:
             self._set_position(one, commit.at_ms)
@@ -455,7 +462,7 @@ class FileFlow(DriverFlow):
             state, why = planned.states[one.key]
             if (
                 state is S.COPYING
-                and before.state is S.RECORD_CORRUPT
+                and before.state in (S.RECORD_CORRUPT, S.RETRYING)
                 and before.position == position.position
             ):
                 state, why = before.state, before.why  # it is tried again, and nothing has changed so far

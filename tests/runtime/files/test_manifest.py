@@ -163,6 +163,21 @@ def test_a_folder_that_was_mounted_empty_is_noticed(folder: ManifestFolder) -> N
         folder.check(state)
 
 
+def test_the_last_commit_is_noticed_when_it_was_edited_or_exchanged(folder: ManifestFolder) -> None:
+    state = folder.read()
+    folder.add(state, commit(1, position=7))
+    (path,) = (folder.own / "log").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"position":7', b'"position":6'))
+    with pytest.raises(ManifestProblem, match="cut off or edited"):
+        folder.check(state)
+    path.write_bytes(encode(replace(decode(whole), at_ms=99)))
+    with pytest.raises(ManifestProblem, match="was exchanged: restore the folder"):
+        folder.check(state)
+    path.write_bytes(whole)
+    folder.check(state)
+
+
 def test_an_endpoint_that_is_not_mounted(tmp_path: Path) -> None:
     with pytest.raises(EndpointUnavailable, match="is not there: create it, or mount it"):
         ManifestFolder(str(tmp_path / "none"), "f").read()
@@ -196,8 +211,9 @@ def test_another_job_or_cluster_is_named(folder: ManifestFolder) -> None:
     assert "from the cluster c1" in owner_problem(state, replace(OWNER, cluster_id="c2"), folder.endpoint)
 
 
-def test_what_older_generations_have_staged_is_removed(folder: ManifestFolder) -> None:
+def test_what_failed_rounds_and_older_generations_have_staged_is_removed(folder: ManifestFolder) -> None:
     staged(folder, b"abc")
     folder.staging(2).mkdir(parents=True)
-    folder.clear_staging(2)
-    assert [path.name for path in (folder.own / "staging").iterdir()] == ["2"]
+    folder.clear_staging()
+    assert list((folder.own / "staging").iterdir()) == []
+    folder.clear_staging()

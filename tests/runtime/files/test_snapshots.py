@@ -47,6 +47,28 @@ def test_one_that_says_the_same_is_not_written_again(folder: SnapshotFolder) -> 
     assert folder.times() == [1_000, 3_000, 4_000]
 
 
+def test_after_a_clock_jump_the_newest_snapshot_is_the_last_one_taken(folder: SnapshotFolder) -> None:
+    """The clock was years ahead for one snapshot. Its date is noted until somebody moves it away."""
+    ahead = 100 * 365 * _DAY
+    folder.add(snapshot(1_000, offset=1))
+    folder.add(snapshot(ahead, offset=2))
+    folder.add(snapshot(2_000, offset=3))
+    assert folder.times() == [1_000, ahead, ahead + 1]
+    found = folder.describing("orders", "aa")
+    assert found is not None
+    assert found[0].offsets[0].offset == 3
+    wrong = folder.misdated(3_000)
+    assert wrong is not None
+    assert wrong.name == "20691207T000000.001Z.json"
+    assert folder.misdated(ahead) is None
+
+    wrong.unlink()
+    wrong.with_name("20691207T000000.000Z.json").unlink()
+    folder.add(snapshot(3_000, offset=4))
+    assert folder.times() == [1_000, 3_000]
+    assert folder.misdated(2_000) is None  # clocks of two machines differ a little
+
+
 def test_the_newest_stay_and_the_last_of_each_day(folder: SnapshotFolder) -> None:
     times = [day * _DAY + minute * _MINUTE for day in range(100) for minute in range(0, 1440, 10)]
     stays = sorted(set(times) - set(superfluous(times)))
