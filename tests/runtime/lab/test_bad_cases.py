@@ -159,10 +159,12 @@ class TestWithJava:
             repl("lab", "down", "--purge", "--home", str(home))
         assert not processes_of(home)
 
-    @pytest.mark.parametrize("moment", ["format.args", "kafka.Kafka"])
-    def test_ctrl_c_leaves_nothing(self, tmp_path: Path, moment: str) -> None:
+    @pytest.mark.parametrize(
+        ("moment", "security"), [("format.args", "sasl"), ("kafka.Kafka", "plain")], ids=["format", "start"]
+    )
+    def test_ctrl_c_leaves_nothing(self, tmp_path: Path, moment: str, security: str) -> None:
         home = tmp_path / "lab"
-        process = begin("lab", "up", "--ports", "auto", "--home", str(home))
+        process = begin("lab", "up", "--ports", "auto", "--home", str(home), "--security", security)
         wait_for(lambda: any(moment in one for one in processes_of(home)), 120, longest=0.1)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole foreground group
         _, said = process.communicate(timeout=180)
