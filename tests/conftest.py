@@ -83,6 +83,7 @@ SLOW = (
     "planner/cli/test_import.py",
     "planner/cli/test_ui.py",
     "planner/config/test_limits.py",
+    "planner/drill/test_features.py",
     "planner/graph/test_growth.py",
     "planner/kafka/test_connections.py",
     "planner/plan/test_agreement.py",
@@ -94,11 +95,13 @@ SLOW = (
     "planner/ui/test_pages.py",
     "runtime/audit/test_record_trail.py",
     "runtime/batch/test_properties.py",
+    "runtime/driver/test_giving_way.py",
     "runtime/driver/test_main.py",
     "runtime/launch/test_once.py",
     "runtime/launch/test_supervisor.py",
     "security/test_hostile_broker.py",
     "security/test_topology_code.py",
+    "security/test_topology_secrets.py",
     "security/test_validate_bounds.py",
 )
 _HANGS_S = 900  # with brokers: many times what the longest takes, for machines with too much to do
