@@ -276,6 +276,19 @@ class GroupOffsetSides:
         """Returns whether another flow of this product committed the offset at the source."""
         return self._source_checkpoints is not None and is_ours(committed, self._source_checkpoints.at(*item))
 
+    def only_markers_between(self, item: GroupPartition, committed: int, first: int, end: int) -> bool:
+        """Returns whether a consumer reads the same records from `first` as from `end` at the destination.
+
+        `end` is the translation of the source offset `committed`. It grows over the markers behind the last
+        copied record when the next record is copied. Where several clusters write the topic, the offsets
+        between may hold records of the others.
+        """
+        assert self._translator is not None
+        own = self._translator.map(item.topic, item.partition)
+        if own is None or self.merged(item.topic):
+            return False
+        return own.destination_behind(committed) <= first <= end
+
     def merged(self, topic: str) -> bool:
         """Returns whether the topic's records at the source came from several clusters."""
         assert self._translator is not None

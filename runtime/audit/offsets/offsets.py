@@ -185,7 +185,14 @@ def _row(
         case TranslatedOffset() as at:
             translation, clamped, exact = at.offset, at.clamped, at.settled and not at.by_time
             by = BY_TIME if at.by_time else BY_MAP
-            state, why = _written(at.offset, committed_at_destination, last, waiting)
+            if (
+                committed_at_destination is not None
+                and not (at.clamped or at.by_time)
+                and sides.only_markers_between(item, committed, committed_at_destination, at.offset)
+            ):
+                state = State.TRANSLATED.value
+            else:
+                state, why = _written(at.offset, committed_at_destination, last, waiting)
         case PendingTranslation(why=reason):
             state, why = State.PENDING.value, reason
         case UntranslatableOffset(why=reason):

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -370,6 +371,37 @@ def _wave(name: str, number: int) -> list[dict[str, Any]]:
     return [{"value": f"{name}-{number}-{at}".encode()} for at in range(WAVE)]
 
 
+def offsets_told(
+    sides: Mapping[str, Side], flow: FlowSpec, source: ClusterAccess, within_s: float = 60
+) -> GroupOffsetsView:
+    """What `repl offsets` says of the group TOPIC-g, with this address of the source."""
+    (topic,) = flow.topics.include
+    route = Route(flow.name, "dc1", "dc2", SelectionRules((topic,)), Template("copy.{topic}"))
+    here = ClusterAccess("dc2", sides["dc2"].bootstrap)
+    asked = GroupOffsetsRequest(flow.name, f"{topic}-g", "", Router([route]), source, here, within_s=within_s)
+    return asyncio.run(group_offsets(asked))
+
+
+def test_an_offset_before_a_marker_is_translated(sides: dict[str, Side], fresh: Fresh) -> None:
+    """A group that has read all copied records stands before a marker; the next record lies behind it."""
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    sides["dc1"].create(topic)
+    sides["dc2"].create(f"copy.{topic}")
+    sides["dc1"].write(topic, numbered(20))
+    copied(sides, fresh, flow)
+    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 20})
+    look(sides, flow)
+    sides["dc1"].write(topic, numbered(5, 20))
+    copied(sides, fresh, flow)
+    alive = ClusterAccess("dc1", sides["dc1"].bootstrap)
+    (row,) = offsets_told(sides, flow, alive).partitions
+    assert (row.source, row.translation, row.committed, row.state) == (20, 21, 20, "translated")
+    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 21})
+    (row,) = offsets_told(sides, flow, alive).partitions
+    assert (row.source, row.translation, row.committed, row.state) == (21, 22, 20, "waiting")
+
+
 def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fresh: Fresh) -> None:
     topic = fresh("orders")
     flow = flow_of(fresh, topic)
@@ -380,19 +412,7 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
     copied(sides, fresh, flow, 2)
     commit(sides["dc1"], f"{topic}-g", {(topic, 0): 12})
     commit(sides["dc2"], f"{topic}-g", {(there[0], 1): 0})
-
-    def told(source: ClusterAccess, within_s: float = 60) -> GroupOffsetsView:
-        names = ("dc1", "dc2")
-        route = Route(flow.name, *names, SelectionRules((topic,)), Template("copy.{topic}"))
-        here = ClusterAccess("dc2", sides["dc2"].bootstrap)
-        return asyncio.run(
-            group_offsets(
-                GroupOffsetsRequest(
-                    flow.name, f"{topic}-g", "", Router([route]), source, here, within_s=within_s
-                )
-            )
-        )
-
+    told = partial(offsets_told, sides, flow)
     alive, dead = ClusterAccess("dc1", sides["dc1"].bootstrap), ClusterAccess("dc1", "127.0.0.1:1")
     waiting, absent = told(alive).partitions
     assert (waiting.source, waiting.translation, waiting.committed, waiting.state) == (
