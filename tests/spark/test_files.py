@@ -1,12 +1,14 @@
 """Topics into files on real brokers and real Spark: every record once, whatever dies, and no file by half."""
 
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 from psutil import Process
@@ -128,6 +130,76 @@ def test_a_driver_killed_between_its_files_and_the_manifest_leaves_nothing_twice
         assert list((folder / "_repl" / spec.flows[0].name / "staging").rglob("*.part")) == []
     finally:
         job.kill()
+
+
+def test_a_full_disk_a_read_only_folder_and_an_edited_commit_are_named_and_overcome(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    """One job meets them in turn, on a small file system of its own, and goes on by itself each time."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, folder = fresh("faults"), tmp_path / "lake"
+    folder.mkdir()
+    create_topic(client, topic, 2)
+    flow = into_files(fresh("flow"), [topic], folder, "parquet")
+    mounted("-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder))
+    job: Running | None = None
+    try:
+        write(client, topic, [b"first"] * 10)
+        job = start_job(job_of(lab, fresh("job"), [flow]), tmp_path)
+        copied(job, client, topic, folder)
+
+        filler = folder / "_filler"
+        filler.write_bytes(bytes(7_000_000))
+        # One partition fits into what is left, the other one does not: nothing of the round is committed.
+        producer = Producer({**client, "message.max.bytes": 2_000_000})
+        producer.produce(topic, os.urandom(150_000), partition=0)
+        for _ in range(5):
+            producer.produce(topic, os.urandom(500_000), partition=1)
+        assert producer.flush(60) == 0
+        job.wait_for(lambda status: "No space left on device" in why(status))
+        wait_for(lambda: retries(job) >= 4, about=job.tail)
+        # A round that is repeated takes no more space than the first one did.
+        assert len(list((folder / "_repl").rglob("*.part"))) <= 2
+        assert {one.state for one in job.partitions().values()} == {PartitionState.RETRYING}
+        assert "No space left on device" in {one.why.split(": ")[-1] for one in job.partitions().values()}
+        filler.unlink()
+        copied(job, client, topic, folder)
+
+        wait_for(lambda: remounted(folder, "ro"))  # refused while a file is open for writing
+        write(client, topic, [b"read-only"] * 3)
+        job.wait_for(lambda status: "Read-only file system" in why(status))
+        assert remounted(folder, "rw")
+        copied(job, client, topic, folder)
+
+        last = max((folder / "_repl" / flow.name / "log").iterdir())
+        whole = last.read_bytes()
+        last.write_bytes(whole.replace(topic.encode(), b"x" * len(topic)))
+        stopped = job.wait_for(lambda status: why(status).startswith("ledger_missing: "))
+        assert "it was cut off or edited; restore the folder" in why(stopped)
+        write(client, topic, [b"tampered"] * 3)
+        last.write_bytes(whole)
+        copied(job, client, topic, folder)
+        wait_for(lambda: {one.state for one in job.partitions().values()} == {PartitionState.CAUGHT_UP})
+        job.wait_for(lambda status: not why(status))
+    finally:
+        if job is not None:
+            job.kill()
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def retries(job: Running) -> int:
+    return job.tail(10_000).count(" flow_retry ")
+
+
+def mounted(*arguments: str) -> None:
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this user may not mount: {done.stderr}")
+
+
+def remounted(folder: Path, mode: str) -> bool:
+    command = ["mount", "-o", f"remount,{mode}", str(folder)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def test_a_backup_keeps_configs_partitions_and_group_offsets_beside_its_records(
