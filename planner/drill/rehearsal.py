@@ -14,7 +14,7 @@ from planner.config import load
 from planner.drill.replica import Progress, Replica, clusters_to_lose
 from planner.drill.standard import DrillLimits, StandardDrill
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.drill import DrillReport, Scenario
+from planner.model.drill import LAB, DrillReport, Scenario
 from planner.model.plan import canonical
 from planner.model.topology import Topology
 from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
@@ -46,13 +46,17 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
     replica = Replica(topology, folder, progress)
     progress("clusters are started on this machine")
     with alone(folder), replica.running():
-        scenarios = StandardDrill(replica, _limits(request, topology), progress).run()
+        scenarios = StandardDrill(replica, limits_of(request, topology), progress).run()
         progress("the clusters are removed")
     return drill_report(topology, started, replica.notes, scenarios)
 
 
 def drill_report(
-    topology: Topology, started: datetime.datetime, notes: tuple[str, ...], scenarios: tuple[Scenario, ...]
+    topology: Topology,
+    started: datetime.datetime,
+    notes: tuple[str, ...],
+    scenarios: tuple[Scenario, ...],
+    against: str = LAB,
 ) -> DrillReport:
     """Returns the report of a drill that began then and has just ended."""
     return DrillReport(
@@ -63,6 +67,7 @@ def drill_report(
         notes,
         scenarios,
         topology.drill.every_ms,
+        against,
     )
 
 
@@ -115,7 +120,8 @@ def keep(report: DrillReport, tree: dict[str, Any], folder: Path) -> Path:
     return file
 
 
-def _limits(request: DrillRequest, topology: Topology) -> DrillLimits:
+def limits_of(request: DrillRequest, topology: Topology) -> DrillLimits:
+    """Returns the limits of the request, else those of the topology."""
     rto_ms = topology.drill.max_rto_ms if request.max_rto_ms is None else request.max_rto_ms
     rpo = topology.drill.max_rpo if request.max_rpo is None else request.max_rpo
     return DrillLimits(None if rto_ms is None else rto_ms / 1000, rpo)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from planner.config import load
-from planner.model.drill import DrillReport
+from planner.model.drill import LAB, DrillReport
 from planner.workflows.topology import TopologyRequest, launcher_home
 
 _KEPT = "drills"
@@ -41,7 +41,8 @@ class DrillHistory:
 
     @property
     def last_passed(self) -> StoredDrill | None:
-        return next((one for one in self.drills if one.report.passed), None)
+        """The last drill on lab clusters that passed: one that only reads the live ones proves less."""
+        return next((one for one in self.drills if one.report.passed and one.report.against == LAB), None)
 
     def overdue(self, now_ms: int) -> bool:
         """Returns whether no drill has passed for longer than `drill.every`."""
@@ -89,9 +90,11 @@ def report_tree(file: Path) -> dict[str, Any] | None:
 
 
 def last_success_s(folder: Path) -> float | None:
-    """Returns when a stored drill last passed, in seconds since 1970."""
+    """Returns when a stored drill on lab clusters last passed, in seconds since 1970."""
     found = None
     for tree in kept(folder):
+        if tree.get("against", LAB) != LAB:
+            continue
         if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
             found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
     return found
