@@ -104,9 +104,9 @@ def command(
     from planner.cli.view import terminable
     from planner.drill.features import rehearse_features
     from planner.drill.live import rehearse_live
-    from planner.drill.rehearsal import DrillRequest, keep, rehearse, signed
+    from planner.drill.rehearsal import DrillRequest, rehearse
     from planner.render.reports import drill as rendered
-    from planner.workflows.audit.drills import reports_folder
+    from planner.workflows.audit.drills import keep, reports_folder, signed
 
     folder = reports or reports_folder(path)
     if history:
@@ -147,9 +147,8 @@ def _metrics(report: "DrillReport", folder: Path) -> str:
 
 def _history(folder: Path, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.drill.rehearsal import signature_of
     from planner.render.reports.drill import history_screen
-    from planner.workflows.audit.drills import kept
+    from planner.workflows.audit.drills import kept, signature_of
 
     found = list(kept(folder))
     if as_json:
@@ -161,7 +160,7 @@ def _history(folder: Path, *, as_json: bool) -> int:
 
 
 def _check(file: Path) -> int:
-    from planner.drill.rehearsal import check_report
+    from planner.workflows.audit.drills import check_report
 
     say(f"{file}: {check_report(file)}")
     return ExitCode.DONE

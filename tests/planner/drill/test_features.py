@@ -8,14 +8,13 @@ import pytest
 import planner.drill.steps.sentences  # noqa: F401 - registers the steps
 from planner.drill import promises
 from planner.drill.features import steps_markdown
-from planner.drill.rehearsal import check_report, keep, signed
 from planner.drill.scenario_run import DrillLoss, ScenarioRecord
 from planner.drill.steps.language import _CONVERTERS, STEPS, matching, nearest
 from planner.drill.steps.plugin import _needs_of
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.drill import DrillReport, Scenario
 from planner.render.reports.drill import as_json
-from planner.workflows.audit.drills import kept
+from planner.workflows.audit.drills import check_report, keep, kept, signed
 from tests.commands import repl
 
 DOCS = Path(__file__).parents[3] / "docs"
