@@ -167,11 +167,13 @@ class _LiveLoss:
             )
         for one in groups:
             destination = self._flows[one.flow].destination_cluster
+            # A group that had read what did not arrive has no position yet: that is the RPO.
+            readable = not one.exact or one not in unread
             self._run.promise(
                 f"group {one.group} of {one.flow} would go on at {destination} where it stopped",
                 "every partition",
                 _positions(one),
-                kept=not one.again and not one.kept and one not in unread,
+                kept=not one.again and not one.kept and readable,
                 why=one.why or f"look at repl offsets {one.flow} {one.group}",
             )
 
