@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
-# Tests with brokers wait more than they work: one more of them than there are cores.
-BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
+# Unit tests wait a third of their time, tests with brokers most of it: more of them than there are cores.
+UNIT_WORKERS ?= $(shell expr $(WORKERS) + 1)
+BROKER_WORKERS ?= $(shell expr $(WORKERS) \* 2)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -143,10 +144,10 @@ fast: setup ## the checks and the quick tests, without brokers, in about a minut
 	@$(MAKE) --no-print-directory --jobs lint types imports unit
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark and not slow" -q
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not slow" -q
 
 unit-covered: $(READY)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark" --cov --cov-report= -q
 
 # Each worker collects by itself, therefore only the files that have such tests; tests/conftest.py knows the pattern.
 BROKER_TESTS = $(shell grep -rlE 'pytest\.mark\.(integration|spark)\b' tests --include='test_*.py')

@@ -41,6 +41,7 @@ settings.load_profile("steady")
 # The files that take longest, a minute and more. They begin first: a worker that gets one of them when all
 # others are done is waited for.
 LONGEST = (
+    "spark/test_drill_features.py",
     "bdd/test_on_call.py",
     "bdd/test_origins.py",
     "bdd/test_failing_over.py",
@@ -52,6 +53,7 @@ LONGEST = (
     "versions/test_pairs.py",
     "bdd/test_meeting.py",
     "spark/test_killing.py",
+    "spark/test_drill.py",
     "bdd/test_promoting.py",
     "bdd/test_mirror_maker.py",
     "bdd/test_protection.py",
@@ -81,6 +83,7 @@ SLOW = (
     "planner/cli/test_import.py",
     "planner/cli/test_ui.py",
     "planner/config/test_limits.py",
+    "planner/drill/test_features.py",
     "planner/graph/test_growth.py",
     "planner/kafka/test_connections.py",
     "planner/plan/test_agreement.py",
@@ -90,13 +93,15 @@ SLOW = (
     "planner/ui/test_access.py",
     "planner/ui/test_accessible.py",
     "planner/ui/test_pages.py",
-    "runtime/audit/test_records_trail.py",
+    "runtime/audit/test_record_trail.py",
     "runtime/batch/test_properties.py",
+    "runtime/driver/test_giving_way.py",
     "runtime/driver/test_main.py",
     "runtime/launch/test_once.py",
     "runtime/launch/test_supervisor.py",
     "security/test_hostile_broker.py",
     "security/test_topology_code.py",
+    "security/test_topology_secrets.py",
     "security/test_validate_bounds.py",
 )
 _HANGS_S = 900  # with brokers: many times what the longest takes, for machines with too much to do
@@ -107,7 +112,10 @@ SHARED = ("lab_three", "lab_tls", "lab_sasl", "lab")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
+    here = Path(__file__).parent
+    if gone := [name for name in (*LONGEST, *SLOW) if not (here / name).exists()]:
+        raise pytest.UsageError(f"{__file__} names tests that are gone: {', '.join(gone)}")
+    place = {here / name: number for number, name in enumerate(LONGEST)}
     needed: dict[Path, int] = {}
     for item in items:
         needed[item.path] = min(needed.get(item.path, len(SHARED)), _rarest_lab(item))
@@ -118,7 +126,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return (0, longest, 0) if common else (1, needed[item.path], longest)
 
     items.sort(key=turn)
-    slow = {Path(__file__).parent / name for name in SLOW}
+    slow = {here / name for name in SLOW}
     for item in items:
         if item.path in slow:
             item.add_marker(pytest.mark.slow)
@@ -137,15 +145,13 @@ def _is_marked_in(path: Path) -> bool:
 
 
 def _shared_labs(item: pytest.Item) -> set[str]:
-    """Some tests name their lab in a parameter, and steps of a scenario ask for it only while they run."""
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    named = {one for one in parameters if isinstance(one, str)} | _labs_named_in(item.path)
-    return set(SHARED).intersection(named.union(getattr(item, "fixturenames", ())))
+    """A lab counts as used by a file that names it: parameters and steps ask for it only while they run."""
+    return set(SHARED).intersection(_words_of(item.path).union(getattr(item, "fixturenames", ())))
 
 
 @functools.cache
-def _labs_named_in(path: Path) -> frozenset[str]:
-    return frozenset(re.findall(r"\b(\w+): Lab\b", path.read_text()))
+def _words_of(path: Path) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", path.read_text()))
 
 
 def _rarest_lab(item: pytest.Item) -> int:

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -252,22 +252,25 @@ def interruptible(interruption: "Interruption") -> Iterator[None]:
         interruption.happened = True
         os.write(_STDERR, _FIRST_SIGNAL)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled_by(handle, signal.SIGINT, signal.SIGTERM):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM and a closed terminal clean up as Ctrl-C does."""
 
-    def interrupt(_number: int, _frame: object) -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    with _handled_by(interrupt, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def _handled_by(handle: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
+    """Handles the signals so inside the block."""
+    before = {number: signal.signal(number, handle) for number in signals}
     try:
         yield
     finally:

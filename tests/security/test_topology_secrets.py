@@ -51,9 +51,9 @@ def everything_said(
     """All that `repl plan` leaves: both streams, Markdown, HTML, JSON, and the saved plan."""
     reports = [folder / name for name in ("plan.md", "plan.html", "plan.repl")]
     arguments = [f"--{name}={file}" for name, file in zip(("markdown", "html", "out"), reports, strict=True)]
-    code = run(["plan", str(file), "--timeout", "1s", *arguments, *options])
+    code = run(["plan", str(file), "--timeout", "100ms", *arguments, *options])
     shown = capsys.readouterr()
-    run(["plan", str(file), "--timeout", "1s", "--json", *options])
+    run(["plan", str(file), "--timeout", "100ms", "--json", *options])
     as_json = capsys.readouterr()
     texts = [one.read_text() for one in reports if one.exists()]
     return code, "".join((shown.out, shown.err, as_json.out, as_json.err, *texts))

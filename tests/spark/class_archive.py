@@ -1,6 +1,7 @@
 """The classes that Spark loads, archived once for all JVMs of the tests: a start takes a third less work.
 
-Java ignores an archive that does not fit. Until there is one, everything works without it, only slower.
+Java ignores an archive that does not fit. Until there is one, everything works without it, only slower. An
+archive takes 160 MB, and each environment has its own: those that no test has used for a week are removed.
 """
 
 import hashlib
@@ -8,6 +9,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from tests.processes import TEST_RUN
 
 _LAUNCHER = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # of the JVM that only prints the command of the other
 _WITHIN_S = 900  # many times what it takes on a quiet machine
+_KEPT_S = 7 * 24 * 3600
 # What loads classes in a job: a task in Python, and a query with an expression and Python.
 _TRAINING = """
     from pyspark import SparkContext
@@ -37,12 +41,21 @@ def use() -> None:
     """Makes every spark-submit from now on use the archive; begins to make it where there is none."""
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", _LAUNCHER)
     archive = _archive()
-    if archive.exists():
+    if _used(archive):
         # Java must not print a line about an archive that does not fit into a command's output.
         options = f"-XX:SharedArchiveFile={archive} -Xlog:disable -Xlog:all=error:stderr"
         os.environ.setdefault("SPARK_SUBMIT_OPTS", options)
     else:
         _begin()
+
+
+def _used(archive: Path) -> bool:
+    """Whether there is an archive. Its time says when it was used last."""
+    try:
+        os.utime(archive)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @cache
@@ -97,9 +110,19 @@ def _make(archive: Path) -> None:
         application.unlink()
 
 
+def remove_unused(folder: Path) -> None:
+    """Removes what was not used for a week, and what a killed run of this left behind."""
+    for pattern in ("spark-*.jsa", ".spark-*"):
+        for file in folder.glob(pattern):
+            with suppress(FileNotFoundError):  # removed by another process
+                if time.time() - file.stat().st_mtime > _KEPT_S:
+                    file.unlink()
+
+
 def main() -> None:
     archive = _archive()
     archive.parent.mkdir(parents=True, exist_ok=True)
+    remove_unused(archive.parent)
     try:
         with exclusive(archive.with_suffix(".lock"), "archiving Spark's classes"):
             if not archive.exists():

@@ -1,16 +1,18 @@
 """This module prepares the files of a new cluster's brokers: server.properties, certificates and storage.
 
 `server_properties` makes the settings of each node from the cluster's spec; it is pure. Certificates are made
-for mutual TLS: of an authority, of the broker, and of each user. Kafka's tool formats the storage once; the
-other nodes get copies.
+for mutual TLS: of an authority, of the broker, and of each user. Kafka's tool formats the storage once; other
+nodes, and later clusters of the same kind, get copies.
 """
 
 import base64
 import ipaddress
+import os
 import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import assert_never
@@ -258,6 +260,9 @@ def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
 
 
+_CHECKPOINT = "bootstrap.checkpoint"  # the metadata with which a cluster begins
+
+
 def new_id() -> str:
     """Returns an id in Kafka's format.
 
@@ -287,6 +292,9 @@ def format_all(
 ) -> None:
     """Formats the first node of each cluster, in parallel; the other nodes get the same bootstrap metadata.
 
+    The tool writes SCRAM users and refuses chosen settings that Kafka does not accept. For a cluster with
+    neither, what it writes depends on the version alone. It is stored beside the jars, for later clusters.
+
     A cluster with ZooKeeper needs no format: its id and its users are written to ZooKeeper.
 
     Raises LabError.
@@ -295,6 +303,26 @@ def format_all(
         if cluster.zookeeper is not None:
             zookeeper.prepare(kits[cluster.spec.version], cluster, passwords[cluster.name])
     clusters = [cluster for cluster in clusters if cluster.zookeeper is None]
+    stored = {
+        cluster.name: kits[cluster.spec.version].jars / _CHECKPOINT
+        for cluster in clusters
+        if cluster.spec.security is not Security.SASL and not cluster.spec.properties
+    }
+    ready = {name for name, checkpoint in stored.items() if checkpoint.is_file()}
+    _format_with_tool(kits, [cluster for cluster in clusters if cluster.name not in ready], passwords)
+    for cluster in clusters:
+        made = cluster.home_of(cluster.nodes[0]) / "data" / _CHECKPOINT
+        if cluster.name in ready:
+            _copy(stored[cluster.name], cluster, cluster.nodes[0])
+        elif cluster.name in stored:
+            _store(made, stored[cluster.name])
+        for node in cluster.nodes[1:]:
+            _copy(made, cluster, node)
+
+
+def _format_with_tool(
+    kits: Kits, clusters: Sequence[LabKafkaCluster], passwords: Mapping[str, Mapping[str, str]]
+) -> None:
     running: list[tuple[LabKafkaCluster, subprocess.Popen[str]]] = []
     try:
         for cluster in clusters:
@@ -316,9 +344,6 @@ def format_all(
         for _, process in running:
             with process:
                 process.kill()
-    for cluster in clusters:
-        for node in cluster.nodes[1:]:
-            _copy(cluster, cluster.nodes[0], node)
 
 
 def _run_tool(java: str, arguments: Path) -> subprocess.Popen[str]:
@@ -336,10 +361,20 @@ def _quote(word: str) -> str:
     return f'"{escaped}"'
 
 
-def _copy(cluster: LabKafkaCluster, first: BrokerPorts, node: BrokerPorts) -> None:
+def _store(made: Path, stored: Path) -> None:
+    temporary = stored.with_name(f".{stored.name}.{os.getpid()}")
+    with suppress(OSError):  # without a stored one, each cluster is formatted by the tool
+        try:
+            shutil.copyfile(made, temporary)
+            temporary.replace(stored)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _copy(checkpoint: Path, cluster: LabKafkaCluster, node: BrokerPorts) -> None:
     data = cluster.home_of(node) / "data"
     data.mkdir(parents=True, exist_ok=True)
-    shutil.copy(cluster.home_of(first) / "data" / "bootstrap.checkpoint", data)
+    shutil.copyfile(checkpoint, data / _CHECKPOINT)
     facts = {
         "version": "1",
         "cluster.id": cluster.cluster_id,

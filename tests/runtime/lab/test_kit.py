@@ -1,9 +1,12 @@
-"""The archive of classes: made once, by one, and never in the way."""
+"""What is made once and kept beside the jars: the archive of classes, and the metadata of a new cluster."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runtime.lab.brokers.storage import format_all
+from runtime.lab.cluster import KAFKA_VERSION, BrokerPorts, LabClusterSpec, LabKafkaCluster, Security
 from runtime.lab.files import LabError, exclusive
 from runtime.lab.kit import Kit, ensure_archive
 
@@ -68,3 +71,34 @@ def test_another_java_makes_its_own(kit: Kit, tmp_path: Path) -> None:
     other = tmp_path / "bin" / "other-java"
     other.touch()
     assert Kit(str(other), kit.classpath).archive != kit.archive
+
+
+def of_three(folder: Path, **more: Any) -> LabKafkaCluster:
+    nodes = tuple(BrokerPorts(number, 1000 + number, 2000 + number) for number in (1, 2, 3))
+    return LabKafkaCluster(LabClusterSpec("dc1", brokers=3, **more), "an-id", nodes, folder)
+
+
+@pytest.mark.parametrize("security", [Security.PLAIN, Security.TLS])
+def test_the_metadata_of_a_new_cluster_is_copied_without_the_tool(
+    kit: Kit, tmp_path: Path, security: Security
+) -> None:
+    (kit.jars / "bootstrap.checkpoint").write_bytes(b"metadata")
+    cluster = of_three(tmp_path / "dc1", security=security)
+    format_all({KAFKA_VERSION: kit}, [cluster], {"dc1": {}})
+    folders = [cluster.home_of(node) / "data" for node in cluster.nodes]
+    assert [(folder / "bootstrap.checkpoint").read_bytes() for folder in folders] == [b"metadata"] * 3
+    lines = [(folder / "meta.properties").read_text().splitlines() for folder in folders]
+    facts = [dict(line.split("=") for line in each) for each in lines]
+    assert [(each["node.id"], each["cluster.id"]) for each in facts] == [
+        (str(number), "an-id") for number in (1, 2, 3)
+    ]
+    assert len({each["directory.id"] for each in facts}) == 3
+
+
+@pytest.mark.parametrize("more", [{"properties": {"num.io.threads": "9"}}, {"security": Security.SASL}])
+def test_the_tool_checks_what_was_set_and_writes_users(
+    kit: Kit, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    (kit.jars / "bootstrap.checkpoint").write_bytes(b"metadata")
+    with pytest.raises(PermissionError, match="bin/java"):  # here no Java can be run
+        format_all({KAFKA_VERSION: kit}, [of_three(tmp_path / "dc1", **more)], {"dc1": {"app": "secret"}})
