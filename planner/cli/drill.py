@@ -39,6 +39,13 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     metavar="DIR",
     help="Run the scenarios of these .feature files instead, a folder or one file.",
 )
+@click.option(
+    "--against",
+    type=click.Choice(["lab", "live"]),
+    default="lab",
+    show_default=True,
+    help="Rehearse on clusters of this machine, or only read the live ones.",
+)
 @click.option("--steps", is_flag=True, help="Run nothing: show the steps that features may use.")
 @click.option("--html", "html_file", type=FILE, metavar="FILE", help="Write the report as a page.")
 @click.option("--junit", "junit_file", type=FILE, metavar="FILE", help="Write it as JUnit XML, for CI.")
@@ -70,6 +77,7 @@ def command(
     max_rto: int | None,
     max_rpo: int | None,
     features: Path | None,
+    against: str,
     steps: bool,
     html_file: Path | None,
     junit_file: Path | None,
@@ -82,19 +90,23 @@ def command(
     """Rehearse the loss of each cluster that flows leave, on clusters of this machine.
 
     The topology is rebuilt on lab clusters: its flows, topics, groups and jobs, with other addresses. Its own
-    clusters are not touched. While producers write and consumer groups read, each cluster is killed, failed
-    over, brought back and failed back to. With --features, the scenarios of a team run instead. Exit code: 0
-    every promise was kept, 2 one is broken, 1 an error.
+    clusters are not changed. While producers write and consumer groups read, each cluster is killed, failed
+    over, brought back and failed back to. With --features, the scenarios of a team run instead. With
+    --against live, the topology's own clusters are read as a failover would read them, and nothing is
+    changed. Exit code: 0 every promise was kept, 2 one is broken, 1 an error.
     """
+    if features is not None and against == "live":
+        raise click.UsageError("--features are run on lab clusters: leave --against live out")
     if steps:
         return _steps()
     if checked is not None:
         return _check(checked)
     from planner.cli.view import terminable
     from planner.drill.features import rehearse_features
-    from planner.drill.rehearsal import DrillRequest, keep, rehearse, signed
+    from planner.drill.live import rehearse_live
+    from planner.drill.rehearsal import DrillRequest, rehearse
     from planner.render.reports import drill as rendered
-    from planner.workflows.audit.drills import reports_folder
+    from planner.workflows.audit.drills import keep, reports_folder, signed
 
     folder = reports or reports_folder(path)
     if history:
@@ -102,11 +114,10 @@ def command(
     request = DrillRequest(path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo)
     with terminable():
         progress = _silent if as_json else _said
-        report = (
-            rehearse(request, progress)
-            if features is None
-            else rehearse_features(request, features, progress)
-        )
+        if features is not None:
+            report = rehearse_features(request, features, progress)
+        else:
+            report = (rehearse_live if against == "live" else rehearse)(request, progress)
     tree = signed(rendered.as_json(report))
     stored = keep(report, tree, folder)
     if html_file is not None:
@@ -136,9 +147,8 @@ def _metrics(report: "DrillReport", folder: Path) -> str:
 
 def _history(folder: Path, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.drill.rehearsal import signature_of
     from planner.render.reports.drill import history_screen
-    from planner.workflows.audit.drills import kept
+    from planner.workflows.audit.drills import kept, signature_of
 
     found = list(kept(folder))
     if as_json:
@@ -150,7 +160,7 @@ def _history(folder: Path, *, as_json: bool) -> int:
 
 
 def _check(file: Path) -> int:
-    from planner.drill.rehearsal import check_report
+    from planner.workflows.audit.drills import check_report
 
     say(f"{file}: {check_report(file)}")
     return ExitCode.DONE

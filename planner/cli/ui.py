@@ -47,6 +47,12 @@ FORMAT_VERSION = 1
     metavar="NAME",
     help="A name that browsers reach the server by, such as that of a proxy in front; repeatable.",
 )
+@click.option(
+    "--reports",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where reports of drills are stored.  [default: .repl/drills beside the topology]",
+)
 @every_option("How often the clusters are read.")
 @timeout_option
 @json_option
@@ -57,6 +63,7 @@ def command(
     address: str,
     token_file: Path | None,
     hosts: tuple[str, ...],
+    reports: Path | None,
     every: int,
     timeout: int,
     as_json: bool,
@@ -71,9 +78,8 @@ def command(
 
     asked = ListenRequest(address, port, token_file, hosts)
     policy = access_policy(asked)
-    site = site_of(
-        TopologyRequest(path, var_files, timeout), policy, every, lambda text: click.echo(text, err=True)
-    )
+    watched = TopologyRequest(path, var_files, timeout)
+    site = site_of(watched, policy, every, lambda text: click.echo(text, err=True), reports)
     listening = listen(asked)
     url = url_of(listening)
     if as_json:

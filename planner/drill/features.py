@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from planner.config import load
 from planner.drill.rehearsal import DrillRequest, drill_report, now
 from planner.drill.replica import Progress
+from planner.drill.standard import DrillLimits
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import DrillReport
 
@@ -25,13 +26,15 @@ _AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 def rehearse_features(request: DrillRequest, features: Path, progress: Progress) -> DrillReport:
     """Runs the scenarios of a folder or a file, each on clusters of its own.
 
-    A `conftest.py` there may define steps of the team's own. Failure: a sentence is no step, a file can't be
+    Limits of the request hold for each scenario that measures them, limits of the topology do not. A
+    `conftest.py` there may define steps of the team's own. Failure: a sentence is no step, a file can't be
     read, or there is no scenario.
     """
     refuse_missing_packages()
     topology = load(request.path, request.var_files)
     started = now()
-    shared = _run(request, features, progress)
+    limits = DrillLimits(None if request.max_rto_ms is None else request.max_rto_ms / 1000, request.max_rpo)
+    shared = _run(request, features, limits, progress)
     if shared.problems:
         raise Failure([error(one, "repl drill --steps shows all steps") for one in shared.problems])
     if not shared.results:
@@ -56,7 +59,7 @@ def steps_markdown() -> str:
     return language.markdown()
 
 
-def _run(request: DrillRequest, features: Path, progress: Progress) -> "FeatureDrill":
+def _run(request: DrillRequest, features: Path, limits: DrillLimits, progress: Progress) -> "FeatureDrill":
     import pytest
 
     from planner.drill.steps import plugin
@@ -64,12 +67,12 @@ def _run(request: DrillRequest, features: Path, progress: Progress) -> "FeatureD
     found: list[FeatureDrill] = []
 
     class Announcing:
-        """Takes the shared state of the plugin, and tells it where progress goes."""
+        """Takes the shared state of the plugin, and tells it where progress goes, and the limits."""
 
         @pytest.hookimpl(trylast=True)
         def pytest_configure(self, config: "pytest.Config") -> None:
             found.append(config.stash[plugin.DRILL])
-            found[0].progress = progress
+            found[0].progress, found[0].limits = progress, limits
 
     files = [word for file in request.var_files for word in ("--repl-var-file", str(file))]
     options = [

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 
-from planner.drill.scenario_run import DrillAborted, DrillGroup, ScenarioRun, printed
+from planner.drill.scenario_run import DrillAborted, DrillGroup, ScenarioRecord, ScenarioRun, printed
 from planner.graph.routes import reason_not_synced
 from planner.model.topology import RUNNING
 from planner.workflows.audit.reading import ReplicationStatusRequest, status
 
 
-def rpo(run: ScenarioRun, most: int | None) -> bool:
+def rpo(run: ScenarioRecord, most: int | None) -> bool:
     """Acknowledged records that did not arrive: at most so many; None is no limit."""
     records = None if run.loss is None else run.loss.records
     return run.promise(
@@ -35,7 +35,7 @@ def rpo_s(run: ScenarioRun, most_s: float) -> bool:
     )
 
 
-def rto(run: ScenarioRun, longest_s: float | None) -> bool:
+def rto(run: ScenarioRecord, longest_s: float | None) -> bool:
     """The time from the loss until consumers read on."""
     return run.promise(
         "time from the loss until a consumer of each group read on (RTO)",
@@ -44,6 +44,14 @@ def rto(run: ScenarioRun, longest_s: float | None) -> bool:
         kept=longest_s is None or (run.rto_s is not None and run.rto_s <= longest_s),
         why="the failover takes too long for this limit",
     )
+
+
+def limits(run: ScenarioRecord, rto_s: float | None, rpo_records: int | None) -> None:
+    """Limits hold for the figures that a scenario measured; a limit that is None is none."""
+    if rpo_records is not None and run.loss is not None:
+        rpo(run, rpo_records)
+    if rto_s is not None and run.rto_s is not None:
+        rto(run, rto_s)
 
 
 def resumed(run: ScenarioRun, group: DrillGroup, cluster: str, again: int = 0, skipped: int = 0) -> bool:

@@ -45,7 +45,7 @@ class DrillRoute:
 def scaled_down(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
     """Returns the topology as single brokers without an authorizer can hold it, and what that leaves out."""
     notes = [
-        "each cluster is one broker on this machine, so replication is 1 and min.insync.replicas is left out"
+        "each cluster is one broker, or what a step needs; replication, min.insync.replicas are left out"
     ]
     if topology.acls or any(
         one.protect is not Protect.OFF or one.acls_sync for one in topology.flows.values()

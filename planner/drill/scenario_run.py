@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from planner.drill.replica import DrillRoute, Progress, Replica
@@ -63,28 +63,19 @@ class DrillLoss:
     seconds: float
 
 
-class ScenarioRun:
-    """Acts on a replica and keeps the steps, the promises and the figures of one scenario."""
+class ScenarioRecord:
+    """Keeps the steps, the promises and the figures of one scenario."""
 
-    def __init__(self, replica: Replica, progress: Progress, numbers: "count[int] | None" = None) -> None:
-        self.replica = replica
-        self.groups: dict[str, DrillGroup] = {}
+    def __init__(self, progress: Progress) -> None:
         self.loss: DrillLoss | None = None
         self.rto_s: float | None = None
         self._progress = progress
-        self._numbers = count(1) if numbers is None else numbers
         self._began = time.monotonic()
         self._steps: list[Step] = []
         self._promises: list[Promise] = []
-        self._written: dict[tuple[str, str], list[dict[bytes, float]]] = {}
-        self._load: list[tuple[str, DrillProducer]] = []
-        self._lost: dict[str, float] = {}
-        self._last: subprocess.CompletedProcess[str] | None = None
-        self._may_fail: subprocess.CompletedProcess[str] | None = None
 
     def result(self, name: str, cluster: str, problem: str = "") -> Scenario:
         """Returns the scenario as the report shows it."""
-        resumed = [one for one in self.groups.values() if one.resumed]
         return Scenario(
             name,
             cluster,
@@ -92,18 +83,8 @@ class ScenarioRun:
             tuple(self._promises),
             rto_s=self.rto_s,
             rpo_records=None if self.loss is None else self.loss.records,
-            read_again=sum(one.again for one in resumed) if resumed else None,
-            skipped=sum(one.skipped for one in resumed) if resumed else None,
             problem=problem,
         )
-
-    def close(self) -> None:
-        """Ends the load."""
-        for _, producer in self._load:
-            producer.stop()
-        self._load.clear()
-
-    # Steps, commands and promises
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
@@ -116,6 +97,43 @@ class ScenarioRun:
             failed = False
         finally:
             self._steps.append(Step(began - self._began, time.monotonic() - began, text, failed=failed))
+
+    def promise(self, text: str, wanted: str, measured: str, *, kept: bool, why: str) -> bool:
+        """Records a promise, and returns whether it was kept."""
+        self._promises.append(Promise(text, wanted, measured, kept, why))
+        return kept
+
+
+class ScenarioRun(ScenarioRecord):
+    """Acts on a replica, and keeps what it did and found."""
+
+    def __init__(self, replica: Replica, progress: Progress, numbers: "count[int] | None" = None) -> None:
+        super().__init__(progress)
+        self.replica = replica
+        self.groups: dict[str, DrillGroup] = {}
+        self._numbers = count(1) if numbers is None else numbers
+        self._written: dict[tuple[str, str], list[dict[bytes, float]]] = {}
+        self._load: list[tuple[str, DrillProducer]] = []
+        self._lost: dict[str, float] = {}
+        self._last: subprocess.CompletedProcess[str] | None = None
+        self._may_fail: subprocess.CompletedProcess[str] | None = None
+
+    def result(self, name: str, cluster: str, problem: str = "") -> Scenario:
+        """Returns the scenario as the report shows it."""
+        resumed = [one for one in self.groups.values() if one.resumed]
+        return replace(
+            super().result(name, cluster, problem),
+            read_again=sum(one.again for one in resumed) if resumed else None,
+            skipped=sum(one.skipped for one in resumed) if resumed else None,
+        )
+
+    def close(self) -> None:
+        """Ends the load."""
+        for _, producer in self._load:
+            producer.stop()
+        self._load.clear()
+
+    # Commands and demands
 
     def command(self, text: str, *words: str) -> None:
         """Runs a command of repl. One that fails ends the scenario."""
@@ -172,11 +190,6 @@ class ScenarioRun:
         one = self._promises[-1]
         if not kept:
             raise PromiseBroken(f"{one.text}: {one.measured} (wanted: {one.wanted}); {one.why}")
-
-    def promise(self, text: str, wanted: str, measured: str, *, kept: bool, why: str) -> bool:
-        """Records a promise, and returns whether it was kept."""
-        self._promises.append(Promise(text, wanted, measured, kept, why))
-        return kept
 
     # Writing
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+LAB, LIVE = "lab", "live"
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -58,7 +60,8 @@ class Scenario:
 class DrillReport:
     """The report of a drill. `notes` say what the lab's copy of the topology lacks.
 
-    `every_ms`: how often a drill must pass, if the topology says so.
+    `every_ms`: how often a drill must pass, if the topology says so. `against`: lab clusters, or the live
+    ones, which are only read.
     """
 
     topology: str
@@ -68,6 +71,7 @@ class DrillReport:
     notes: tuple[str, ...] = ()
     scenarios: tuple[Scenario, ...] = field(default_factory=tuple)
     every_ms: int | None = None
+    against: str = LAB
 
     @property
     def passed(self) -> bool:

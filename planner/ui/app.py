@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,7 +54,10 @@ _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 class Site:
-    """Everything the pages need: the topology's request, the feed, and what was asked on demand."""
+    """Everything the pages need: the topology's request, the feed, and what was asked on demand.
+
+    `reports` is the folder of the reports of drills; None is the default one.
+    """
 
     def __init__(
         self,
@@ -61,8 +65,10 @@ class Site:
         feed: StatusFeed,
         policy: AccessPolicy,
         unexpected: Callable[[Exception], str] = repr,
+        reports: Path | None = None,
     ) -> None:
         self.request = request
+        self.reports = reports
         self.feed = feed
         self.policy = policy
         self.inquiries = Inquiries(feed.ring, unexpected)
@@ -149,7 +155,7 @@ async def _overview(request: Request) -> Response:
 
 
 async def _drills(site: Site) -> Inquiry[DrillHistory]:
-    return await site.inquiries.asked("drills", partial(drill_history, site.request), _DRILLS_S)
+    return await site.inquiries.asked("drills", partial(drill_history, site.request, site.reports), _DRILLS_S)
 
 
 def _flow(site: Site, request: Request) -> dict[str, Any]:

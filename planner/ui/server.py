@@ -126,13 +126,18 @@ def serve(site: Site, listening: socket.socket) -> None:
 
 
 def site_of(
-    request: TopologyRequest, policy: AccessPolicy, every_ms: int, show: Callable[[str], None]
+    request: TopologyRequest,
+    policy: AccessPolicy,
+    every_ms: int,
+    show: Callable[[str], None],
+    reports: Path | None = None,
 ) -> Site:
     """Returns what the pages show of a topology. Failure where it has errors, or a secret is missing.
 
-    `show` receives the traceback of an unexpected error where it can't be kept in a file.
+    `show` receives the traceback of an unexpected error where it can't be kept in a file. `reports` is the
+    folder of the reports of drills, where it is not the default one.
     """
     watched_topology(request)
     report = traceback_reporter(launcher_home(request.path) / "errors", f"ui-{os.getpid()}", show)
     feed = StatusFeed(partial(watch_status, request, every_ms), partial(topology_stamp, request), report)
-    return Site(request, feed, policy, report)
+    return Site(request, feed, policy, report, reports)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_bdd.parser import Step as GherkinStep
 
     from planner.drill.scenario_run import ScenarioRun
+    from planner.drill.standard import DrillLimits
     from planner.model.drill import Scenario as ScenarioResult
     from planner.model.topology import Topology
 
@@ -48,6 +49,7 @@ class FeatureDrill:
     results: "list[ScenarioResult]" = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    limits: "DrillLimits | None" = None
     run: "ScenarioRun | None" = None
     began: float = 0.0
     sentence: str = ""
@@ -221,6 +223,7 @@ class _Hooks:
 
     def _keep(self, name: str, raised: BaseException | None) -> None:
         """Adds the result of a scenario. An assertion of a step that is not ours is a promise, too."""
+        from planner.drill import promises
         from planner.drill.scenario_run import DrillAborted, PromiseBroken, problem_of
         from planner.model.diagnostic import Failure
         from planner.model.drill import Scenario as Result
@@ -236,6 +239,8 @@ class _Hooks:
                 problem = f"{self._drill.sentence}: {problem_of(raised)}"
             case _:
                 problem = f"{self._drill.sentence}: {type(raised).__name__}: {raised}"
+        if run is not None and self._drill.limits is not None:
+            promises.limits(run, self._drill.limits.rto_s, self._drill.limits.rpo_records)
         self._drill.results.append(
             Result(name, "", (), (), problem=problem) if run is None else run.result(name, "", problem)
         )

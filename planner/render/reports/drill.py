@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import jinja2
 from rich.text import Text
 
-from planner.model.drill import DrillReport, Scenario, largest
+from planner.model.drill import LAB, LIVE, DrillReport, Scenario, largest
 from planner.render.readable import UNKNOWN, one_line, plural
 from planner.render.table import Cell, Column, Row, table
 
@@ -18,6 +18,7 @@ GOOD, BAD = "green", "bold red"
 _TEMPLATES = Path(__file__).parent
 # XML 1.0 has no place for other control characters, escaped or not.
 _ALLOWED = frozenset("\t\n\r")
+_OF_DRILLS_ALONE = ("repl_drill_last_success_timestamp", "repl_drill_every_seconds")
 
 
 def screen(report: DrillReport) -> Iterator[Text]:
@@ -115,6 +116,7 @@ def junit(report: DrillReport) -> str:
 def metrics(report: DrillReport, at_s: float, every_ms: int | None, last_success_s: float | None) -> str:
     """Returns metrics in Prometheus' text format, for the textfile collector of its node exporter."""
     named = f'{{topology="{_label(report.topology)}"}}'
+    live = report.against == LIVE  # reading proves less than a drill: it must not silence the alert
     success_s = at_s if report.passed else last_success_s
     values: list[tuple[str, str, float | None]] = [
         ("repl_drill_last_run_timestamp", "When the last drill ended.", at_s),
@@ -126,6 +128,10 @@ def metrics(report: DrillReport, at_s: float, every_ms: int | None, last_success
     ]
     lines = []
     for name, about, value in values:
+        if live:
+            if name in _OF_DRILLS_ALONE:
+                continue
+            name = name.replace("repl_drill_", "repl_drill_live_")
         if value is not None:
             shown = f"{value:.1f}".removesuffix(".0")
             lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", f"{name}{named} {shown}"]
@@ -151,9 +157,10 @@ def page(report: DrillReport) -> str:
 def history_screen(
     trees: Sequence[Mapping[str, Any]], signatures: Sequence[str], width: int | None
 ) -> Iterator[Text]:
-    """Yields a table of stored reports, the newest last, each compared with the one before."""
+    """Yields a table of stored reports, the newest last, each compared with the one before of its kind."""
     columns = (
         Column("DRILL"),
+        Column("AGAINST"),
         Column("RESULT"),
         Column("SCENARIOS", right=True, spare=1),
         Column("RTO", right=True),
@@ -162,10 +169,11 @@ def history_screen(
         Column("SIGNATURE", spare=3),
         Column("SINCE THE ONE BEFORE"),
     )
-    rows = [
-        _history_row(tree, signature, before)
-        for tree, signature, before in zip(trees, signatures, [None, *trees], strict=False)
-    ]
+    rows, before = [], dict[str, Mapping[str, Any]]()
+    for tree, signature in zip(trees, signatures, strict=True):
+        against = str(tree.get("against", LAB))
+        rows.append(_history_row(tree, signature, before.get(against)))
+        before[against] = tree
     yield from table(columns, rows, width)
 
 
@@ -174,6 +182,7 @@ def _history_row(tree: Mapping[str, Any], signature: str, before: Mapping[str, A
     passed = tree.get("passed") is True
     return [
         str(tree.get("started_at")),
+        str(tree.get("against", LAB)),
         Cell("passed", GOOD) if passed else Cell("failed", BAD),
         str(len(tree.get("scenarios") or [])),
         UNKNOWN if rto is None else f"{rto:.1f} s",

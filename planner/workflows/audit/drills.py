@@ -1,4 +1,4 @@
-"""The stored reports of `repl drill`: where they are, and what they say. Nothing is run."""
+"""The stored reports of `repl drill`: where they are, what they say, and their signatures. Nothing is run."""
 
 import datetime
 import json
@@ -10,10 +10,14 @@ from typing import Any
 import msgspec
 
 from planner.config import load
-from planner.model.drill import DrillReport
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.drill import LAB, DrillReport
+from planner.model.plan import canonical
+from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
 from planner.workflows.topology import TopologyRequest, launcher_home
 
 _KEPT = "drills"
+_SIGNATURE = "signature"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +55,20 @@ class DrillHistory:
         return last is None or now_ms - last.started_ms > self.every_ms
 
 
-def drill_history(request: TopologyRequest) -> DrillHistory:
-    """Reads the reports that are stored beside the topology's jobs. Failure where the topology has errors."""
+def drill_history(request: TopologyRequest, reports: Path | None = None) -> DrillHistory:
+    """Reads the reports of drills on lab clusters. Failure where the topology has errors.
+
+    They are in the folder `reports`, by default beside the topology's jobs. Drills that only read the live
+    clusters are left out: they don't show that a failover works.
+    """
     topology = load(request.path, request.var_files)
-    folder = reports_folder(request.path)
+    folder = reports or reports_folder(request.path)
     drills, unread = [], []
     for file in sorted(folder.glob("*.json"), reverse=True):
         found = _stored(file)
         if found is None:
             unread.append(file.name)
-        elif found.report.topology == topology.name:
+        elif found.report.topology == topology.name and found.report.against == LAB:
             drills.append(found)
     drills.sort(key=lambda one: one.started_ms, reverse=True)
     return DrillHistory(str(folder), tuple(drills), tuple(unread), topology.drill.every_ms, topology.digest)
@@ -89,12 +97,58 @@ def report_tree(file: Path) -> dict[str, Any] | None:
 
 
 def last_success_s(folder: Path) -> float | None:
-    """Returns when a stored drill last passed, in seconds since 1970."""
+    """Returns when a stored drill on lab clusters last passed, in seconds since 1970."""
     found = None
     for tree in kept(folder):
+        if tree.get("against", LAB) != LAB:
+            continue
         if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
             found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
     return found
+
+
+def signed(tree: dict[str, Any]) -> dict[str, Any]:
+    """Returns a report with the signature of the operator's key, which signs plans too, if there is one."""
+    key = key_of()
+    return tree if key is None else {**tree, _SIGNATURE: sign(key, canonical(tree))}
+
+
+def signature_of(tree: dict[str, Any]) -> Signature:
+    """Returns what the operator's key says about a report."""
+    content = {name: value for name, value in tree.items() if name != _SIGNATURE}
+    signature = tree.get(_SIGNATURE)
+    return check(signature if isinstance(signature, str) else None, canonical(content), key_of())
+
+
+def check_report(file: Path) -> str:
+    """Returns that a stored report is signed with the operator's key. Failure if not, or if it is none."""
+    tree = report_tree(file)
+    if tree is None:
+        raise Failure(error(f"{file} can't be read as a report", "name a file that repl drill stored"))
+    match signature_of(tree):
+        case Signature.VALID as found:
+            return found.value
+        case Signature.NOT_CHECKED as found:
+            raise Failure(error(f"{file}: {found.value}", f"set {KEY} or {KEY_FILE}"))
+        case Signature.NOT_SIGNED:
+            what = "is not signed"
+        case Signature.OTHER_KEY:
+            what = "was changed, or is signed with another key"
+    raise Failure(error(f"{file} {what}", "its figures are not proven", exit=ExitCode.REFUSED))
+
+
+def keep(report: DrillReport, tree: dict[str, Any], folder: Path) -> Path:
+    """Stores a report, and returns its file."""
+    file = folder / f"{report.started_at.replace('-', '').replace(':', '')}.json"
+    part = file.with_suffix(".part")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.replace(file)
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(error(f"{file}: the report can't be stored: {why}", "name another --reports")) from None
+    return file
 
 
 def _stored(file: Path) -> StoredDrill | None:

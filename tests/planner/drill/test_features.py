@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 import planner.drill.steps.sentences  # noqa: F401 - registers the steps
+from planner.drill import promises
 from planner.drill.features import steps_markdown
-from planner.drill.rehearsal import check_report, keep, signed
+from planner.drill.scenario_run import DrillLoss, ScenarioRecord
 from planner.drill.steps.language import _CONVERTERS, STEPS, matching, nearest
 from planner.drill.steps.plugin import _needs_of
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.drill import DrillReport, Scenario
 from planner.render.reports.drill import as_json
-from planner.workflows.audit.drills import kept
+from planner.workflows.audit.drills import check_report, keep, kept, signed
 from tests.commands import repl
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -128,3 +129,27 @@ def test_a_report_is_signed_with_the_key_of_plans(tmp_path: Path, monkeypatch: p
         check_report(file)
     with pytest.raises(Failure, match="can't be read as a report"):
         check_report(tmp_path / "nothing.json")
+
+
+def test_a_live_drill_names_every_cluster_that_does_not_answer(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(TOPOLOGY.replace("a:1", "127.0.0.1:1").replace("b:1", "127.0.0.1:2"))
+    done = repl("drill", str(file), "--against", "live", env={"REPL_HOME": str(tmp_path / "home")})
+    assert done.returncode == 1
+    assert "paris does not answer" in done.stderr
+    assert "tokyo does not answer" in done.stderr
+    assert not (tmp_path / "home" / "drills").exists()
+
+
+def test_a_live_drill_runs_no_features(tmp_path: Path) -> None:
+    done = repl("drill", str(tmp_path), "--against", "live", "--features", str(tmp_path))
+    assert "--features are run on lab clusters" in done.stderr
+
+
+def test_limits_hold_for_the_figures_that_were_measured() -> None:
+    run = ScenarioRecord(lambda _text: None)
+    promises.limits(run, 1.0, 0)
+    assert run.result("nothing was lost", "").promises == ()
+    run.rto_s, run.loss = 2.0, DrillLoss(0, 0.0)
+    promises.limits(run, 1.0, 0)
+    assert [one.kept for one in run.result("paris is lost", "").promises] == [True, False]

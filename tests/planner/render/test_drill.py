@@ -1,10 +1,11 @@
 """The report of a drill: what it says of kept and broken promises, in each of its forms."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
-from planner.model.drill import DrillReport, Promise, Scenario, Step
+from planner.model.drill import LIVE, DrillReport, Promise, Scenario, Step
 from planner.render.reports.drill import as_json, history_screen, junit, metrics, page, screen, summary
 
 KEPT = Promise("both sides hold the same records, each once", "0 different", "0 different", True)
@@ -78,8 +79,29 @@ def test_the_history_compares_the_largest_figures_with_those_of_the_drill_before
     better = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 5.5, 2, 0, 0)
     trees = [as_json(report(FOUND, Scenario("b", "b", (), ()))), as_json(report(better))]
     _, first, second = [line.plain for line in history_screen(trees, ["not signed"] * 2, None)]
-    assert first.split()[:6] == ["2026-11-22T10:00:00Z", "failed", "2", "7.0", "s", "12"]
+    assert first.split()[:7] == ["2026-11-22T10:00:00Z", "lab", "failed", "2", "7.0", "s", "12"]
     assert second.endswith("RTO -1.5 s; RPO -10; kept again: dc1 is lost: RTO")
+
+
+def test_a_drill_is_compared_with_the_one_before_of_its_kind() -> None:
+    live = replace(report(Scenario("dc1 would be lost now", "dc1", (), (KEPT,), 1.0, 5)), against=LIVE)
+    better = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 5.5, 2, 0, 0)
+    trees = [as_json(one) for one in (report(FOUND), live, report(better))]
+    _, _, second, third = [line.plain for line in history_screen(trees, ["not signed"] * 3, None)]
+    assert second.split()[1:3] == ["live", "passed"]
+    assert second.endswith("not signed")
+    assert third.endswith("RTO -1.5 s; RPO -10; kept again: dc1 is lost: RTO")
+
+
+def test_metrics_of_a_live_drill_do_not_silence_the_alert() -> None:
+    live = replace(report(Scenario("dc1 would be lost now", "dc1", (), (KEPT,), 1.0, 5)), against=LIVE)
+    samples = [one for one in metrics(live, 100.0, 5_000, 7.0).splitlines() if not one.startswith("#")]
+    assert samples == [
+        'repl_drill_live_last_run_timestamp{topology="shop"} 100',
+        'repl_drill_live_passed{topology="shop"} 1',
+        'repl_drill_live_rto_seconds{topology="shop"} 1',
+        'repl_drill_live_rpo_records{topology="shop"} 5',
+    ]
 
 
 def test_a_report_names_its_worst_figures_and_its_faults() -> None:

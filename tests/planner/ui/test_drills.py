@@ -1,18 +1,20 @@
 """What the overview and the history page tell of the stored drills, and of what an apply did to flows."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from planner.model.address import flow_address, topic_address
-from planner.model.drill import DrillReport, Promise, Scenario
+from planner.model.drill import LAB, LIVE, DrillReport, Promise, Scenario
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord, Own
 from planner.render.reports.applies import flow_states
 from planner.render.reports.drill import as_json
-from planner.workflows.audit.drills import reports_folder
+from planner.workflows.audit.drills import drill_history, reports_folder
+from planner.workflows.topology import TopologyRequest
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, fresh, serving
 
@@ -36,13 +38,14 @@ def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def store(topology: Path, days_ago: int, *promises: Promise, name: str = "shop") -> None:
+def store(topology: Path, days_ago: int, *promises: Promise, name: str = "shop", against: str = LAB) -> None:
     """Stores the report of a drill, as `repl drill` does."""
     folder = reports_folder(topology)
     folder.mkdir(parents=True, exist_ok=True)
     began = datetime.now(UTC) - timedelta(days=days_ago)
     lost = Scenario("dc1 is lost", "dc1", (), promises, 7.0, 0)
     report = DrillReport(name, "sha256:0a1b", began.strftime("%Y-%m-%dT%H:%M:%SZ"), "0.1", (), (lost,))
+    report = replace(report, against=against)
     (folder / f"{began:%Y%m%dT%H%M%SZ}-{name}.json").write_text(json.dumps(as_json(report)))
 
 
@@ -83,6 +86,23 @@ def test_a_drill_that_failed_after_one_that_passed(topology: Path) -> None:
     assert "The last drill failed 2 d ago with RTO 7.0 s and RPO 0 records. One passed 8 d ago." in overview(
         topology
     )
+
+
+def test_a_drill_of_the_live_clusters_is_no_failover(topology: Path) -> None:
+    store(topology, 3, KEPT)
+    store(topology, 1, KEPT, against=LIVE)
+
+    assert "The last drill passed 3 d ago" in overview(topology)
+
+
+def test_reports_are_read_from_another_folder(topology: Path, tmp_path: Path) -> None:
+    store(topology, 3, KEPT)
+    reports = reports_folder(topology).rename(tmp_path / "elsewhere")
+
+    asked = TopologyRequest(topology)
+    assert not drill_history(asked).drills
+    (found,) = drill_history(asked, reports).drills
+    assert found.report.passed
 
 
 def test_no_drill_at_all(topology: Path) -> None:
