@@ -165,6 +165,7 @@ def write(folder: Path, feature: str) -> Path:
     return folder
 
 
+@pytest.mark.timeout(1800)  # two failovers, a failback, a salvage and a live drill
 def test_features_use_the_steps_and_the_report_says_which_promise_broke(tmp_path: Path) -> None:
     team, suites, reports = write(tmp_path, FEATURE), tmp_path / "drill.xml", tmp_path / "reports"
     env = {"REPL_HOME": str(tmp_path / "home"), "REPL_PLAN_KEY": "0123456789abcdef" * 2}
@@ -172,7 +173,7 @@ def test_features_use_the_steps_and_the_report_says_which_promise_broke(tmp_path
         *("drill", str(team / "topology.yaml"), "--features", str(team / "features")),
         *("--junit", str(suites), "--reports", str(reports), "--max-rpo", "40", "--max-rto", "1ms"),
         env=env,
-        timeout=900,
+        timeout=1500,
     )
     print(done.stderr, done.stdout)
     assert done.returncode == 2, done.stdout + done.stderr

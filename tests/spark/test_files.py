@@ -157,7 +157,7 @@ def test_a_full_disk_a_read_only_folder_and_an_edited_commit_are_named_and_overc
             producer.produce(topic, os.urandom(500_000), partition=1)
         assert producer.flush(60) == 0
         job.wait_for(lambda status: "No space left on device" in why(status))
-        wait_for(lambda: retries(job) >= 4, about=job.tail)
+        wait_for(lambda: retries(job) >= 3, about=job.tail)
         # A round that is repeated takes no more space than the first one did.
         assert len(list((folder / "_repl").rglob("*.part"))) <= 2
         assert {one.state for one in job.partitions().values()} == {PartitionState.RETRYING}
