@@ -25,7 +25,8 @@ def compare(
     patience: float = PATIENCE,
     settle: float = 1.0,
 ) -> Report:
-    """Read both sides, giving the copy `patience` seconds to arrive, and `settle` more to send things twice.
+    """Read both sides. A copy that brings nothing for `patience` seconds is over, but for `settle` seconds to
+    send things twice.
 
     `hops`: headers provenance added so many headers; what the last says must be true. `start`: the copy began
     at these offsets of the source. `written`: the source's log, too, must be what its writer knows it wrote.
@@ -40,7 +41,10 @@ def compare(
         limit, end = time.monotonic() + patience, max(patience, PATIENCE)
         reader.drain(patience=end)
         while reader.records < wanted and time.monotonic() < limit:
+            before = reader.records
             reader.drain(patience=end)
+            if reader.records > before:
+                limit = time.monotonic() + patience
         right = reader.drain(settle=settle, patience=end)
     report = compare_logs(left, right, topic, there_topic or topic, hops=hops)
     if written is None:
