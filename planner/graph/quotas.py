@@ -120,13 +120,16 @@ def _by_name(pair: tuple[QuotaEntity, Limits]) -> str:
 
 
 def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) -> dict[QuotaEntity, Limits]:
-    """Returns the limits of a cluster after this plan, without entities that have a quota of a flow."""
+    """Returns the limits of a cluster after this plan, without entities that have a quota of a flow.
+
+    A quota of a flow that the topology declares now is the topology's own.
+    """
     declared = {quota.entity: quota for quota in topology.quotas if quota.cluster == name}
     own: dict[QuotaEntity, Limits] = {}
     entries = _entries(cluster)
     for entity, live in cluster.quotas.items() if cluster is not None else ():
         entry = entries.get(entity.name)
-        if entry is not None and entry.origin.startswith("flow."):
+        if entry is not None and entry.origin.startswith("flow.") and entity not in declared:
             continue
         gone = entry is not None and entry.topology == topology.name and (entry.created or entity in declared)
         if left := _less(live, entry if gone else None):

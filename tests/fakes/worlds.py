@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from hypothesis import strategies as st
+from hypothesis.vendor import pretty
 
 from planner.diff.record import acl_entry, announced, quota_entry
 from planner.model.address import topic_address
@@ -140,6 +141,10 @@ def topics(draw: st.DrawFn) -> Topic:
 @st.composite
 def declared_quotas(draw: st.DrawFn) -> Quota:
     return quota_of(draw(st.sampled_from(["dc1", "dc2"])), draw(entities), draw(some_limits))
+
+
+# Its class variables look like fields to hypothesis, which would fail to print an example that breaks a test.
+pretty.for_type_by_name(Topology.__module__, "Topology", lambda one, printer, _cycle: printer.text(repr(one)))
 
 
 @st.composite

@@ -60,6 +60,15 @@ def test_the_quotas_of_the_source_are_mirrored_as_they_are() -> None:
     }
 
 
+def test_a_quota_of_a_flow_that_is_declared_now_is_mirrored_with_what_stays_beside_it() -> None:
+    """The limit that nobody of the topology set stays: the plan after this one must not find it anew."""
+    shop = replace(mirrors("dc1>dc2 dc2>dc1"), quotas=(Quota("dc2", user="app", producer_byte_rate=1),))
+    beside = {"producer_byte_rate": 1, "request_percentage": 50}
+    before = made("dc1-dc2", "dc2")
+    desired = expand(shop, observed(at("dc1", {}), at("dc2", {APP: beside}, before)))
+    assert wanted(desired) == {"dc1/user/app": (beside, "dc2-dc1"), "dc2/user/app": (ONE, "declared")}
+
+
 def test_a_quota_of_the_destination_is_never_touched() -> None:
     desired = expand(
         mirrors("dc1>dc2"), observed(at("dc1", {APP: ONE, LOADER: ONE}), at("dc2", {APP: TWO, LOADER: ONE}))
