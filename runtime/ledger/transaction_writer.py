@@ -39,6 +39,7 @@ LedgerOf = Callable[[Mapping[TopicPartition, Sequence[int]]], Mapping[LedgerKey,
 # Kafka's limit of five requests is for producers that send a batch again: a failed transaction is aborted.
 _REQUESTS = 32
 _BYTES = 4 << 20
+_PURPOSE = "produce"
 _PRODUCE_TIMEOUT_MS = 10_000
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _ANSWER_WITHIN_S = 15.0
@@ -53,11 +54,16 @@ async def send(
     at: TopicPartition,
     batch: StampedBatch,
     transactional_id: str | None = None,
-    purpose: str = "produce",
+    purpose: str = _PURPOSE,
 ) -> int:
     """Sends one batch to one partition once, and returns the acknowledged base offset. Raises WireError."""
-    (base,) = await send_in_order(cluster, at, (batch,), transactional_id, purpose)
-    return base
+    node = await _leader(cluster, at)
+    try:
+        request = _request(at, batch, transactional_id)
+        return _base_offset(at, await cluster.call(node, request, purpose, _ANSWER_WITHIN_S))
+    except WireError:
+        cluster.doubt(at.topic)
+        raise
 
 
 async def send_in_order(
@@ -65,7 +71,6 @@ async def send_in_order(
     at: TopicPartition,
     batches: Iterable[StampedBatch],
     transactional_id: str | None = None,
-    purpose: str = "produce",
 ) -> list[int]:
     """Sends each batch to one partition once, and returns the acknowledged base offsets in their order.
 
@@ -74,7 +79,7 @@ async def send_in_order(
     Raises the WireError of the first batch that failed, once no request is in flight.
     """
     try:
-        link = await cluster.connection(await _leader(cluster, at), purpose, _ANSWER_WITHIN_S)
+        link = await cluster.connection(await _leader(cluster, at), _PURPOSE, _ANSWER_WITHIN_S)
         return await send_over(link, at, batches, transactional_id)
     except WireError:
         cluster.doubt(at.topic)
@@ -110,9 +115,8 @@ async def send_over(
         for batch in batches:
             await await_room(_REQUESTS - 1, batch.size)
             await link.ready()
-            part = ProducePartition(at.topic, at.partition, batch)
-            request = ProduceRequest(transactional_id, _PRODUCE_TIMEOUT_MS, [part])
-            in_flight.append((batch.size, link.start(request, _ANSWER_WITHIN_S)))
+            answer = link.start(_request(at, batch, transactional_id), _ANSWER_WITHIN_S)
+            in_flight.append((batch.size, answer))
         await await_room(0, 0)
     except WireError:
         await _answered(in_flight)
@@ -122,6 +126,11 @@ async def send_over(
         await _answered(in_flight)
         raise
     return bases
+
+
+def _request(at: TopicPartition, batch: StampedBatch, transactional_id: str | None) -> ProduceRequest:
+    part = ProducePartition(at.topic, at.partition, batch)
+    return ProduceRequest(transactional_id, _PRODUCE_TIMEOUT_MS, [part])
 
 
 async def _answered(in_flight: Iterable[tuple[int, asyncio.Future[ProduceResponse]]]) -> None:
