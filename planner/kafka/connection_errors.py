@@ -276,7 +276,7 @@ def _late_connection(failure: TimedOut, peer: Peer) -> WireFailure:
 
 def _silent(peer: Peer) -> NoAnswer:
     return NoAnswer(
-        f"{peer.where} accepts connections but has not answered for {peer.timeout_s:.3g} s",
+        f"{peer.where} accepts connections but has not answered for {max(round(peer.timeout_s, 1), 0.1):g} s",
         "it is overloaded, paused, or something between drops the answers; --timeout waits longer",
     )
 
