@@ -333,6 +333,18 @@ class ScenarioRun(ScenarioRecord):
         """Returns the routes out of these clusters, or all, whose records arrive as they were written."""
         return [one for one in self.routes(*clusters) if not one.transformed]
 
+    def flows_with_uncopied(self, cluster: str) -> list[str]:
+        """Returns the flows out of a cluster which holds records that their destinations lack.
+
+        They may be records that no producer got an acknowledgement for: those are in no loss.
+        """
+        uncopied = {
+            route.flow
+            for route in self.compared([cluster])
+            if set(self.values(cluster, route.topic)) - set(self.values(route.destination, route.mirror))
+        }
+        return sorted(uncopied)
+
     def values(self, cluster: str, topic: str) -> list[bytes]:
         """Returns the values of all committed records of a topic."""
         return values_at(self.replica.client(cluster), topic)

@@ -119,10 +119,9 @@ class _ClusterLoss:
         run = self._run
         with run.step(f"{self._cluster} comes back with its data"):
             run.bring_back(self._cluster)
-        if run.loss is not None and run.loss.records:
-            for flow in sorted({routes[0].flow for routes in self._groups.values()}):
-                text = f"the records that {flow} had not copied are salvaged"
-                run.command(text, "salvage", flow, "--replay", "--auto-approve")
+        for flow in run.flows_with_uncopied(self._cluster):
+            text = f"the records that {flow} had not copied are salvaged"
+            run.command(text, "salvage", flow, "--replay", "--auto-approve")
 
     def _fail_back(self) -> None:
         run, name = self._run, self._cluster
