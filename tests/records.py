@@ -52,7 +52,14 @@ def create_topic(
     """Returns when every broker knows the topic and who leads its partitions."""
     admin = AdminClient(dict(client))
     wanted = NewTopic(topic, partitions, replication, config=dict(config or {}))
-    admin.create_topics([wanted])[topic].result(timeout=PATIENCE_S)
+    try:
+        admin.create_topics([wanted])[topic].result(timeout=PATIENCE_S)
+    except KafkaException as failure:
+        # librdkafka drops a bootstrap connection once it knows the broker's id, and requests with it.
+        if failure.args[0].code() != KafkaError._DESTROY_BROKER:
+            raise
+        if topic not in admin.list_topics(timeout=PATIENCE_S).topics:
+            admin.create_topics([wanted])[topic].result(timeout=PATIENCE_S)
     known_everywhere(client, {topic: partitions})
 
 

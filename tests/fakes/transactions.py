@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import CONTROL, KafkaCluster
+from runtime.kafka.connection import Connection
 from runtime.kafka.errors import Disconnected, ErrorCode
-from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.transactions import EndTransactionRequest, EndTransactionResponse
 
 LATE_S = 0.5
@@ -52,9 +52,20 @@ class HaltingProduce(KafkaCluster):
 
     sent = 0
 
-    async def call(self, node: int, request: Any, *more: Any, **options: Any) -> Any:
-        if isinstance(request, ProduceRequest):
-            self.sent += 1
-            if self.sent == 2:
-                await asyncio.Event().wait()
-        return await super().call(node, request, *more, **options)
+    async def connection(self, node: int, purpose: str = CONTROL, within: float | None = None) -> Any:
+        link = await super().connection(node, purpose, within)
+        return _HaltingLink(self, link) if purpose == "produce" else link
+
+
+class _HaltingLink:
+    """A connection for produce requests, each of which waits for `ready` before it starts."""
+
+    def __init__(self, cluster: HaltingProduce, link: Connection) -> None:
+        self._cluster, self._link = cluster, link
+        self.start, self.drop = link.start, link.drop
+
+    async def ready(self) -> None:
+        self._cluster.sent += 1
+        if self._cluster.sent == 2:
+            await asyncio.Event().wait()
+        await self._link.ready()
