@@ -115,6 +115,15 @@ def run_export(tickets: Iterable[bytes]) -> Iterator[bytes]:
     yield from export(tickets)
 
 
+def run_compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
+    """Runs the task that merges small files. One that Spark repeats by itself stages its files anew."""
+    from runtime.files.compaction import compact
+
+    die_with_parent(forked_by_one_thread=True)
+    log.start(os.environ)
+    yield from compact(tickets)
+
+
 def run_load(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Runs the task of a flow from files. One that Spark repeats by itself resumes where the ledger says."""
     from runtime.files.load import load

@@ -7,9 +7,9 @@ is a ManifestProblem. A topic that was deleted and made again is another lineage
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from crc32c import crc32c
@@ -73,9 +73,27 @@ class Backup:
             self._lineage(position.topic, position.topic_id, commit.at_ms).positions[position.partition] = (
                 position
             )
+        if commit.replaced:
+            self.take_merged(commit)
+            return
         for file in commit.files:
             known = self._lineage(file.topic, file.topic_id, commit.at_ms)
             known.files.setdefault(file.partition, []).append(file)
+
+    def take_merged(self, commit: Commit) -> None:
+        """Puts the merged files of a commit in the place of those that they replace, where these are known.
+
+        So a state before the commit can still be read: a merged file may hold records behind that state.
+        """
+        replaced = set(commit.replaced)
+        for file in commit.files:
+            for lineage in self.lineages.get(file.topic, ()):
+                known = lineage.files.get(file.partition, [])
+                known[:] = [file if _begins(file, one, replaced) else one for one in known]
+        for topic in {file.topic for file in commit.files}:
+            for lineage in self.lineages.get(topic, ()):
+                for known in lineage.files.values():
+                    known[:] = [one for one in known if one.path not in replaced]
 
     def _lineage(self, topic: str, topic_id: str, at_ms: int) -> TopicLineage:
         """Returns the lineage of a topic. A topic that got its first id in an upgrade continues its own."""
@@ -88,6 +106,12 @@ class Backup:
             return some[-1]
         some.append(TopicLineage(topic, topic_id, at_ms))
         return some[-1]
+
+
+def _begins(merged: DataFile, one: DataFile, replaced: Collection[str]) -> bool:
+    """Returns whether a file is the first of those that the merged one replaces."""
+    same = merged.first == one.first and PurePath(merged.path).parent == PurePath(one.path).parent
+    return same and one.path in replaced
 
 
 def _at(lineages: Sequence[TopicLineage], until_ms: int | None) -> TopicLineage:
@@ -110,21 +134,27 @@ def flows_in(endpoint: Path) -> list[str]:
 def read_backup(endpoint: str, flow: str, commit: int | None = None, digest: str = "") -> Backup:
     """Reads the manifest of a flow up to a commit, or to its newest one.
 
-    Raises ManifestProblem where it can't be trusted, or where `commit` has not that digest;
+    Files that later commits have merged are those of the later commits, with the same records. Raises
+    ManifestProblem where the manifest can't be trusted, or where `commit` has not that digest;
     EndpointUnavailable.
     """
     folder = ManifestFolder(endpoint, flow)
     backup = Backup(flow)
     with as_unavailable(folder.endpoint):
         numbers = folder.numbers()
-        for number in numbers if commit is None else numbers[:commit]:
+        before = ""
+        for number in numbers:
             found, seal = folder.commit(number)
-            if found.flow != flow or found.previous != backup.digest:
+            if found.flow != flow or found.previous != before:
                 raise ManifestProblem(
                     f"the commit {number} of {flow} does not follow the commit before it, which was"
                     " exchanged: restore the folder from a copy"
                 )
-            backup.take(found, seal)
+            before = seal
+            if commit is None or number <= commit:
+                backup.take(found, seal)
+            elif found.replaced:
+                backup.take_merged(found)
     if commit is not None and (backup.commit, backup.digest) != (commit, digest):
         raise ManifestProblem(
             f"the manifest of {flow} in {endpoint} is not the one that was planned with: plan again"
@@ -157,13 +187,13 @@ def windows(path: Path, where: PartitionLocation) -> Iterator[list[RecordSet]]:
                 yield walked.sets
 
 
-def check_file(endpoint: Path, file: DataFile) -> Path:
+def check_file(folder: ManifestFolder, file: DataFile) -> Path:
     """Returns the path of a file whose size and checksum are those of the manifest. Raises DamagedFile."""
-    path = endpoint / file.path
+    path = folder.place(file)
     seen, size = 0, 0
     try:
-        if not path.resolve().is_relative_to(endpoint.resolve()):
-            raise DamagedFile(f"{path} leads out of {endpoint}: restore it from a copy")
+        if not path.resolve().is_relative_to(folder.endpoint.resolve()):
+            raise DamagedFile(f"{path} leads out of {folder.endpoint}: restore it from a copy")
         with path.open("rb") as opened:
             while text := opened.read(_WINDOW):
                 seen, size = crc32c(text, seen), size + len(text)
@@ -191,7 +221,9 @@ class PartitionCut:
     last_timestamp: int
 
 
-def cut(endpoint: Path, lineage: TopicLineage, partition: int, until_ms: int | None = None) -> PartitionCut:
+def cut(
+    folder: ManifestFolder, lineage: TopicLineage, partition: int, until_ms: int | None = None
+) -> PartitionCut:
     """Returns where the restore of a partition ends.
 
     With `until_ms` it ends before the first record, by offset, whose timestamp is later. Records behind that
@@ -203,7 +235,7 @@ def cut(endpoint: Path, lineage: TopicLineage, partition: int, until_ms: int | N
     for file in lineage.files.get(partition, ()):
         if until_ms is not None and file.last_timestamp > until_ms:
             where = PartitionLocation(lineage.name, partition)
-            found = _first_later(check_file(endpoint, file), where, file.first, until_ms)
+            found = _first_later(check_file(folder, file), where, file.first, until_ms)
             if found is not None:
                 end, before, last = found
                 share = file.size * before // max(file.records, 1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_ROW_GROUP_BYTES: Final = 16 << 20  # of keys and values: bounds the memory of an open file (R8)
+ROW_GROUP_BYTES: Final = 16 << 20  # of keys and values: bounds the memory of an open file (R8)
 _MOST_OPEN: Final = 4  # folders of one partition that are written at a time
 _HOUR_MS: Final = 3_600_000
 _BUFFER: Final = 1 << 20
@@ -120,7 +120,6 @@ class ParquetRows:
 
     def __init__(self, file: StagedFile, where: PartitionLocation) -> None:
         import pyarrow as pa  # only this format loads it
-        import pyarrow.parquet as pq
 
         self._pa = pa
         self._where = where
@@ -137,16 +136,14 @@ class ParquetRows:
                 pa.field("timestamp_type", pa.int32(), nullable=False),
             ]
         )
-        self._writer: pq.ParquetWriter = pq.ParquetWriter(
-            _Sink(file), self._schema, compression="zstd", compression_level=1, use_dictionary=["topic"]
-        )
+        self._writer: pq.ParquetWriter = parquet_writer(file, self._schema)
         self._rows: list[Row] = []
         self._bytes = 0
 
     def write(self, rows: Sequence[Row]) -> None:
         self._rows += rows
         self._bytes += sum(len(one.key or b"") + len(one.value or b"") + 64 for one, _ in rows)
-        if self._bytes >= _ROW_GROUP_BYTES:
+        if self._bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def finish(self) -> None:
@@ -174,6 +171,15 @@ class ParquetRows:
         ]
         self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema), row_group_size=count)
         self._rows, self._bytes = [], 0
+
+
+def parquet_writer(file: StagedFile, schema: pa.Schema) -> pq.ParquetWriter:
+    """Returns a writer of Parquet into a staged file, compressed with zstd."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(
+        _Sink(file), schema, compression="zstd", compression_level=1, use_dictionary=["topic"]
+    )
 
 
 class _Sink:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from runtime.contract.records import manifest
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner, UnreadableCommit
 from runtime.contract.spec.files import OWN_FOLDER
 
-_LOG, _STAGING = "log", "staging"
+_LOG, _STAGING, _REPLACED = "log", "staging", "replaced"
 _DIGITS: Final = 20
 _COMPLETE_EVERY: Final = 64  # commits: so few are read at a start
 _WITHOUT_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
@@ -116,20 +116,27 @@ class ManifestFolder:
 
     def _folded(self, numbers: Sequence[int]) -> ManifestState:
         """Returns the state after the commits, read from the newest complete one on."""
-        chain: list[tuple[Commit, str]] = []
-        for number in reversed(numbers):
-            chain.append(self.commit(number))
-            if chain[-1][0].complete:
-                break
         state = ManifestState()
-        for commit, digest in reversed(chain):
-            if state.last is not None and commit.previous != state.digest:
-                raise ManifestProblem(
-                    f"{self._path(commit.number)} does not follow the commit before it, which was exchanged:"
-                    " restore the folder"
-                )
+        for commit, digest in self.since(numbers, lambda commit: commit.complete):
             state.apply(commit, digest)
         return state
+
+    def since(self, numbers: Sequence[int], begins: Callable[[Commit], bool]) -> Iterator[tuple[Commit, str]]:
+        """Yields the commits from the newest one that `begins`, or from the first of all, with their digests.
+
+        Raises ManifestProblem where one does not follow the commit before it; OSError.
+        """
+        first = next((at for at in reversed(range(len(numbers))) if begins(self.commit(numbers[at])[0])), 0)
+        before: str | None = None
+        for number in numbers[first:]:
+            commit, digest = self.commit(number)
+            if before is not None and commit.previous != before:
+                raise ManifestProblem(
+                    f"{self._path(number)} does not follow the commit before it, which was exchanged:"
+                    " restore the folder"
+                )
+            yield commit, digest
+            before = digest
 
     def add(self, state: ManifestState, commit: Commit) -> None:
         """Adds the commit behind `state` and applies it. Raises ManifestTaken, EndpointUnavailable.
@@ -174,6 +181,59 @@ class ManifestFolder:
                         ) from None
             for folder in folders:
                 sync_folder(folder)
+
+    def hide(self, replaced: Iterable[str]) -> None:
+        """Moves the files that a commit replaces below the flow's own folder; the merged ones are published.
+
+        It may be repeated. Raises ManifestProblem, EndpointUnavailable.
+        """
+        folders: set[Path] = set()
+        with as_unavailable(self.endpoint):
+            for path in replaced:
+                here, there = self.endpoint / path, self.own / _REPLACED / path
+                if there.parent not in folders:
+                    self._make_inside(there.parent)
+                    folders |= {here.parent, there.parent}
+                try:
+                    here.replace(there)
+                except FileNotFoundError:
+                    continue  # moved by an earlier driver, and perhaps removed
+                os.utime(there)  # since when it is there
+            for folder in folders:
+                sync_folder(folder)
+
+    def place(self, file: DataFile) -> Path:
+        """Returns where a file of a commit is now. A file that is nowhere has its own place.
+
+        It is staged until its commit is finished, and a file that was replaced stays for a while.
+        """
+        own = self.endpoint / file.path
+        places = (own, self.own / file.staged, own, self.own / _REPLACED / file.path)
+        return next((one for one in places if one.is_file()), own)
+
+    def remove_replaced(self, retention_s: float) -> int:
+        """Removes the files that were replaced so long ago, and returns how many. Raises EndpointUnavailable.
+
+        The clock is that of the file system. After a clock jump they are removed early or late: a reader
+        that still has their names then gets an error.
+        """
+        root = self.own / _REPLACED
+        removed = 0
+        with as_unavailable(self.endpoint):
+            if not root.is_dir():
+                return 0
+            probe = root / ".now"
+            probe.touch()
+            now = probe.stat().st_mtime
+            for folder, _, names in os.walk(root, topdown=False):
+                for name in names:
+                    path = Path(folder, name)
+                    if path != probe and now - path.stat().st_mtime >= retention_s:
+                        path.unlink()
+                        removed += 1
+                if Path(folder) != root and not any(Path(folder).iterdir()):
+                    Path(folder).rmdir()
+        return removed
 
     def clear_staging(self) -> None:
         """Removes what is staged and not committed, by a round that failed too. What can't be removed stays.

@@ -44,7 +44,7 @@ from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import Run, append
 from runtime.contract.spec.naming import is_other_topic
 from runtime.files.backup import BackedUpRecords, DamagedFile, check_file, raw_records, windows
-from runtime.files.manifest import ManifestProblem
+from runtime.files.manifest import ManifestFolder, ManifestProblem
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
@@ -133,9 +133,9 @@ class PartitionRestore:
         self._key = restore_key(asked.flow, part.into, part.partition)
         self._at = TopicPartition(part.into, part.partition)
         self._where = PartitionLocation(part.topic, part.partition)
-        self._endpoint = Path(asked.folder)
+        self._folder = ManifestFolder(asked.folder, asked.flow)
         self._said_at = time.monotonic()
-        self._checked: dict[str, Path] = {}
+        self._checked: set[str] = set()
 
     async def run(self) -> None:
         """Writes what is missing, and compares. Raises RestoreStopped, DamagedFile, BatchFailure."""
@@ -225,8 +225,9 @@ class PartitionRestore:
         """Yields the files with their paths, each checked once before anything of it is used."""
         for file in self._part.files:
             if file.path not in self._checked:
-                self._checked[file.path] = check_file(self._endpoint, file)
-            yield file, self._checked[file.path]
+                check_file(self._folder, file)
+                self._checked.add(file.path)
+            yield file, self._folder.place(file)  # a job may have merged it since
 
     def _chunks(self, position: int) -> Iterator[_Chunk]:
         """Yields the records from a position on, about as much as one transaction takes."""

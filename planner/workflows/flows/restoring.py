@@ -40,7 +40,7 @@ from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.selection import regex
 from runtime.contract.spec.topic_settings import supported
 from runtime.files.backup import Backup, DamagedFile, PartitionCut, TopicLineage, cut, flows_in, read_backup
-from runtime.files.manifest import EndpointUnavailable, ManifestProblem
+from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem
 from runtime.files.snapshots import SnapshotFolder
 from runtime.replay.restore_target import TargetTopic, target_topics
 
@@ -147,9 +147,9 @@ class _Read:
         return backup
 
     def _cuts(self, lineage: TopicLineage, until_ms: int | None) -> dict[int, PartitionCut]:
+        folder = ManifestFolder(self.endpoint.folder, self.backup.flow)
         return {
-            partition: cut(Path(self.endpoint.folder), lineage, partition, until_ms)
-            for partition in sorted(lineage.positions)
+            partition: cut(folder, lineage, partition, until_ms) for partition in sorted(lineage.positions)
         }
 
     def _check(self, request: RestoreBackupRequest) -> None:

@@ -16,6 +16,7 @@ from runtime.contract.records import record_values
 from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
 
 VERSION: Final = 1
+REPLACING: Final = 2  # the version of commits that replace files: earlier readers refuse it
 _T = TypeVar("_T")
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -71,6 +72,16 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_timestamp: int = -1
 
 
+class SmallFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Lists the files that may still be merged, in the order of offsets: those below `below` bytes.
+
+    A larger file is listed where it parts two others, which are never merged over it.
+    """
+
+    below: int
+    files: list[DataFile]
+
+
 class ManifestOwner(msgspec.Struct, frozen=True, kw_only=True):
     """Names the job that writes a manifest, and the cluster whose records it holds."""
 
@@ -84,10 +95,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `generation` is the flow's at the job's home cluster (R3). With `complete`, `positions` has every
     partition, else those that moved. `selection` is the digest of the selection that has begun: `start`
-    applies to topics that are new under another one.
+    applies to topics that are new under another one. A merged file in `files` takes the place of those in
+    `replaced`, which hold the same records; `small` is then what is left to be merged.
     """
 
-    version: Literal[1] = VERSION
+    version: Literal[1, 2] = VERSION
     number: Annotated[int, msgspec.Meta(ge=1)]
     flow: str
     owner: ManifestOwner
@@ -99,6 +111,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     selection: str = ""
     positions: list[FilePosition] = []
     files: list[DataFile] = []
+    replaced: list[str] = []
+    small: SmallFiles | None = None
 
 
 class SnapshotTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,7 +22,21 @@ _PART: Final = re.compile(r"\{(\w*)\}")
 _LITERAL: Final = re.compile(r"[A-Za-z0-9._=+@-]*")
 _MOST_BESIDE_TOPIC: Final = 6  # a name has at most 255 bytes, and a topic's at most 249
 _MOST_MS: Final = 253_402_300_800_000  # the year 10000
+_MOST_RETENTION_MS: Final = 30 * 86_400_000
 UNKNOWN_TIME: Final = "unknown"
+
+
+class CompactionSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Describes how small files are merged: every `every_ms`, those below `below_bytes`, up to a file's size.
+
+    The files that a merged one replaces can still be read for `retention_ms`.
+    """
+
+    every_ms: Annotated[int, msgspec.Meta(ge=100, le=_MOST_RETENTION_MS)] = 3_600_000
+    below_bytes: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)] = 16 << 20
+    retention_ms: Annotated[int, msgspec.Meta(ge=100, le=_MOST_RETENTION_MS)] = 86_400_000
 
 
 class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -30,7 +44,8 @@ class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
     the job. A file is closed when it has `size_bytes`, and at the end of each round; a round begins every
-    `every_ms`. Beside raw files, a snapshot of topics, ACLs and groups is taken every `snapshots_ms`.
+    `every_ms`. Beside raw files, a snapshot of topics, ACLs and groups is taken every `snapshots_ms`. Small
+    files stay as they are without `compact`.
     """
 
     endpoint: str
@@ -40,6 +55,7 @@ class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     size_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 128 << 20
     every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
     snapshots_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = DEFAULT_SNAPSHOTS_MS
+    compact: CompactionSpec | None = None
 
 
 class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -122,6 +138,12 @@ def folder_of(layout: str, topic: str, partition: int, timestamp_ms: int) -> str
     )
 
 
-def file_name(flow: str, topic_id: str, partition: int, first: int, form: Format) -> str:
-    """Returns the name of a file: another lineage, partition or first offset is another name."""
-    return f"{flow}-{partition:05d}-{first:020d}-{topic_id[:8]}.{EXTENSIONS[form]}"
+def file_name(
+    flow: str, topic_id: str, partition: int, first: int, form: Format, merged_by: int | None = None
+) -> str:
+    """Returns the name of a file: another lineage, partition or first offset is another name.
+
+    `merged_by` is the number of the commit that puts a merged file in the place of others.
+    """
+    merged = "" if merged_by is None else f".m{merged_by}"
+    return f"{flow}-{partition:05d}-{first:020d}-{topic_id[:8]}{merged}.{EXTENSIONS[form]}"

@@ -23,6 +23,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.application import TasksFailed
+from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.file_rounds import (
     PlannedRound,
@@ -39,6 +40,7 @@ from runtime.driver.flows.rounds import ROUND_S, RoundFlow, entered, finished
 from runtime.driver.flows.start import FlowContext, selection
 from runtime.driver.process import JvmSilent
 from runtime.driver.task import run_export
+from runtime.files.compaction import MergedFiles
 from runtime.files.export import (
     ExportedPartition,
     ExportPartition,
@@ -78,6 +80,7 @@ class FileFlow(RoundFlow):
         self._folder = ManifestFolder(self.files.folder, spec.name)
         self._manifest = ManifestState()
         self._snapshots = SnapshotDuty(spec, self.files, shared.clusters, own_groups(job))
+        self._compaction = CompactionDuty(spec.name, self.files, self._folder)
         self._claimed = False
 
     def _is_lost(self, error: Exception) -> bool:
@@ -85,6 +88,7 @@ class FileFlow(RoundFlow):
 
     def _forget(self) -> None:
         self._claimed = False  # the manifest is read again: the commit may have been written
+        self._compaction.forget()
 
     async def _round(self) -> bool:
         """Copies once, and returns whether there is more to copy at once. Raises what `run` handles."""
@@ -112,15 +116,33 @@ class FileFlow(RoundFlow):
         if planned.moved:
             await finished(self._commit(found, planned.moved, ()))
             self.clear_accepted_loss(PartitionKey(self.name, *one.key) for one in planned.moved)
-        if not planned.copy:
-            return False
-        results = await self._export(planned.copy)
+        behind = await self._copy(found, planned.copy) if planned.copy else False
+        return await self._compact() or behind
+
+    async def _copy(self, found: Sequence[SourcePartition], copy: Sequence[ExportPartition]) -> bool:
+        """Copies partitions to files and commits them. Returns whether there is more to copy at once."""
+        results = await self._export(copy)
         await finished(self._take_results(found, results))
         done = {(one.topic, one.partition): one for result in results for one in result.partitions}
         return any(
             not done[one.topic, one.partition].stopped and done[one.topic, one.partition].position < one.end
-            for one in planned.copy
+            for one in copy
         )
+
+    async def _compact(self) -> bool:
+        """Merges small files where that is due. Returns whether there is more to merge at once."""
+        duty = self._compaction
+        if not duty.is_due:
+            return False
+        assert self.generation is not None
+        merged = await duty.stage(self.generation, await self._tasks(), self._run_tasks)
+        if merged:
+            await finished(self._replace(merged))
+        return bool(merged) and duty.has_more
+
+    async def _replace(self, merged: Sequence[MergedFiles]) -> None:
+        await self._shared.leadership.ensure()
+        await self._compaction.commit(self._manifest, self._next_commit(), merged)
 
     async def _claim(self, source: KafkaCluster) -> None:
         """Reads the manifest, finishes its last commit, and claims it for this generation (R3)."""
@@ -147,6 +169,7 @@ class FileFlow(RoundFlow):
             )
         if last is not None:
             await asyncio.to_thread(self._folder.publish, last.files)
+            await asyncio.to_thread(self._folder.hide, last.replaced)
         if last is None or last.generation != self.generation:
             claim = Commit(
                 number=last.number + 1 if last is not None else 1,
@@ -183,7 +206,7 @@ class FileFlow(RoundFlow):
         )
         gone = sorted({key[0] for key in self._manifest.positions if key[0] not in topics})
         notes = (f"{name} is gone from {self.spec.source}: its files stay" for name in gone)
-        self._notes = tuple(filter(None, [self._snapshots.note, *notes]))
+        self._notes = tuple(filter(None, [self._snapshots.note, self._compaction.note, *notes]))
         self._publish(wanted)
         return [
             SourcePartition(at.topic, topics[at.topic].id, at.partition, starts.get(at, -1), ends.get(at, -1))
@@ -255,12 +278,7 @@ class FileFlow(RoundFlow):
     async def _export(self, copy: Sequence[ExportPartition]) -> list[ExportResult]:
         """Runs a round's tasks. Raises TasksFailed, EndpointUnavailable."""
         assert self.generation is not None
-        application = self._shared.application
-        assert application is not None, "the driver of a job into files has its Spark application"
-        try:
-            tasks = self._job.slots or await application.cores()
-        except JvmSilent as error:
-            raise TasksFailed(str(error)) from error
+        tasks = await self._tasks()
         rate = self.spec.rate_limit
         generation = self.generation
 
@@ -283,6 +301,15 @@ class FileFlow(RoundFlow):
             raise EndpointUnavailable(failed)
         self._worker = results[0].host, results[0].process
         return results
+
+    async def _tasks(self) -> int:
+        """Returns how many tasks a round has at most. Raises TasksFailed."""
+        application = self._shared.application
+        assert application is not None, "the driver of a job into files has its Spark application"
+        try:
+            return self._job.slots or await application.cores()
+        except JvmSilent as error:
+            raise TasksFailed(str(error)) from error
 
     async def _take_results(self, found: Sequence[SourcePartition], results: Iterable[ExportResult]) -> None:
         """Commits what a round has staged, and notes the states of its partitions."""
@@ -317,12 +344,27 @@ class FileFlow(RoundFlow):
 
         Raises ManifestTaken, ManifestProblem, EndpointUnavailable, WireError.
         """
-        shared, last = self._shared, self._manifest.last
-        assert last is not None
-        assert self.generation is not None
+        shared = self._shared
         await shared.leadership.ensure()
         files = [file for one in done for file in one.files]
-        commit = Commit(
+        commit = replace(self._next_commit(), positions=list(moved), files=files)
+        _failpoint("before_end")
+        await asyncio.to_thread(self._folder.add, self._manifest, commit)
+        _failpoint("after_end")
+        await asyncio.to_thread(self._folder.publish, files)
+        self._compaction.apply(commit)
+        self._count(done)
+        _failpoint("before_ledger")
+        await shared.writer.commit(self._ledger_records(found))
+        for one in moved:
+            self._set_position(one, commit.at_ms)
+
+    def _next_commit(self) -> Commit:
+        """Returns the commit behind the last one, without positions and files."""
+        last = self._manifest.last
+        assert last is not None
+        assert self.generation is not None
+        return Commit(
             number=last.number + 1,
             flow=self.name,
             owner=last.owner,
@@ -330,18 +372,7 @@ class FileFlow(RoundFlow):
             at_ms=int(time.time() * 1000),
             format=self.files.format,
             selection=selection(self.spec),
-            positions=list(moved),
-            files=files,
         )
-        _failpoint("before_end")
-        await asyncio.to_thread(self._folder.add, self._manifest, commit)
-        _failpoint("after_end")
-        await asyncio.to_thread(self._folder.publish, files)
-        self._count(done)
-        _failpoint("before_ledger")
-        await shared.writer.commit(self._ledger_records(found))
-        for one in moved:
-            self._set_position(one, commit.at_ms)
 
     def _count(self, done: Sequence[ExportedPartition]) -> None:
         self._stats = replace(

@@ -94,7 +94,7 @@ def test_a_partition_ends_before_its_first_later_record(
     written.commit(100, ONE, 3, text_of(0, [10, 20]), text_of(2, [30]))
     written.commit(200, ONE, 9, text_of(3, [40]), text_of(5, [50, 15]))  # 4, 7 and 8 were markers
     lineage = read_backup(str(written.folder), "f").topics()["orders"]
-    found = cut(written.folder, lineage, 0, until)
+    found = cut(written.manifest, lineage, 0, until)
     assert (found.end, found.records, found.last_timestamp) == (
         expected.end,
         expected.records,
@@ -114,20 +114,20 @@ def test_a_file_that_changed_is_not_used(written: WrittenBackup) -> None:
     assert file is not None
     path = written.folder / file.path
     whole = path.read_bytes()
-    assert check_file(written.folder, file) == path
+    assert check_file(written.manifest, file) == path
     for text, why in (
         (whole[:-1], "bytes in place of"),
         (b"\x01" + whole[1:], "another checksum"),  # the base offset is in no checksum of the batch
     ):
         path.write_bytes(text)
         with pytest.raises(DamagedFile, match=why):
-            check_file(written.folder, file)
+            check_file(written.manifest, file)
     path.unlink()
     with pytest.raises(DamagedFile, match="can't be read"):
-        check_file(written.folder, file)
+        check_file(written.manifest, file)
     path.symlink_to("/etc/hostname")
     with pytest.raises(DamagedFile, match="leads out of"):
-        check_file(written.folder, file)
+        check_file(written.manifest, file)
 
 
 def test_a_file_that_ends_inside_a_batch_is_damaged(tmp_path: Path) -> None:

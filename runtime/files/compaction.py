@@ -1,0 +1,324 @@
+"""Chooses the small files of a flow that are merged, and merges them in a Spark task.
+
+Only files of one partition of one topic (by its id) in one folder of the layout are merged, and only
+neighbours: no other file of that folder holds offsets between them. A merged file holds the same records in
+the same order. Like the files of a round, it is staged until the driver commits it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from runtime.batch import BatchFailure, PartitionLocation
+from runtime.contract.records.manifest import Commit, DataFile, SmallFiles
+from runtime.contract.spec.files import FilesSpec
+from runtime.files.backup import DamagedFile, check_file, windows
+from runtime.files.formats import ROW_GROUP_BYTES, StagedFile, parquet_writer
+from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_COPIED: Final = 8 << 20  # bytes that are copied at a time (R8)
+_FOLDERS: Final = 48  # the newest ones of a partition: late records of older days stay in files of their own
+_MOST_FILES: Final = 20_000  # small files that are remembered, and written to a commit
+_MOST_BYTES: Final = 512 << 20  # of a merged file: a pass holds up the rounds
+PASS_BYTES: Final = 256 << 20  # of one task in one pass: rounds go on in between
+_PASS_FILES: Final = 2_000
+
+_Group = tuple[str, str, int, str]  # topic, its id, partition, folder
+
+
+class FileIndex:
+    """The files of a flow that may still be merged, by folder, in the order of offsets.
+
+    A larger file stays in the list where it parts two small ones.
+    """
+
+    def __init__(self, below: int, files: Iterable[DataFile] = ()) -> None:
+        self.below = below
+        self._groups: dict[_Group, list[DataFile]] = {}
+        for one in files:
+            self._groups.setdefault(_group(one), []).append(one)
+
+    def apply(self, commit: Commit) -> None:
+        """Applies the next commit."""
+        replaced = set(commit.replaced)
+        for file in commit.files:
+            key = _group(file)
+            known = self._groups.pop(key, [])  # the group that was written last is the last one
+            inside = [
+                at
+                for at, one in enumerate(known)
+                if one.path in replaced and file.first <= one.first and one.end <= file.end
+            ]
+            at = inside[0] if inside else len(known)
+            gone = {*inside, *(at for at, one in enumerate(known) if one.path == file.path)}
+            before, after = ([one for at, one in some if at not in gone] for some in _split(known, at))
+            self._groups[key] = self._parted([*before, file, *after])
+        self._trim()
+
+    def _parted(self, known: Sequence[DataFile]) -> list[DataFile]:
+        """Returns the small files, and one larger file between two of them."""
+        kept: list[DataFile] = []
+        for one in known:
+            if one.size < self.below or (kept and kept[-1].size < self.below):
+                kept.append(one)
+        return kept
+
+    def _trim(self) -> None:
+        """Removes what would make the index grow without a bound: folders that others have followed."""
+        of: dict[tuple[str, int], int] = {}
+        total = 0
+        for key in reversed(list(self._groups)):
+            topic, _, partition, _ = key
+            of[topic, partition] = of.get((topic, partition), 0) + 1
+            total += len(self._groups[key])
+            if of[topic, partition] > _FOLDERS or total > _MOST_FILES or not self._groups[key]:
+                total -= len(self._groups.pop(key))
+
+    def small(self) -> SmallFiles:
+        """Returns the state as a commit records it."""
+        return SmallFiles(below=self.below, files=[one for some in self._groups.values() for one in some])
+
+    def merges(self, size: int) -> list[list[DataFile]]:
+        """Returns the files that are to be merged, each list into one file of at most `size` bytes."""
+        most = min(size, _MOST_BYTES)
+        return [
+            chosen
+            for known in self._groups.values()
+            for run in _runs(known, self.below, most)
+            for chosen in _worthwhile(run, self.below)
+        ]
+
+
+def _split(known: Sequence[DataFile], at: int) -> tuple[list[tuple[int, DataFile]], ...]:
+    numbered = list(enumerate(known))
+    return numbered[:at], numbered[at:]
+
+
+def _group(file: DataFile) -> _Group:
+    return file.topic, file.topic_id, file.partition, str(PurePath(file.path).parent)
+
+
+def _runs(known: Sequence[DataFile], below: int, size: int) -> Iterator[list[DataFile]]:
+    """Yields the runs of small neighbours that fit into one file.
+
+    Offsets that go back, after the source had lost records, end a run.
+    """
+    run: list[DataFile] = []
+    total = 0
+    for one in known:
+        if run and (one.size >= below or total + one.size > size or one.first < run[-1].end):
+            yield run
+            run, total = [], 0
+        if one.size < below:
+            run.append(one)
+            total += one.size
+    if run:
+        yield run
+
+
+def _worthwhile(run: list[DataFile], below: int) -> Iterator[list[DataFile]]:
+    """Yields the parts of a run whose largest file at least doubles, or is small no longer after the merge.
+
+    So a byte is written again only as often as its file doubles: some ten times from 16 KiB to 16 MiB.
+    """
+    if len(run) < 2:
+        return
+    largest = max(range(len(run)), key=lambda at: run[at].size)
+    total = sum(one.size for one in run)
+    if total >= min(2 * run[largest].size, below):
+        yield run
+        return
+    yield from _worthwhile(run[:largest], below)
+    yield from _worthwhile(run[largest + 1 :], below)
+
+
+def one_pass(merges: Sequence[list[DataFile]], tasks: int) -> list[list[list[DataFile]]]:
+    """Returns the merges of the next pass, spread over at most so many tasks."""
+    loads: list[tuple[int, list[list[DataFile]]]] = [(0, []) for _ in range(tasks)]
+    files = 0
+    for some in merges:
+        least = min(range(tasks), key=lambda at: loads[at][0])
+        load, chosen = loads[least]
+        if files and (load >= PASS_BYTES or files + len(some) > _PASS_FILES):
+            break
+        files += len(some)
+        loads[least] = load + sum(one.size for one in some), [*chosen, some]
+    return [chosen for _, chosen in loads if chosen]
+
+
+def read_index(folder: ManifestFolder, below: int) -> FileIndex:
+    """Reads the commits since the last one that lists the small files. Raises ManifestProblem,
+    EndpointUnavailable.
+    """
+    index = FileIndex(below)
+
+    def lists_them(commit: Commit) -> bool:
+        return commit.small is not None and commit.small.below >= below
+
+    with as_unavailable(folder.endpoint):
+        for commit, _ in folder.since(folder.numbers(), lists_them):
+            if lists_them(commit) and commit.small is not None:
+                index = FileIndex(below, commit.small.files)
+            else:
+                index.apply(commit)
+    return index
+
+
+class CompactionTicket(msgspec.Struct, frozen=True):
+    """Describes the merges of one task: each list of files becomes one file."""
+
+    flow: str
+    generation: int
+    files: FilesSpec
+    merges: list[list[DataFile]]
+
+
+class MergedFiles(msgspec.Struct, frozen=True):
+    """One staged file and those that it replaces. Without `file`, `why` says why there is none."""
+
+    replaced: list[DataFile]
+    file: DataFile | None = None
+    why: str = ""
+
+
+class CompactionResult(msgspec.Struct, frozen=True):
+    """The result of one task, and `error` where nothing of it counts."""
+
+    merged: list[MergedFiles] = []
+    error: str = ""
+
+
+_ticket = msgspec.json.Decoder(CompactionTicket)
+_result = msgspec.json.Decoder(CompactionResult)
+
+
+def encode_compaction(ticket: CompactionTicket) -> bytes:
+    return msgspec.json.encode(ticket)
+
+
+def decode_compaction(text: bytes) -> CompactionResult:
+    return _result.decode(text)
+
+
+def compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
+    """Carries out the tickets of a task and yields their encoded results."""
+    for text in tickets:
+        ticket = _ticket.decode(text)
+        folder = ManifestFolder(ticket.files.folder, ticket.flow)
+        try:
+            if not folder.endpoint.is_dir():
+                raise EndpointUnavailable(f"the folder {folder.endpoint} is not there")
+            with as_unavailable(folder.endpoint):
+                staging = folder.staging(ticket.generation)
+                result = CompactionResult(
+                    [_merged(folder, ticket.files, some, staging) for some in ticket.merges]
+                )
+        except EndpointUnavailable as unavailable:
+            result = CompactionResult(error=f"{unavailable} on {socket.gethostname()}")
+        yield msgspec.json.encode(result)
+
+
+def _merged(folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], staging: Path) -> MergedFiles:
+    """Merges files. Where one of them is not as the manifest says, all stay as they are. Raises OSError."""
+    where = PartitionLocation(files[0].topic, files[0].partition)
+    staged = None
+    try:
+        paths = [check_file(folder, one) for one in files]
+        if spec.format == "raw":
+            files = files[: _joinable(files, paths, where)]
+            paths = paths[: len(files)]
+        if len(files) < 2:
+            return MergedFiles(files, None, f"{paths[0]} can't be joined with the file after it")
+        staged = StagedFile(staging)
+        if spec.format == "parquet":
+            _join_parquet(staged, paths, sum(one.records for one in files))
+        else:
+            _join_bytes(staged, paths)
+        staged.close()
+    except (DamagedFile, BatchFailure) as damaged:
+        if staged is not None:
+            staged.discard()
+        return MergedFiles(files, None, str(damaged))
+    except OSError:
+        if staged is not None:
+            staged.discard()
+        raise
+    whole = replace(
+        files[0],
+        path="",
+        staged=str(staged.path.relative_to(folder.own)),
+        end=files[-1].end,
+        records=sum(one.records for one in files),
+        size=staged.size,
+        crc32c=staged.crc32c,
+        first_timestamp=min(one.first_timestamp for one in files),
+        last_timestamp=max(one.last_timestamp for one in files),
+    )
+    return MergedFiles(files, whole)
+
+
+def _joinable(files: Sequence[DataFile], paths: Sequence[Path], where: PartitionLocation) -> int:
+    """Returns how many of the raw files can be joined: in the others, the first batch holds records that are
+    not part of the file. Raises DamagedFile, BatchFailure, OSError.
+    """
+    for at, (file, path) in enumerate(zip(files, paths, strict=True)):
+        sets = next(windows(path, where), None)
+        if at and (sets is None or sets[0].base_offset < file.first):
+            return at
+    return len(files)
+
+
+def _join_bytes(staged: StagedFile, paths: Iterable[Path]) -> None:
+    """Writes the files one behind the other: JSON lines and record batches need nothing else."""
+    for path in paths:
+        with path.open("rb") as file:
+            while text := file.read(_COPIED):
+                staged.write(text)
+
+
+def _join_parquet(staged: StagedFile, paths: Sequence[Path], records: int) -> None:
+    """Writes the rows of the files in their order, in row groups as large as those of a round.
+
+    Raises DamagedFile where a file is no Parquet, or has other columns or another number of rows.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(paths[0])
+        written = 0
+        with parquet_writer(staged, schema) as writer:
+            held: list[pa.Table] = []
+            for path in paths:
+                with pq.ParquetFile(path) as file:
+                    if not file.schema_arrow.equals(schema):
+                        raise DamagedFile(f"{path} has other columns than {paths[0]}")
+                    for number in range(file.num_row_groups):
+                        held.append(file.read_row_group(number))
+                        if sum(one.nbytes for one in held) >= ROW_GROUP_BYTES:
+                            written += _write(writer, held)
+            if held:
+                written += _write(writer, held)
+    except pa.ArrowException as error:
+        raise DamagedFile(f"{paths[0]} and the files after it can't be read as Parquet: {error}") from error
+    if written != records:
+        raise DamagedFile(f"{paths[0]} and the files after it hold {written} rows in place of {records}")
+
+
+def _write(writer: pq.ParquetWriter, held: list[pa.Table]) -> int:
+    import pyarrow as pa
+
+    table = pa.concat_tables(held).combine_chunks()
+    writer.write_table(table, row_group_size=len(table))
+    held.clear()
+    return len(table)

@@ -1,0 +1,437 @@
+"""Small files become larger ones with the same records, once, wherever the driver dies."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from runtime.batch import Record
+from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner, encode
+from runtime.contract.spec.files import CompactionSpec, FilesSpec
+from runtime.driver.application import RoundWork, TasksFailed
+from runtime.driver.duties.compaction import CompactionDuty, merging
+from runtime.files.backup import BackedUpRecords, check_file, files_up_to, read_backup
+from runtime.files.compaction import (
+    CompactionTicket,
+    FileIndex,
+    MergedFiles,
+    compact,
+    decode_compaction,
+    encode_compaction,
+    one_pass,
+    read_index,
+)
+from runtime.files.formats import PartitionFiles
+from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestState, ManifestTaken
+from tests.runtime.batch.forge import batch_bytes, sets
+from tests.runtime.files.backups import ONE, TWO, WHERE
+from tests.spark.exported import files_of, lines_of
+
+K = 1 << 10
+OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
+NOON = 1_700_049_600_000
+DAY_MS = 86_400_000
+
+
+def file(first: int, size: int, folder: str = "orders", partition: int = 0, topic_id: str = ONE) -> DataFile:
+    return DataFile(
+        path=f"{folder}/f-{partition:05d}-{first:020d}-{topic_id[:8]}.log",
+        staged="",
+        topic="orders",
+        topic_id=topic_id,
+        partition=partition,
+        first=first,
+        end=first + 1,
+        records=1,
+        size=size,
+        crc32c=0,
+    )
+
+
+def commit_of(number: int, files: Sequence[DataFile] = (), **changes: Any) -> Commit:
+    return Commit(
+        number=number,
+        flow="f",
+        owner=OWNER,
+        generation=1,
+        at_ms=number,
+        format="raw",
+        files=list(files),
+        **changes,
+    )
+
+
+def firsts(merges: Sequence[Sequence[DataFile]]) -> list[list[int]]:
+    return [[one.first for one in some] for some in merges]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], []),
+        ([1], []),
+        ([1, 1], [[0, 1]]),
+        ([4, 1], []),  # the larger file would be written again for little
+        ([4, 1, 1], [[1, 2]]),
+        ([4, 2, 2], [[0, 1, 2]]),
+        ([15, 1], [[0, 1]]),  # it is small no longer
+        ([1, 16, 1], []),  # never over a larger file
+        ([1, 1, 16, 1, 1], [[0, 1], [3, 4]]),
+        ([15] * 9, [[0, 1, 2, 3], [4, 5, 6, 7]]),  # at most 64 in a file
+    ],
+)
+def test_what_is_merged(sizes: list[int], expected: list[list[int]]) -> None:
+    index = FileIndex(16 * K)
+    index.apply(commit_of(1, [file(at, size * K) for at, size in enumerate(sizes)]))
+    assert firsts(index.merges(64 * K)) == expected
+
+
+def test_files_of_another_folder_partition_or_lineage_are_never_merged() -> None:
+    some = [file(0, K), file(1, K, "other"), file(2, K, partition=1), file(3, K, topic_id=TWO), file(4, K)]
+    index = FileIndex(16 * K)
+    index.apply(commit_of(1, some))
+    assert firsts(index.merges(64 * K)) == [[0, 4]]
+
+
+def test_offsets_that_go_back_end_a_run() -> None:
+    index = FileIndex(16 * K)
+    index.apply(commit_of(1, [file(0, K), file(5, K), file(3, K), file(4, K)]))
+    assert firsts(index.merges(64 * K)) == [[0, 5], [3, 4]]
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=200), st.integers(1, 30))
+def test_a_byte_is_written_again_a_few_times_and_few_files_are_left(sizes: list[int], every: int) -> None:
+    """Whatever the sizes of the rounds are and how often it merges."""
+    index, written, number = FileIndex(64 * K), 0, 0
+    for at, size in enumerate(sizes):
+        number += 1
+        index.apply(commit_of(number, [file(at, size * K)]))
+        if at % every and at != len(sizes) - 1:
+            continue
+        while merges := index.merges(256 * K):
+            written += sum(one.size for some in merges for one in some)
+            number += 1
+            index.apply(merged_by(number, merges))
+            assert [one.first for one in index.small().files] == sorted(
+                one.first for one in index.small().files
+            )
+    left = [one.size for one in index.small().files if one.size < 64 * K]
+    assert written <= sum(sizes) * K * 8  # from 1 KiB to 64 KiB a file doubles six times
+    assert len(left) <= 8 * (1 + sum(sizes) // 64)
+
+
+def merged_by(number: int, merges: Sequence[Sequence[DataFile]]) -> Commit:
+    files = [
+        replace(
+            some[0],
+            path=f"orders/m{number}-{some[0].first}.log",
+            end=some[-1].end,
+            size=sum(one.size for one in some),
+        )
+        for some in merges
+    ]
+    return commit_of(number, files, replaced=[one.path for some in merges for one in some])
+
+
+def test_folders_that_others_have_followed_are_left_as_they_are() -> None:
+    index = FileIndex(16 * K)
+    for day in range(60):
+        index.apply(commit_of(day + 1, [file(day, K, f"orders/{day}")]))
+    assert [one.first for one in index.small().files] == list(range(12, 60))
+
+
+def test_a_pass_is_bounded_and_spread_over_the_tasks() -> None:
+    merges = [[file(at, 100 << 20)] * 2 for at in range(6)]
+    assert [len(some) for some in one_pass(merges, 2)] == [2, 2]
+    assert [len(some) for some in one_pass(merges[:1], 4)] == [1]
+    assert one_pass([], 2) == []
+
+
+class Lake:
+    """An endpoint's folder with real files of one partition, a commit for each round."""
+
+    def __init__(self, folder: Path, form: Any, layout: str = "{topic}/") -> None:
+        folder.mkdir(exist_ok=True)
+        self.spec = FilesSpec(
+            endpoint="lake",
+            folder=str(folder),
+            format=form,
+            layout=layout,
+            compact=CompactionSpec(every_ms=100, below_bytes=1 << 20, retention_ms=100),
+        )
+        self.folder = ManifestFolder(str(folder), "f")
+        self.state = ManifestState()
+        self.offset = 0
+        self.duty = CompactionDuty("f", self.spec, self.folder)
+
+    def next(self) -> Commit:
+        number = self.state.last.number + 1 if self.state.last is not None else 1
+        return replace(commit_of(number), format=self.spec.format)
+
+    def round(self, *timestamps: int, begin: int | None = None) -> None:
+        """Writes the records of a round; with `begin` the batch holds earlier records too."""
+        given = [
+            Record(self.offset + at, stamp, b"k", f"v{self.offset + at}".encode(), (("h", None),))
+            for at, stamp in enumerate(timestamps)
+        ]
+        begin = self.offset if begin is None else begin
+        text = batch_bytes(given)
+        files = PartitionFiles("f", self.spec, WHERE, ONE, self.folder.own, self.folder.staging(1))
+        files.write(sets(text)[0], memoryview(text), begin)
+        self.offset += len(given)
+        position = FilePosition(topic="orders", topic_id=ONE, partition=0, position=self.offset)
+        commit = replace(self.next(), files=files.finish(), positions=[position])
+        self.folder.add(self.state, commit)
+        self.folder.publish(commit.files)
+        self.duty.apply(commit)
+
+    def staged(self) -> list[MergedFiles]:
+        return asyncio.run(self.duty.stage(1, 2, in_this_process))
+
+    def merge(self) -> None:
+        if merged := self.staged():
+            asyncio.run(self.duty.commit(self.state, self.next(), merged))
+
+    def seen_by_the_manifest(self) -> list[int]:
+        """The offsets in the files of the manifest, each file checked as a restore does."""
+        files = read_backup(self.spec.folder, "f").topics()["orders"].files[0]
+        paths = [(one, check_file(self.folder, one)) for one in files]
+        return offsets_in(BackedUpRecords(paths, WHERE))
+
+
+async def in_this_process(_work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
+    return list(compact(tickets))
+
+
+def offsets_in(records: BackedUpRecords) -> list[int]:
+    found = []
+    while (one := records.pop()) is not None:
+        found.append(one[0])
+    return found
+
+
+@pytest.mark.parametrize("form", ["raw", "json", "parquet"])
+def test_a_merged_file_holds_the_same_records(tmp_path: Path, form: str) -> None:
+    lake = Lake(tmp_path, form)
+    for at in range(5):
+        lake.round(NOON + at, NOON + at + 1, NOON)
+    lines, texts = lines_of(tmp_path), [one.read_bytes() for one in sorted(files_of(tmp_path))]
+    lake.merge()
+    (path,) = files_of(tmp_path)
+    assert path.name == "f-00000-00000000000000000000-11111111.m6." + path.suffix[1:]
+    assert lines_of(tmp_path) == lines
+    if form != "parquet":
+        assert path.read_bytes() == b"".join(texts)
+    last = lake.state.last
+    assert last is not None
+    (merged,) = last.files
+    assert (merged.first, merged.end, merged.records) == (0, 15, 15)
+    assert (merged.first_timestamp, merged.last_timestamp) == (NOON, NOON + 5)
+    assert check_file(lake.folder, merged) == path
+    assert len(last.replaced) == 5
+    assert b'"version":2' in encode(last)  # a reader that knows nothing of merges refuses it
+
+
+def test_only_files_of_one_day_are_merged(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "json", "{topic}/date={date}/")
+    for _ in range(3):
+        lake.round(NOON, NOON + DAY_MS)
+    lines = lines_of(tmp_path)
+    lake.merge()
+    found = sorted(str(one.relative_to(tmp_path).parent) for one in files_of(tmp_path))
+    assert found == ["orders/date=2023-11-15", "orders/date=2023-11-16"]
+    assert lines_of(tmp_path) == lines
+
+
+Step = Callable[["Lake", Commit], None]
+STEPS: list[Step] = [
+    lambda lake, commit: lake.folder.add(lake.state, commit),
+    lambda lake, commit: lake.folder.publish(commit.files[:1]),
+    lambda lake, commit: lake.folder.publish(commit.files),
+    lambda lake, commit: lake.folder.hide(commit.replaced[:1]),
+    lambda lake, commit: lake.folder.hide(commit.replaced),
+]
+
+
+@pytest.mark.parametrize("done", range(len(STEPS) + 1))
+def test_wherever_the_driver_dies_the_next_one_finishes_and_the_manifest_is_never_wrong(
+    tmp_path: Path, done: int
+) -> None:
+    lake = Lake(tmp_path, "raw", "{topic}/p={partition}")
+    for _ in range(3):
+        lake.round(NOON, NOON + 1)
+    lake.round(NOON)
+    lines = lines_of(tmp_path)
+    (whole,) = lake.staged()
+    # The same merge as two, so that a step can be half done.
+    first, rest = whole.replaced[:2], whole.replaced[2:]
+    staged = [one for some in (first, rest) for one in _merged(lake, some)]
+    commit = merging(lake.next(), "raw", staged)
+    for step in STEPS[:done]:
+        step(lake, commit)
+    assert lake.seen_by_the_manifest() == list(range(7))
+
+    again = ManifestFolder(lake.spec.folder, "f")
+    state = again.read()
+    assert state.last is not None
+    assert state.last.number == (4 if done == 0 else 5)
+    again.publish(state.last.files)
+    again.hide(state.last.replaced)
+    again.clear_staging()
+    assert lines_of(tmp_path) == lines
+    assert len(files_of(tmp_path)) == (4 if done == 0 else 2)
+    assert lake.seen_by_the_manifest() == list(range(7))
+    assert list((again.own / "staging").rglob("*.part")) == []
+
+
+def _merged(lake: Lake, files: list[DataFile]) -> list[MergedFiles]:
+    ticket = CompactionTicket("f", 1, lake.spec, [files])
+    (text,) = compact([encode_compaction(ticket)])
+    return decode_compaction(text).merged
+
+
+def test_a_driver_that_was_replaced_puts_nothing_in_the_place_of_files(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "json")
+    for _ in range(2):
+        lake.round(NOON)
+    merged, base = lake.staged(), lake.next()
+    lines = lines_of(tmp_path)
+    other = ManifestFolder(lake.spec.folder, "f")
+    other.add(other.read(), replace(lake.next(), generation=2))
+    with pytest.raises(ManifestTaken):
+        asyncio.run(lake.duty.commit(lake.state, base, merged))
+    assert lines_of(tmp_path) == lines
+    assert len(files_of(tmp_path)) == 2
+
+
+def test_what_is_left_to_merge_is_read_from_the_last_merge_on(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "raw")
+    for _ in range(3):
+        lake.round(NOON)
+    whole = read_index(lake.folder, 1 << 20)
+    lake.merge()
+    merged = read_index(lake.folder, 1 << 20)
+    assert [one.first for one in whole.small().files] == [0, 1, 2]
+    assert lake.state.last is not None
+    assert merged.small() == lake.state.last.small
+    lake.round(NOON)
+    assert [one.first for one in read_index(lake.folder, 1 << 20).small().files] == [0, 3]
+    # A smaller limit is no reason to read more; a larger one may find files that were not listed.
+    (lake.folder.own / "log" / f"{2:020d}.json").write_bytes(b"edited")
+    assert [one.first for one in read_index(lake.folder, 1 << 10).small().files] == [0, 3]
+    with pytest.raises(ManifestProblem, match="cut off or edited"):
+        read_index(lake.folder, 2 << 20)
+
+
+def test_replaced_files_stay_readable_until_their_retention_is_over(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "raw")
+    for _ in range(3):
+        lake.round(NOON)
+    before = read_backup(lake.spec.folder, "f").topics()["orders"].files[0]
+    lake.merge()
+    assert offsets_in(BackedUpRecords([(one, check_file(lake.folder, one)) for one in before], WHERE)) == [
+        0,
+        1,
+        2,
+    ]
+    assert lake.folder.remove_replaced(3_600) == 0
+    assert lake.folder.remove_replaced(0) == 3
+    assert not any(path.is_file() for path in (lake.folder.own / "replaced").rglob("*.log"))
+    assert lake.folder.remove_replaced(0) == 0
+    assert lake.seen_by_the_manifest() == [0, 1, 2]
+
+
+def test_a_planned_restore_reads_the_same_records_from_merged_files(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "raw")
+    for _ in range(3):
+        lake.round(NOON, NOON)
+    planned = read_backup(lake.spec.folder, "f")
+    lake.merge()
+    lake.round(NOON)  # after the plan, and merged with what was before it
+    lake.round(*[NOON] * 12)
+    lake.duty.forget()
+    lake.merge()
+    lake.folder.remove_replaced(0)
+    assert len(files_of(tmp_path)) == 1
+    again = read_backup(lake.spec.folder, "f", planned.commit, planned.digest)
+    (lineage,) = again.lineages["orders"]
+    assert lineage.positions[0].position == 6
+    files = files_up_to(lineage.files[0], 6)
+    assert offsets_in(BackedUpRecords([(one, check_file(lake.folder, one)) for one in files], WHERE)) == list(
+        range(6)
+    )
+
+
+def test_a_damaged_file_is_named_and_left_and_others_are_merged(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "json", "{topic}/date={date}/")
+    for _ in range(2):
+        lake.round(NOON, NOON + DAY_MS)
+    damaged = min(files_of(tmp_path))
+    text = damaged.read_bytes()
+    damaged.write_bytes(text.replace(b"v0", b"v9"))
+    lake.merge()
+    assert len(files_of(tmp_path)) == 3
+    lake.merge()
+    assert lake.duty.note.startswith(f"small files are not merged: {damaged} has another checksum than")
+    damaged.write_bytes(text)
+    lake.duty.forget()
+    until_due(lake)
+    lake.merge()
+    lake.merge()
+    assert (len(files_of(tmp_path)), lake.duty.note) == (2, "")
+
+
+def until_due(lake: Lake) -> None:
+    while not lake.duty.is_due:
+        asyncio.run(asyncio.sleep(0.01))
+
+
+def test_raw_files_whose_first_batch_is_cut_are_not_joined_to_others(tmp_path: Path) -> None:
+    """The batch would count as a whole then: records that were given up, or that are in the file before."""
+    lake = Lake(tmp_path, "raw")
+    lake.round(NOON, NOON, begin=1)  # a flow that starts inside a batch
+    lake.round(NOON)
+    lake.round(NOON, NOON, begin=4)
+    lake.round(NOON)
+    assert lake.seen_by_the_manifest() == [1, 2, 4, 5]
+    lake.merge()
+    assert len(files_of(tmp_path)) == 3
+    assert lake.seen_by_the_manifest() == [1, 2, 4, 5]
+
+
+def test_a_pass_that_fails_is_noted_and_leaves_nothing_staged(tmp_path: Path) -> None:
+    async def failing(work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
+        await in_this_process(work, tickets)
+        raise TasksFailed("the executor was lost")
+
+    lake = Lake(tmp_path, "parquet")
+    for _ in range(2):
+        lake.round(NOON)
+    assert asyncio.run(lake.duty.stage(1, 2, failing)) == []
+    assert lake.duty.note == "small files are not merged: the executor was lost"
+    assert list((lake.folder.own / "staging").rglob("*.part")) == []
+    assert not lake.duty.is_due
+
+
+def test_parquet_with_other_columns_or_rows_is_left(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "parquet")
+    for _ in range(2):
+        lake.round(NOON)
+    (whole,) = lake.staged()
+    edited = tmp_path / whole.replaced[1].path
+    pq.write_table(pa.table({"value": [b"v"]}), edited)
+    text = edited.read_bytes()
+    files = [whole.replaced[0], replace(whole.replaced[1], size=len(text), crc32c=crc32c(text))]
+    (refused,) = _merged(lake, files)
+    assert refused.file is None
+    assert "has other columns than" in refused.why
+    (short,) = _merged(lake, [whole.replaced[0], replace(whole.replaced[0], records=2)])
+    assert "hold 2 rows in place of 3" in short.why
