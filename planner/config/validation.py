@@ -19,6 +19,7 @@ from planner.model.topology import (
     FileEndpoint,
     QuotaEntity,
     SecretRef,
+    bytes_of,
     looks_secret,
 )
 from planner.model.topology.quotas import OF_ADDRESSES, OF_USERS
@@ -52,6 +53,7 @@ SUBJECTS = ("partitions", "replication")
 _ENDPOINT_CODE = "endpoint"
 _SIZES = range(1 << 16, (1 << 40) + 1)
 _SNAPSHOTS_MS = range(1_000, 86_400_001)
+_COMPACTION_MS = range(1_000, 30 * 86_400_000 + 1)
 _INTERVALS_MS = range(1_000, 86_400_001)  # of a flow into files
 _ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
@@ -237,9 +239,28 @@ def _endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
         elif snapshots is not None and snapshots not in _SNAPSHOTS_MS:
             what = f"endpoint {name}: snapshots is from 1s to 24h"
             yield error(what, "write snapshots: 10m", source=endpoint.place("snapshots"), code=_ENDPOINT_CODE)
+        if isinstance(compact := endpoint.get("compact"), ParsedRecord):
+            yield from _compaction(name, compact, size)
         if form is not None and layout is not None and (problem := layout_problem(layout, form.value)):
             where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
             yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=_ENDPOINT_CODE)
+
+
+def _compaction(name: str, compact: ParsedRecord, size: str | None) -> Iterable[Diagnostic]:
+    """Yields an error for each value with which no file would be merged, or all of them all the time."""
+    below, most = compact.get("below"), bytes_of(size) if size is not None else None
+    if below is not None and bytes_of(below) not in _SIZES:
+        what = f"endpoint {name}: compact.below is from 64k to 1t"
+        yield error(what, "write below: 16m", source=compact.place("below"), code=_ENDPOINT_CODE)
+    elif below is not None and most is not None and bytes_of(below) > most:
+        what = f"endpoint {name}: compact.below is {below}, and files are closed at {size}"
+        hint = "write a smaller below, or a larger size"
+        yield error(what, hint, source=compact.place("below"), code=_ENDPOINT_CODE)
+    for key, usual in (("every", "1h"), ("retention", "1d")):
+        value = compact.get(key)
+        if value is not None and value not in _COMPACTION_MS:
+            what = f"endpoint {name}: compact.{key} is from 1s to 30d"
+            yield error(what, f"write {key}: {usual}", source=compact.place(key), code=_ENDPOINT_CODE)
 
 
 def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:

@@ -44,7 +44,8 @@ class FieldType(Enum):
     ORIGIN_COMMITS = auto()  # {"group": name, "every": ms}
     FILES = (
         auto()
-    )  # {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms, "snapshots": ms}
+    )  # {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms, "snapshots": ms,
+    # "compact": {"every": ms, "below": bytes, "retention": ms}}; the last two are left out where not set
     TRANSFORM = auto()  # {"value": format, "where": text, "set": by field, "drop": fields, …}
     GROUPS = auto()  # what a new flow does with consumer groups
     TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
@@ -120,6 +121,18 @@ def _files(flow: FlowSpec) -> dict[str, object] | None:
     if files is None:
         return None
     snapshots = {"snapshots": files.snapshots_ms} if files.format == "raw" else {}
+    merges = files.compact
+    compact = (
+        {
+            "compact": {
+                "every": merges.every_ms,
+                "below": merges.below_bytes,
+                "retention": merges.retention_ms,
+            }
+        }
+        if merges is not None
+        else {}
+    )
     return {
         "folder": files.folder,
         "format": files.format,
@@ -127,6 +140,7 @@ def _files(flow: FlowSpec) -> dict[str, object] | None:
         "size": files.size_bytes,
         "every": files.every_ms,
         **snapshots,
+        **compact,
     }
 
 

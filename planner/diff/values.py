@@ -291,13 +291,25 @@ def _setting_names(value: Parts) -> tuple[str, ...]:
 
 
 def _files(value: Parts) -> str:
-    """`raw in /data/lake/{topic}/, closed at 128MB, every 60s, snapshots every 10m`"""
-    every, snapshots = (
-        duration(one) if isinstance(one, int) else one for one in (value.get("every"), value.get("snapshots"))
-    )
+    """`raw in /data/lake/{topic}/, closed at 128MiB, every 60s, snapshots every 10m, files below 16MiB merged
+    every 60m and removed after 24h`
+    """
+    every, snapshots = _time(value.get("every")), _time(value.get("snapshots"))
     folder = f"{value.get('folder')}/{value.get('layout')}"
     shown = f"{value.get('format')} in {folder}, closed at {_bytes(value.get('size'))}, every {every}"
-    return f"{shown}, snapshots every {snapshots}" if snapshots is not None else shown
+    if snapshots is not None:
+        shown = f"{shown}, snapshots every {snapshots}"
+    merges = value.get("compact")
+    if isinstance(merges, Mapping):
+        shown += (
+            f", files below {_bytes(merges.get('below'))} merged every {_time(merges.get('every'))}"
+            f" and removed after {_time(merges.get('retention'))}"
+        )
+    return shown
+
+
+def _time(milliseconds: object) -> object:
+    return duration(milliseconds) if isinstance(milliseconds, int) else milliseconds
 
 
 def _bytes(size: object) -> object:

@@ -22,6 +22,7 @@ from planner.model.topology import (
     DEFAULT_EVERY_MS,
     RUNNING,
     Cluster,
+    FileEndpoint,
     Flow,
     Job,
     Protect,
@@ -32,11 +33,12 @@ from planner.model.topology import (
     StartAtOffsets,
     StartAtTimestamp,
     Topology,
+    bytes_of,
     looks_secret,
 )
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     FlowSpec,
@@ -352,6 +354,18 @@ def _files(flow: Flow, topology: Topology) -> FilesSpec | None:
         size_bytes=endpoint.size_bytes,
         every_ms=flow.every_ms or DEFAULT_EVERY_MS,
         snapshots_ms=endpoint.snapshots_every_ms,
+        compact=_compaction(endpoint),
+    )
+
+
+def _compaction(endpoint: FileEndpoint) -> CompactionSpec | None:
+    declared = endpoint.compact
+    if declared is None:
+        return None
+    return CompactionSpec(
+        every_ms=declared.every_ms,
+        below_bytes=bytes_of(declared.below),
+        retention_ms=declared.retention_ms,
     )
 
 

@@ -11,9 +11,11 @@ Durations are milliseconds, sizes are bytes, rates are bytes per second.
 from planner.model.topology.endpoints import (
     DEFAULT_EVERY_MS,
     FILE_FLOW_KEYS,
+    Compaction,
     FileEndpoint,
     FileFormat,
     at_home,
+    bytes_of,
 )
 from planner.model.topology.flows import (
     ENDED,
@@ -88,6 +90,7 @@ __all__ = [
     "AclEntry",
     "AclRule",
     "Cluster",
+    "Compaction",
     "ConfigSync",
     "Configs",
     "Defaults",
@@ -125,6 +128,7 @@ __all__ = [
     "Topology",
     "Transform",
     "at_home",
+    "bytes_of",
     "looks_secret",
     "secret_variable",
 ]

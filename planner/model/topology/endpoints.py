@@ -35,6 +35,38 @@ class FileFormat(StrEnum):
     RAW = "raw"
 
 
+_SIZE: Final = TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 128m or 1g")
+
+
+def bytes_of(size: str) -> int:
+    """Returns a size in bytes, from text such as 128m or 1g."""
+    number = size.rstrip("bB")
+    return int(number[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[number[-1].lower()]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """How small files of one partition in one folder are merged into larger ones."""
+
+    record: ClassVar = RecordName("compact", "the merge of small files")
+
+    every_ms: Annotated[int, Key("How often small files are merged.", DurationShape(), example="1h")] = (
+        3_600_000
+    )
+    below: Annotated[
+        str,
+        Key("Files smaller than this are merged, up to the `size` of a file.", _SIZE, example="16m"),
+    ] = "16m"
+    retention_ms: Annotated[
+        int,
+        Key(
+            "How long the files that a merged one replaces can still be read, under `_repl`.",
+            DurationShape(),
+            example="1d",
+        ),
+    ] = 86_400_000
+
+
 @dataclass(frozen=True, slots=True)
 class FileEndpoint:
     """A folder that every machine of a job sees under the same path. Flows write files below it."""
@@ -72,7 +104,7 @@ class FileEndpoint:
         str,
         Key(
             "A file that has reached this size is closed; all are closed at the end of each round.",
-            TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 128m or 1g"),
+            _SIZE,
             example="256m",
         ),
     ] = "128m"
@@ -86,13 +118,21 @@ class FileEndpoint:
             example="10m",
         ),
     ] = DEFAULT_SNAPSHOTS_MS
+    compact: Annotated[
+        Compaction | None,
+        Key(
+            "Merges small files, a pass after a round. A plain listing of the folder may show a record twice"
+            " for a moment.",
+            example="{every: 1h, below: 16m}",
+            unset=True,
+        ),
+    ] = None
     source: SourceLocation | None = None
 
     @property
     def size_bytes(self) -> int:
         """Returns the size in bytes."""
-        number = self.size.rstrip("bB")
-        return int(number[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[number[-1].lower()]
+        return bytes_of(self.size)
 
 
 def at_home(flow: Flow) -> Flow:

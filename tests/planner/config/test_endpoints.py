@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.model.topology import FileEndpoint, FileFormat, StartAt
+from planner.model.topology import Compaction, FileEndpoint, FileFormat, StartAt
 from tests.planner.config.given import loaded, mistakes
 
 ENDPOINT = "endpoints:\n  lake: {file: /data/lake, format: raw}\n"
@@ -51,11 +51,23 @@ def test_sizes(size: str, bytes_: int) -> None:
         ("{file: /d, format: avro}", "avro"),
         ("{file: /d, format: json, snapshots: 1h}", "only the format raw has snapshots"),
         ("{file: /d, format: raw, snapshots: 100ms}", "snapshots is from 1s to 24h"),
+        ("{file: /d, compact: {below: 256m}}", "compact.below is 256m, and files are closed at 128m"),
+        ("{file: /d, compact: {below: 1k}}", "compact.below is from 64k to 1t"),
+        ("{file: /d, compact: {every: 10ms}}", "compact.every is from 1s to 30d"),
+        ("{file: /d, compact: {retention: 90d}}", "compact.retention is from 1s to 30d"),
+        ("{file: /d, compact: {smaller: 1m}}", "smaller"),
     ],
 )
 def test_an_endpoint_that_can_not_be_written(tmp_path: Path, endpoint: str, expected: str) -> None:
     (found,) = mistakes(tmp_path, f"endpoints:\n  lake: {endpoint}\n" + FLOW % "")
     assert expected in found
+
+
+def test_small_files_are_merged_only_where_the_endpoint_says_so(tmp_path: Path) -> None:
+    endpoint = "endpoints:\n  lake: {file: /d, format: json%s}\n"
+    assert loaded(tmp_path, endpoint % "" + FLOW % "").endpoints["lake"].compact is None
+    merges = loaded(tmp_path, endpoint % ", compact: {every: 30m}" + FLOW % "").endpoints["lake"].compact
+    assert merges == Compaction(every_ms=1_800_000, below="16m", retention_ms=86_400_000)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
 from planner.diff.typed_values import flow_values, job_values, same_flow, same_job
 from planner.model.plan import SENSITIVE, FieldChange
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import (
     AtOffsets,
     AtTimestamp,
@@ -147,6 +147,9 @@ flow_specs = st.builds(
         size_bytes=st.sampled_from([1 << 20, 1 << 30]),
         every_ms=st.sampled_from([1_000, 60_000]),
         snapshots_ms=st.sampled_from([10_000, 600_000]),
+        compact=st.sampled_from(
+            [None, CompactionSpec(), CompactionSpec(every_ms=1_000, below_bytes=1 << 20, retention_ms=1_000)]
+        ),
     ),
 )
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -16,6 +16,7 @@ from planner.model.topology import (
     Acl,
     AclRule,
     Cluster,
+    Compaction,
     Configs,
     ConfigSync,
     Drill,
@@ -241,6 +242,13 @@ endpoints = st.builds(
     format=st.sampled_from([FileFormat.JSON, FileFormat.PARQUET]),
     layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
     size=st.sampled_from(["128m", "1g"]),
+    compact=st.none()
+    | st.builds(
+        Compaction,
+        every_ms=st.sampled_from([60_000, 3_600_000]),
+        below=st.sampled_from(["1m", "16m"]),
+        retention_ms=st.sampled_from([60_000, 86_400_000]),
+    ),
 ) | st.builds(
     FileEndpoint,
     name=st.just("lake"),

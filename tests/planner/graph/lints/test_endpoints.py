@@ -6,14 +6,16 @@ from pathlib import PurePath
 from planner.graph import lint_offline
 from planner.graph.expansion import expand
 from planner.model.observed import Observed
-from planner.model.topology import FileEndpoint, FileFormat, Flow, Topology
+from planner.model.topology import Compaction, FileEndpoint, FileFormat, Flow, Topology
 from planner.plan.make import make_plan
 from planner.render.plan.documents import html
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from tests.planner.graph.build import flow, topology
 
-LAKE = FileEndpoint("lake", "/data/lake/", FileFormat.RAW, size="64k")
+LAKE = FileEndpoint(
+    "lake", "/data/lake/", FileFormat.RAW, size="64k", compact=Compaction(every_ms=60_000, below="64k")
+)
 
 
 def with_files(*flows: Flow, into: tuple[Flow, ...] = ()) -> Topology:
@@ -52,7 +54,12 @@ def test_the_job_is_at_home_at_the_source_and_writes_as_declared() -> None:
     assert (spec.destination, sorted(spec.clusters)) == ("dc1", ["dc1"])
     (written,) = spec.flows
     assert written.files == FilesSpec(
-        endpoint="lake", folder="/data/lake", format="raw", size_bytes=1 << 16, every_ms=5_000
+        endpoint="lake",
+        folder="/data/lake",
+        format="raw",
+        size_bytes=1 << 16,
+        every_ms=5_000,
+        compact=CompactionSpec(every_ms=60_000, below_bytes=1 << 16, retention_ms=86_400_000),
     )
     assert (written.groups.sync, written.heartbeats_every_ms, written.origin_commits) == (False, None, None)
     assert [one.name for one in spec.routes] == ["b"]
