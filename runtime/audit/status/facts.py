@@ -20,7 +20,8 @@ class FlowStatusRequest:
     """Describes a flow of the topology.
 
     `opposite` is the flow that copies in the opposite direction in its place. A flow into files has an
-    `endpoint`, and commits only every `every_ms`; its destination is the home cluster of its job.
+    `endpoint`, and commits only every `every_ms`; its destination is the home cluster of its job. A flow from
+    files has a `source_endpoint`, and its destination as source.
     """
 
     name: str
@@ -31,6 +32,7 @@ class FlowStatusRequest:
     rpo_ms: int | None = None
     opposite: str | None = None
     endpoint: str = ""
+    source_endpoint: str = ""
     every_ms: int = 0
 
 
