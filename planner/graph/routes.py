@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from planner.model.topology import RUNNING, Flow, FlowState, Selection, Topology
-from runtime.contract.spec.rename import Match
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import (
     GROUP_DENIALS,
@@ -55,12 +54,7 @@ def _quarantines_at(flow: Flow, topology: Topology) -> tuple[str, ...]:
 
 
 def file_route(flow: Flow) -> Route:
-    """Returns the route of a flow into or from an endpoint, which other flows have no part in."""
-    if flow.topics.to is not None:
-        every = SelectionRules((".*",), default_exclude=False)
-        return Route(
-            flow.name, flow.source_cluster, flow.destination_cluster, every, Match(".*", flow.topics.to)
-        )
+    """Returns the route of a flow into or from an endpoint. One from files selects no topic."""
     return Route(flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics))
 
 

@@ -113,6 +113,7 @@ def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
         opposite=opposite.name if opposite is not None else None,
         endpoint=declared.destination_cluster if declared is not None and not flow.from_files else "",
         source_endpoint=declared.source_cluster if declared is not None and flow.from_files else "",
+        lines_topic=flow.topics.to or "",
         every_ms=(flow.every_ms or usual_ms) if declared is not None else 0,
     )
 

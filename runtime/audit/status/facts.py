@@ -21,7 +21,7 @@ class FlowStatusRequest:
 
     `opposite` is the flow that copies in the opposite direction in its place. A flow into files has an
     `endpoint`, and commits only every `every_ms`; its destination is the home cluster of its job. A flow from
-    files has a `source_endpoint`, and its destination as source.
+    files has a `source_endpoint`, its destination as source, and the `lines_topic` that takes all lines.
     """
 
     name: str
@@ -33,6 +33,7 @@ class FlowStatusRequest:
     opposite: str | None = None
     endpoint: str = ""
     source_endpoint: str = ""
+    lines_topic: str = ""
     every_ms: int = 0
 
 

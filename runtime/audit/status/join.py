@@ -205,7 +205,7 @@ def _link_age(flow: FlowFacts) -> int | None:
 
 def _topic(flow: FlowFacts, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicStatusView:
     known = flow.source.topics.get(topic) if flow.source.topics is not None else None
-    numbers = begun | set(range(known.partitions)) if known is not None else begun
+    numbers = begun.union(range(known.partitions if known and not flow.asked.source_endpoint else 0))
     partitions = [_partition(flow, PartitionKey(flow.asked.name, topic, one)) for one in sorted(numbers)]
     return TopicStatusView(
         topic=topic,
@@ -455,7 +455,7 @@ def _flow(
     progress = ledger.progress.get(flow.name, {})
     source = now.clusters[flow.source]
     if flow.source_endpoint:
-        source = files_seen(flow.name, flow.source_endpoint, job)
+        source = files_seen(flow.name, flow.source_endpoint, job, progress)
         progress = {key: one for key, one in progress.items() if key.topic in (source.topics or progress)}
     names = _names(asked, flow, source, progress)
     generation = ledger.generations.get(flow.name)
@@ -491,6 +491,8 @@ def _names(
     progress: Mapping[PartitionKey, Progress],
 ) -> dict[str, str | None]:
     """Returns the topics that the flow takes or has copied, with their names at the destination."""
+    if flow.source_endpoint:
+        return dict.fromkeys({*(source.topics or {}), *(key.topic for key in progress)}, flow.lines_topic)
     names: dict[str, str | None] = dict(asked.selected(flow, source.topics or {}))
     for key, state in progress.items():
         if asked.router.destination_topic(flow.name, key.topic) is not None:

@@ -440,7 +440,9 @@ def _state_without_report(facts: PartitionFacts) -> PartitionStateDetail:
     return PartitionStateDetail(S.STARTING, None, "no slot has it yet")
 
 
-def files_seen(flow: str, endpoint: str, job: JobFacts) -> ClusterFacts:
+def files_seen(
+    flow: str, endpoint: str, job: JobFacts, progress: Mapping[PartitionKey, Progress]
+) -> ClusterFacts:
     """Returns the files that a flow reads, as its job last reported them: a file is a topic of bytes."""
     view = job.flows.get(flow)
     reports = {
@@ -448,12 +450,13 @@ def files_seen(flow: str, endpoint: str, job: JobFacts) -> ClusterFacts:
         for key, report in job.partitions.items()
         if key.flow == flow
     }
+    ids = {TopicPartition(key.topic, key.partition): one.source_topic_id for key, one in progress.items()}
     up = job.seen.up and view is not None
     return ClusterFacts(
         name=endpoint,
         answers=up and view is not None and not view.why,
         why=view.why if up and view is not None else f"job {job.seen.name} does not report it",
-        topics={at.topic: TopicFacts(b"", 0) for at in reports},
+        topics={at.topic: TopicFacts(ids.get(at, b""), at.partition + 1) for at in reports},
         starts=dict.fromkeys(reports, 0),
         ends={at: one.source_end for at, one in reports.items()},
     )
