@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -58,12 +58,14 @@ from runtime.files.load import (
 from runtime.files.manifest import EndpointUnavailable
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.ledger.ledger import UndecidedProgress
 from runtime.ledger.transaction_writer import fence
 from runtime.slot.log import log_event
 
 _FORGET_S: Final = 7 * 86_400.0  # a file that was read and is gone may come back: an unmounted folder does
 _LIMIT_S: Final = 60.0  # the topic's settings are read that often
 _RETRY_S: Final = 60.0  # a line that can't be read is tried again that often
+_UNDECIDED_S, _DECIDED_WITHIN_S = 0.05, 30.0
 _DEFAULT_LARGEST: Final = 1_048_588
 _LARGEST: Final = "max.message.bytes"
 _KEPT_GAPS: Final = 16
@@ -173,6 +175,9 @@ class FileSourceFlow(RoundFlow):
         if self._is_superseded():
             return False
         known = shared.ledger.all_progress(self.name)
+        if any(isinstance(shared.ledger.progress(key), UndecidedProgress) for key in known):
+            await asyncio.sleep(_UNDECIDED_S)
+            return True
         if self._ledger_lost and not known:
             raise PositionsLost(
                 f"the ledger lost the positions of {self.name}: restore __repl.ledger, or give the flow"
@@ -322,8 +327,20 @@ class FileSourceFlow(RoundFlow):
         if stuck := await fence(shared.destination, [self._transactional_id]):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, stuck[0])
         await shared.writer.commit(look.records)
+        await self._decided(look.records)
         self._folder.verified.clear()
         self.clear_accepted_loss(look.continued)
+
+    async def _decided(self, records: Collection[LedgerKey]) -> None:
+        """Waits until the markers of the transaction are written. Raises WireError."""
+        ledger, deadline = self._shared.ledger, time.monotonic() + _DECIDED_WITHIN_S
+        keys = [key.of for key in records if isinstance(key, ProgressKey)]
+        await ledger.refresh(self.name)
+        while any(isinstance(ledger.progress(key), UndecidedProgress) for key in keys):
+            if time.monotonic() > deadline:
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the positions of {self.name}")
+            await asyncio.sleep(_UNDECIDED_S)
+            await ledger.refresh(self.name)
 
     @property
     def _transactional_id(self) -> str:
