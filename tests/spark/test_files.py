@@ -15,8 +15,10 @@ from psutil import Process
 
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import JobStatus, PartitionState
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
+from runtime.files.backup import check_file, read_backup
+from runtime.files.compaction import read_index
 from runtime.files.manifest import ManifestFolder
 from runtime.files.snapshots import SnapshotFolder
 from runtime.lab.lab import Lab
@@ -24,7 +26,7 @@ from tests import checker
 from tests.checker.reader import read as consume
 from tests.processes import below, freeze, thaw
 from tests.records import create_topic, recreate_topic, wait_for, write
-from tests.spark.exported import expected, files_of, lines_of
+from tests.spark.exported import Line, expected, files_of, lines_of
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -130,6 +132,75 @@ def test_a_driver_killed_between_its_files_and_the_manifest_leaves_nothing_twice
         assert list((folder / "_repl" / spec.flows[0].name / "staging").rglob("*.part")) == []
     finally:
         job.kill()
+
+
+@pytest.mark.parametrize("form", ["raw", "parquet"])
+def test_small_files_are_merged_once_wherever_the_driver_dies(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, form: str
+):
+    """Before the commit, between the commit and the new file, and before the old ones are out of sight."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, folder = fresh("merged"), tmp_path / "lake"
+    folder.mkdir()
+    create_topic(client, topic, 2, config=checker.TOPIC_CONFIG)
+    flow = into_files(fresh("flow"), [topic], folder, form)
+    assert flow.files is not None
+    merges = CompactionSpec(every_ms=100, below_bytes=1 << 18, retention_ms=86_400_000)
+    spec = job_of(lab, fresh("job"), [replace(flow, files=replace(flow.files, compact=merges))])
+    manifest = ManifestFolder(str(folder), flow.name)
+    for failpoint in ("before_replace", "after_replace", "after_place"):
+        write_some(client, topic)
+        job = start_job(spec, tmp_path, environ={"REPL_FAILPOINT": f"{failpoint}:1"})
+        try:
+            write_until_ended(job, client, topic)
+            assert job.ended() != JobExit.STOPPED, job.tail()
+        finally:
+            job.kill()
+        last = manifest.read().last
+        assert last is not None
+        assert bool(last.replaced) == (failpoint != "before_replace")
+        lines = lines_of(folder)  # a merged file is there before its parts leave: then doubles, never a loss
+        assert (len(set(lines)) < len(lines)) == (failpoint == "after_place")
+    write_some(client, topic)
+    job = start_job(spec, tmp_path)
+    try:
+        wanted = expected(consume(client, topic))
+        wait_for(lambda: read_in_between(folder) == wanted, _STARTS_S, about=job.tail)
+        wait_for(lambda: not read_index(manifest, 1 << 18).merges(1 << 18), _STARTS_S, about=job.tail)
+        job.wait_for(lambda status: bool(status.flows) and not why(status))
+        assert job.stop() == JobExit.STOPPED, job.tail()
+    finally:
+        job.kill()
+    assert lines_of(folder) == wanted
+    backup = read_backup(str(folder), flow.name)
+    for files in backup.topics()[topic].files.values():
+        assert all(check_file(manifest, one).parent.is_relative_to(folder) for one in files)
+        assert [one.first for one in files] == sorted(one.first for one in files)
+    named = sum(len(files) for files in backup.topics()[topic].files.values())
+    assert named == len(files_of(folder))
+    assert [path for path in files_of(folder) if ".m" in path.name]
+
+
+def read_in_between(folder: Path) -> list[Line]:
+    """What a plain reader sees while files are merged: some that it has listed may be gone."""
+    try:
+        return lines_of(folder)
+    except FileNotFoundError:
+        return []
+
+
+def write_until_ended(job: Running, client: dict[str, Any], topic: str) -> None:
+    """Writes some records at a time, which make rounds and small files, until the job has ended."""
+
+    def ended() -> bool:
+        write_some(client, topic)
+        return job.process.poll() is not None
+
+    wait_for(ended, _STARTS_S, about=job.tail)
+
+
+def write_some(client: dict[str, Any], topic: str) -> None:
+    checker.write(client, topic, checker.Spec(records=50, large_every=0))
 
 
 def test_a_full_disk_a_read_only_folder_and_an_edited_commit_are_named_and_overcome(
