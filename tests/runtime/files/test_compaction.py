@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.batch import Record
+from runtime.batch import Record, records
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner, encode
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.driver.application import RoundWork, TasksFailed
@@ -31,6 +31,7 @@ from runtime.files.compaction import (
 )
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestState, ManifestTaken
+from tests.checker.shapes import digest
 from tests.runtime.batch.forge import batch_bytes, sets
 from tests.runtime.files.backups import ONE, TWO, WHERE
 from tests.spark.exported import files_of, lines_of
@@ -278,6 +279,7 @@ def test_wherever_the_driver_dies_the_next_one_finishes_and_the_manifest_is_neve
     for step in STEPS[:done]:
         step(lake, commit)
     assert lake.seen_by_the_manifest() == list(range(7))
+    assert sorted(line for path in documented_files(lake) for line in lines_in(path)) == lines
 
     again = ManifestFolder(lake.spec.folder, "f")
     state = again.read()
@@ -290,6 +292,24 @@ def test_wherever_the_driver_dies_the_next_one_finishes_and_the_manifest_is_neve
     assert len(files_of(tmp_path)) == (4 if done == 0 else 2)
     assert lake.seen_by_the_manifest() == list(range(7))
     assert list((again.own / "staging").rglob("*.part")) == []
+
+
+def documented_files(lake: Lake) -> list[Path]:
+    """The files that the program in docs/files.md finds."""
+    text = Path("docs/files.md").read_text(encoding="utf-8")
+    program = next(one for one in text.split("```") if "def files_of" in one).removeprefix("python\n")
+    names: dict[str, Any] = {}
+    exec(program.partition("spark.read")[0], names)
+    return [Path(one) for one in names["files_of"](lake.spec.folder, "f")]
+
+
+def lines_in(path: Path) -> list[tuple[int, int, int, bytes]]:
+
+    return [
+        (0, one.offset, one.timestamp, digest(one.timestamp, one.key, one.value, list(one.headers)))
+        for member in sets(path.read_bytes())
+        for one in records(member, WHERE)
+    ]
 
 
 def _merged(lake: Lake, files: list[DataFile]) -> list[MergedFiles]:
