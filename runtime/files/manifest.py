@@ -191,14 +191,13 @@ class ManifestFolder:
         with as_unavailable(self.endpoint):
             for path in replaced:
                 here, there = self.endpoint / path, self.own / _REPLACED / path
+                if not here.exists():
+                    continue  # moved by an earlier driver, and perhaps removed
                 if there.parent not in folders:
                     self._make_inside(there.parent)
-                    folders |= {here.parent, there.parent}
-                try:
-                    here.replace(there)
-                except FileNotFoundError:
-                    continue  # moved by an earlier driver, and perhaps removed
-                os.utime(there)  # since when it is there
+                os.utime(here)  # its retention begins
+                here.replace(there)
+                folders |= {here.parent, there.parent}
             for folder in folders:
                 sync_folder(folder)
 

@@ -28,7 +28,7 @@ from runtime.files.compaction import (
     one_pass,
     read_index,
 )
-from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestState
+from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, ManifestState
 from runtime.slot.failpoints import from_environment
 from runtime.slot.log import log_event
 
@@ -75,10 +75,7 @@ class CompactionDuty:
         return bool(self._wanted())
 
     async def stage(self, generation: int, tasks: int, run_tasks: RunTasks) -> list[MergedFiles]:
-        """Runs a pass, and returns what its tasks have staged.
-
-        Raises ManifestProblem. Other failures are noted, and the pass is tried again later.
-        """
+        """Runs a pass, and returns what its tasks have staged; a failure is noted, and tried again later."""
         try:
             await asyncio.to_thread(self._folder.remove_replaced, self._spec.retention_ms / 1000)
             if self._index is None and self._merges:
@@ -91,7 +88,7 @@ class CompactionDuty:
             texts = await run_tasks(run_compact, [encode_compaction(one) for one in tickets])
             merged = self._taken(texts)
             await asyncio.to_thread(self._folder.check_staged, [one.file for one in merged if one.file])
-        except (EndpointUnavailable, TasksFailed) as error:
+        except (EndpointUnavailable, ManifestProblem, TasksFailed) as error:
             self.note = f"small files are not merged: {error}"
             self._due_at = time.monotonic() + min(_RETRY_S, self._spec.every_ms / 1000)
             log_event("compaction_failed", key=self._flow, flow=self._flow, error=str(error))

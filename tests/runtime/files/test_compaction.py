@@ -441,6 +441,15 @@ def test_a_pass_that_fails_is_noted_and_leaves_nothing_staged(tmp_path: Path) ->
     assert not lake.duty.is_due
 
 
+def test_an_old_commit_that_was_edited_stops_merges_and_not_the_flow(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "json")
+    for _ in range(2):
+        lake.round(NOON)
+    (lake.folder.own / "log" / f"{1:020d}.json").write_bytes(b"edited")
+    assert lake.staged() == []
+    assert "it was cut off or edited; restore the folder" in lake.duty.note
+
+
 def test_parquet_with_other_columns_or_rows_is_left(tmp_path: Path) -> None:
     lake = Lake(tmp_path, "parquet")
     for _ in range(2):
