@@ -25,10 +25,14 @@ NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
 
 
 class FileState(NamedTuple):
-    """The size of a file, and the number that its file system gives it: a rename keeps that."""
+    """The size of a file, the number that its file system gives it, and when it was written last.
+
+    A rename keeps the inode.
+    """
 
     size: int
     inode: int
+    modified_ns: int = 0
 
 
 class KnownFile(NamedTuple):
@@ -37,6 +41,7 @@ class KnownFile(NamedTuple):
     name: str
     position: int
     fingerprint: bytes
+    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def list_files(folder: Path) -> Listing:
             if why := _why_ignored(entry.name, found.st_mode):
                 ignored[why] += 1
             else:
-                files[entry.name] = FileState(found.st_size, found.st_ino)
+                files[entry.name] = FileState(found.st_size, found.st_ino, found.st_mtime_ns)
     return Listing(files, ignored)
 
 
@@ -119,18 +124,19 @@ def reconcile(
 ) -> Reconciliation:
     """Compares the files of a folder with the known ones. `holds` says whether a name has a file's bytes.
 
-    A known file moved where exactly one other name holds its bytes. A name whose bytes belong to a file that
-    is still there is a second link to it, or a copy of it that is new.
+    A known file moved where another name has its inode and its bytes: bytes alone may be alike, as headers
+    are, and a file system gives the inode of a deleted file to another one. A copy is a new file; a second
+    link to a file that is read is none.
     """
     found = Reconciliation()
     displaced = [one for name, one in known.items() if name not in files or not holds(name, one)]
     gone = {one.name for one in displaced}
     free = {name for name in files if name not in known or name in gone}
     for one in sorted(displaced):
-        places = [name for name in free if one.position and holds(name, one)]
-        if len(places) == 1:
-            found.moved.append((one, places[0]))
-            free.remove(places[0])
+        places = [name for name in free if files[name].inode == one.inode and holds(name, one)]
+        if places:
+            found.moved.append((one, min(places)))
+            free.remove(min(places))
         elif one.name in files:
             found.replaced.append(one)
         else:

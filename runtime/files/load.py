@@ -137,6 +137,7 @@ class _Source:
     name: str
     key: PartitionKey
     file: int
+    inode: int
     position: int
     committed: int
     records: int = 0
@@ -227,7 +228,7 @@ class LineLoad:
             self._sources.append(await asyncio.to_thread(self._opened, one, key, progress))
 
     def _opened(self, one: LoadFile, key: PartitionKey, progress: Progress | None) -> _Source:
-        source = _Source(one.name, key, -1, one.position, one.position)
+        source = _Source(one.name, key, -1, -1, one.position, one.position)
         held = (progress.position, progress.source_topic_id) if progress is not None else (0, NO_FINGERPRINT)
         if held != (one.position, one.fingerprint):
             source.stopped = "moved"
@@ -236,7 +237,8 @@ class LineLoad:
             self._progress[key] = progress
         try:
             source.file = open_file(Path(self.ticket.lines.folder), one.name)
-            source.size = os.fstat(source.file).st_size
+            state = os.fstat(source.file)
+            source.inode, source.size = state.st_ino, state.st_size
             if fingerprint(source.file, one.position) != one.fingerprint:
                 source.stopped = "replaced"
         except FileNotFoundError:
@@ -306,6 +308,7 @@ class LineLoad:
                 replace(before, generation=ticket.generation, destination_topic_id=ticket.topic_id),
                 chunk.position,
                 chunk.fingerprint,
+                source.inode,
                 end,
                 chunk.now_ms,
             )
@@ -337,12 +340,16 @@ class LineLoad:
 
 
 def moved_progress(
-    before: Progress, position: int, mark: bytes, destination_end: int, now_ms: int
+    before: Progress, position: int, mark: bytes, inode: int, destination_end: int, now_ms: int
 ) -> Progress:
-    """Returns the progress of a file at another position. Its source topic id is the file's fingerprint."""
+    """Returns the progress of a file at another position.
+
+    The file's fingerprint stands in the place of the source topic's id, and its inode in that of the epoch.
+    """
     return replace(
         before,
         source_topic_id=mark,
+        source_epoch=inode,
         position=position,
         destination_end=destination_end,
         open_low=position,

@@ -91,7 +91,7 @@ class _Folder:
     """
 
     path: Path
-    verified: dict[str, tuple[int, KnownFile]] = field(default_factory=dict)
+    verified: dict[str, tuple[FileState, KnownFile]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     unclear: set[str] = field(default_factory=set)
     gone_since: dict[str, float] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class _Folder:
         state = files[name]
         if state.size < known.position:
             return False
-        if self.verified.get(name) == (state.inode, known):
+        if self.verified.get(name) == (state, known):
             return True
         try:
             file = open_file(self.path, name)
@@ -127,7 +127,7 @@ class _Folder:
         finally:
             os.close(file)
         if same and name == known.name:
-            self.verified[name] = state.inode, known
+            self.verified[name] = state, known
         return same
 
 
@@ -215,7 +215,7 @@ class FileSourceFlow(RoundFlow):
         look, folder = _Look(listing), self._folder
         keys = {key.topic: key for key in known}
         files = {
-            name: KnownFile(name, known[key].position, known[key].source_topic_id)
+            name: KnownFile(name, known[key].position, known[key].source_topic_id, known[key].source_epoch)
             for name, key in keys.items()
         }
         found = reconcile(listing.files, files, lambda name, one: folder.holds(listing.files, name, one))
@@ -306,7 +306,7 @@ class FileSourceFlow(RoundFlow):
         folder.sizes.pop(name, None)
         gap = Gap(one.position, one.position + max(unread, 0), "lost", _now_ms())
         if there:
-            again = moved_progress(progress, 0, NO_FINGERPRINT, progress.destination_end, _now_ms())
+            again = moved_progress(progress, 0, NO_FINGERPRINT, -1, progress.destination_end, _now_ms())
             look.records[ProgressKey(key)] = replace(again, gaps=(*progress.gaps, gap)[-_KEPT_GAPS:])
         else:
             look.records[ProgressKey(key)] = None
