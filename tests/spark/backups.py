@@ -13,11 +13,14 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner, Snapshot
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.driver.application import RoundWork
 from runtime.driver.clusters import DriverClusters
+from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.file_rounds import advanced
+from runtime.files.compaction import compact
 from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
 from runtime.files.manifest import ManifestFolder, ManifestState
 from runtime.files.snapshots import SnapshotFolder
@@ -107,6 +110,23 @@ class BackupWriter:
         self.manifest.add(self._state, commit)
         self.manifest.publish(commit.files)
         return commit
+
+    def merge(self) -> None:
+        """Merges its small files, as a job does, and removes those that were replaced."""
+
+        async def in_this_process(_work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
+            return list(compact(tickets))
+
+        last = self._state.last
+        assert last is not None
+        files = replace(self._files, compact=CompactionSpec(below_bytes=self._files.size_bytes))
+        duty = CompactionDuty(self._flow, files, self.manifest)
+        merged = asyncio.run(duty.stage(1, 2, in_this_process))
+        base = replace(
+            last, number=last.number + 1, positions=[], files=[], replaced=[], small=None, complete=False
+        )
+        asyncio.run(duty.commit(self._state, base, merged))
+        self.manifest.remove_replaced(0)
 
     def dated(self, at_ms: int) -> None:
         """Gives the newest snapshot another time."""

@@ -23,6 +23,7 @@ from tests.commands import begin, repl
 from tests.labs import spec
 from tests.records import coordinators_ready, create_topic, recreate_topic, wait_for, write
 from tests.spark.backups import FLOW, BackupWriter, commit_offset, committed
+from tests.spark.exported import files_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 Fresh = Callable[[str], str]
@@ -157,6 +158,29 @@ def test_the_whole_command_killed_and_a_saved_plan_applied_again(
     assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
     last = repl("apply", str(plan), timeout=300)
     assert last.returncode == 0, last.stderr
+
+
+def test_a_saved_plan_restores_the_same_records_after_its_files_were_merged(
+    world: World, fresh: Fresh, tmp_path: Path
+) -> None:
+    """A merged file may also hold records that came after the plan: it is read up to the planned offset."""
+    topic, plan = fresh("merged"), tmp_path / "restore.plan"
+    create_topic(world.source, topic, 2, config=checker.TOPIC_CONFIG)
+    for _ in range(4):
+        checker.write(world.source, topic, checker.Spec(records=200, large_every=0))
+        world.backup.round(topic)
+    wanted = consume(world.source, topic)
+    world.restore("--topics", topic, "--out", str(plan))
+    for _ in range(4):
+        checker.write(world.source, topic, checker.Spec(records=200, large_every=0))
+        world.backup.round(topic)
+    before = len(files_of(world.archive))
+    world.backup.merge()
+    after = files_of(world.archive)
+    assert (before, len(after)) == (16, 2)
+    done = repl("apply", str(plan), timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert contents(consume(world.target, topic)) == contents(wanted)
 
 
 def test_up_to_a_time_each_partition_ends_before_its_first_later_record(world: World, fresh: Fresh) -> None:
