@@ -292,8 +292,8 @@ def _setting_names(value: Parts) -> tuple[str, ...]:
 
 
 def _files(value: Parts) -> str:
-    """`raw in /data/lake/{topic}/, closed at 128MiB, every 60s, snapshots every 10m, files below 16MiB merged
-    every 60m and removed after 24h`
+    """`raw in /data/lake/{topic}/, closed at 128MiB, every 1m, snapshots every 10m, files below 16MiB merged
+    every 1h, replaced ones stay for 1d`
     """
     every, snapshots = _time(value.get("every")), _time(value.get("snapshots"))
     folder = f"{value.get('folder')}/{value.get('layout')}"
@@ -304,7 +304,7 @@ def _files(value: Parts) -> str:
     if isinstance(merges, Mapping):
         shown += (
             f", files below {_bytes(merges.get('below'))} merged every {_time(merges.get('every'))}"
-            f" and removed after {_time(merges.get('retention'))}"
+            f", replaced ones stay for {_time(merges.get('retention'))}"
         )
     return shown
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from planner.diff.fields import FLOW, LAUNCH, METRICS
 from planner.diff.values import displayed
 
+LAKE = {"folder": "/lake", "format": "json", "layout": "{topic}/", "size": 1 << 27, "every": 60_000}
+MERGES = {"compact": {"every": 3_600_000, "below": 16 << 20, "retention": 86_400_000}}
 BY_HOUR = {"include": ("a", "b"), "exclude": ("c",), "every": 1_500, "mode": "exact", "sync": True}
 
 
@@ -40,6 +42,13 @@ MANY_OFFSETS = ", ".join(f"a:{one}:{one}" for one in range(20)) + " and 2 more p
         ("start", {"offsets": {"a": {str(one): one for one in range(22)}}}, MANY_OFFSETS),
         ("origin_commits", {"group": "g", "every": 5_000}, "g every 5s"),
         ("origin_commits", None, "off"),
+        ("files", LAKE, "json in /lake/{topic}/, closed at 128MiB, every 1m"),
+        (
+            "files",
+            {**LAKE, **MERGES},
+            "json in /lake/{topic}/, closed at 128MiB, every 1m, files below 16MiB merged every 1h,"
+            " replaced ones stay for 1d",
+        ),
         ("groups", BY_HOUR, "a, b without c, synced every 1500ms, exact"),
         ("groups", {**BY_HOUR, "sync": False}, "not synced"),
         ("topics", {"a": "b"}, ("a -> b",)),

@@ -441,6 +441,20 @@ def test_a_pass_that_fails_is_noted_and_leaves_nothing_staged(tmp_path: Path) ->
     assert not lake.duty.is_due
 
 
+def test_a_folder_that_takes_no_file_fails_the_pass_alone(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "raw")
+    for _ in range(2):
+        lake.round(NOON)
+    lake.folder.clear_staging()
+    lake.folder.staging(1).parent.rmdir()
+    lake.folder.staging(1).parent.write_text("no folder")  # refuses root too, as a full disk does
+    assert lake.staged() == []
+    assert lake.duty.note.startswith(
+        f"small files are not merged: {lake.folder.staging(1)}: Not a directory on "
+    )
+    assert lake.seen_by_the_manifest() == [0, 1]
+
+
 def test_an_old_commit_that_was_edited_stops_merges_and_not_the_flow(tmp_path: Path) -> None:
     lake = Lake(tmp_path, "json")
     for _ in range(2):
