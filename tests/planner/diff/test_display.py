@@ -46,8 +46,10 @@ MANY_OFFSETS = ", ".join(f"a:{one}:{one}" for one in range(20)) + " and 2 more p
         (
             "files",
             {**LAKE, **MERGES},
-            "json in /lake/{topic}/, closed at 128MiB, every 1m, files below 16MiB merged every 1h,"
-            " replaced ones stay for 1d",
+            (
+                "json in /lake/{topic}/, closed at 128MiB, every 1m, files below 16MiB merged every 1h,"
+                " replaced ones stay for 1d"
+            ),
         ),
         ("groups", BY_HOUR, "a, b without c, synced every 1500ms, exact"),
         ("groups", {**BY_HOUR, "sync": False}, "not synced"),
