@@ -145,9 +145,7 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
         (cluster.text, one.get("name")) for one in parts.topics for cluster in one.get("cluster") or ()
     }
     if topic is not None and destination is not None and (destination.text, topic) not in declared:
-        what = (
-            f"the topic {topic} at {destination.text}, which takes the lines of flow {name}, is not declared"
-        )
+        what = f"the topic {topic} at {destination.text}, which flow {name} writes, is not declared"
         hint = f"add it under topics: {{name: {topic}, cluster: {destination.text}, partitions: 1}}"
         yield error(what, hint, source=topics.place("to"), code=ENDPOINT_CODE)
 

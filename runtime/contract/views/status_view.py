@@ -320,13 +320,11 @@ STATES: dict[str, Advice] = {
         "take the topic out of the flow, or delete its mirror with on_source_delete: delete; then repl apply",
     ),
     S.FILE_TRUNCATED: Advice(
-        "a file does not hold the bytes that were read: it was truncated or replaced, lines may be lost",
-        f"{_GO_ON}: the file is then read from its beginning",
+        "a file does not hold the bytes that were read: it was truncated or replaced, lines may be lost; once"
+        " that is accepted, it is read from its beginning",
+        _GO_ON,
     ),
-    S.FILE_VANISHED: Advice(
-        "a file is gone, and it held bytes that were not read",
-        f"put it back, or {_GO_ON}",
-    ),
+    S.FILE_VANISHED: Advice("a file is gone, and it held bytes that were not read; it may come back", _GO_ON),
     S.PROMOTED: Advice(
         "the flow, or this topic of it, ended with all records copied; the destination is writable",
     ),
