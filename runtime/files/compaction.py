@@ -54,14 +54,16 @@ class FileIndex:
         for file in commit.files:
             key = _group(file)
             known = self._groups.pop(key, [])  # the group that was written last is the last one
-            inside = [
-                at
-                for at, one in enumerate(known)
+            parts = {
+                one.path
+                for one in known
                 if one.path in replaced and file.first <= one.first and one.end <= file.end
-            ]
-            at = inside[0] if inside else len(known)
-            gone = {*inside, *(at for at, one in enumerate(known) if one.path == file.path)}
-            before, after = ([one for at, one in some if at not in gone] for some in _split(known, at))
+            }
+            at = next((at for at, one in enumerate(known) if one.path in parts), len(known))
+            gone = parts | {file.path}
+            before, after = (
+                [one for one in some if one.path not in gone] for some in (known[:at], known[at:])
+            )
             self._groups[key] = self._parted([*before, file, *after])
         self._trim()
 
@@ -97,11 +99,6 @@ class FileIndex:
             for run in _runs(known, self.below, most)
             for chosen in _worthwhile(run, self.below)
         ]
-
-
-def _split(known: Sequence[DataFile], at: int) -> tuple[list[tuple[int, DataFile]], ...]:
-    numbered = list(enumerate(known))
-    return numbered[:at], numbered[at:]
 
 
 def _group(file: DataFile) -> _Group:
