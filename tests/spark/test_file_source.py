@@ -178,6 +178,9 @@ def test_files_that_are_rotated_and_truncated(inbox: Inbox, tmp_path: Path):
     with (folder / "app.log").open("a") as file:
         file.write("incom")
     inbox.awaited("app.log", S.CAUGHT_UP, "5 bytes wait for a line feed")
+    waiting = inbox.status("app.log")
+    assert waiting is not None
+    assert waiting.source_end == waiting.position  # it is no lag
     (folder / "app.log").rename(folder / "app.log.1")
     inbox.write("app.log", "three")
     inbox.arrived()
