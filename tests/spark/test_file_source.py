@@ -97,7 +97,7 @@ def test_every_line_arrives_once_although_tasks_die_in_their_transactions(
     try:
         for failpoint in ("after_end:1", "after_ledger:2"):
             for name in ("a.log", "b.log"):
-                lines = [f"{name} {failpoint} {number} {'x' * 500}" for number in range(18_000)]  # two chunks
+                lines = [f"{name} {failpoint} {number} {'x' * 100}" for number in range(3_000)]
                 append(folder / name, lines)
                 wanted.setdefault(name, []).extend(lines)
             job = started(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})

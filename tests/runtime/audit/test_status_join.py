@@ -146,7 +146,7 @@ def test_a_flow_into_files_commits_only_so_often(every_ms: int, state: str):
 
 def test_a_flow_from_files_shows_its_files_by_what_the_job_reports():
     """The topics of the cluster that takes the lines are none of its files."""
-    files = {"source_endpoint": "inbox", "lines_topic": "lines"}
+    files: dict[str, Any] = {"source_endpoint": "inbox", "lines_topic": "lines"}
     written = ledger(progress(), job(), report(said(S.COPYING, 100, 130)))
     flow = flow_of(seen(written=written, **files))
     assert (flow.source, flow.state, flow.lag_records) == ("inbox", "copying", 30)
