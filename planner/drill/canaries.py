@@ -61,6 +61,7 @@ class CanaryReader:
         self.times: Counter[bytes] = Counter()
         self.latencies_ms: list[float] = []
         self._arrived = threading.Condition()
+        self._failure: KafkaException | None = None
         self._stop = threading.Event()
         self._consumer = consumer(endpoint)
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -76,13 +77,23 @@ class CanaryReader:
         self._consumer.close()
 
     def await_all(self, wanted: Iterable[bytes], within_s: float) -> int:
-        """Waits until all these values have arrived, and returns how many have not."""
+        """Waits until all these values have arrived, and returns how many have not. Raises KafkaException."""
         values = set(wanted)
         with self._arrived:
-            self._arrived.wait_for(lambda: values <= self.times.keys(), within_s)
+            self._arrived.wait_for(lambda: self._failure or values <= self.times.keys(), within_s)
+            if self._failure is not None:
+                raise self._failure
             return len(values - self.times.keys())
 
     def _read(self) -> None:
+        try:
+            self._read_on()
+        except KafkaException as failure:
+            with self._arrived:
+                self._failure = failure
+                self._arrived.notify_all()
+
+    def _read_on(self) -> None:
         while not self._stop.is_set():
             found = [one for one in self._consumer.consume(_BATCH, _POLL_S) if one.error() is None]
             at_ms = time.time() * 1000
@@ -305,7 +316,8 @@ class CanaryDrill:
         left: list[str] = []
         try:
             with run.step("scratch topics, groups, jobs and their records are removed"):
-                ScratchRemoval(self._topology, self.run, self._request).carry_out()
+                used = replace(self._topology, clusters=self._scratch.clusters)
+                ScratchRemoval(used, self.run, self._request).carry_out()
             for endpoint in self._endpoints.values():
                 left += left_at(endpoint, self.run, self._topology.name)
         except Failure as wrong:

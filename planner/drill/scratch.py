@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -316,11 +316,12 @@ class ScratchRemoval:
         topics = record.topics() | {
             (one.cluster, one.topic) for one in plan.steps if isinstance(one, DeleteTopic)
         }
+        flows = {name.removeprefix(self.run.prefix) for _, name in topics}
         for cluster, endpoint in endpoints.items():
             here = sorted(name for at, name in topics if at == cluster)
             self._delete_topics(endpoint, here)
             self._delete_groups(endpoint, here)
-            forget(endpoint, self.run)
+            forget(endpoint, self.run, flows)
         for job in jobs:
             shutil.rmtree(self._home / job, ignore_errors=True)
         record.remove()
@@ -417,15 +418,17 @@ def translated(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
     return {one.partition: one.offset for one in places if one.offset >= 0}
 
 
-def forget(endpoint: ClusterEndpoint, run: ScratchRun) -> int:
+def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -> int:
     """Writes tombstones for the records of a run's flows and jobs, and returns how many.
 
-    Its jobs have stopped, so nothing else writes these keys any more.
+    Its jobs have stopped, so nothing else writes these keys any more. Of the ledger and the offset map, only
+    the partitions of `flows` are read, all of them where no flow is known.
     """
     written, client = 0, producer(endpoint)
     for topic in _OWN_KEYS:
         known = admin(endpoint).list_topics(timeout=_REQUEST_S).topics.get(topic)
-        for partition in sorted(known.partitions) if known is not None and known.error is None else ():
+        partitions = len(known.partitions) if known is not None and known.error is None else 0
+        for partition in _partitions_of(topic, partitions, [run.flow(name) for name in flows]):
             mine = keys_of_run(topic, read(endpoint, topic, partition), run)
             try:
                 append(client, topic, [(key, None) for key in mine], _REQUEST_S, partition)
@@ -434,6 +437,13 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun) -> int:
                 raise Failure(error(what)) from None
             written += len(mine)
     return written
+
+
+def _partitions_of(topic: str, partitions: int, flows: Collection[str]) -> list[int]:
+    """Returns the partitions of an internal topic that may hold records of these flows."""
+    if topic in (naming.LEDGER, naming.OFFSET_MAP) and flows and partitions:
+        return sorted({ledger.partition_of(name, partitions) for name in flows})
+    return list(range(partitions))
 
 
 def keys_of_run(topic: str, records: Iterable[TopicRecord], run: ScratchRun) -> list[bytes]:

@@ -31,7 +31,7 @@ def endpoint(cluster: LabKafkaCluster, user: str = "", folder: Path = Path()) ->
 def names(cluster: LabKafkaCluster) -> tuple[set[str], set[str]]:
     """The topics and groups of a cluster, as its super user sees them."""
     admin = AdminClient({**cluster.client, "log_level": 0})
-    groups = admin.list_consumer_groups().result().valid
+    groups = admin.list_consumer_groups().result(60).valid
     return set(admin.list_topics(timeout=60).topics), {one.group_id for one in groups}
 
 
