@@ -288,7 +288,9 @@ class CanaryDrill:
         )
 
     def _cross(self, run: ScenarioRecord, canaries: Sequence[_Canary]) -> None:
-        with run.step(f"scratch topics are made, and {len(canaries)} copies of flows start"):
+        with run.step(
+            f"scratch topics are made, and copies start: {', '.join(one.flow.name for one in canaries)}"
+        ):
             apply_scratch(self._scratch, self._request)
         for name, endpoint in self._endpoints.items():
             found = missing_on_existing(endpoint, self._topics_at(name), self._request.timeout_ms / 1000)

@@ -59,7 +59,7 @@ def missing_rights(
         missing |= {
             ("DELETE", "topic", topic)
             for topic in topics
-            if topic in writable and _no_delete(client, topic, principal, timeout_s)
+            if _no_delete(client, topic, principal, timeout_s, writable=topic in writable)
         }
     except KafkaException as failure:
         raise _silent(endpoint, explain(failure)) from None
@@ -183,8 +183,8 @@ def _group_rights(client: AdminClient, group: str, timeout_s: float) -> Iterator
             yield from ((one, "group", group) for one in _GROUP_USED if one not in names)
 
 
-def _no_delete(client: AdminClient, topic: str, principal: str, timeout_s: float) -> bool:
-    """Returns whether the ACLs forbid to delete a topic that the broker lets the principal write."""
+def _no_delete(client: AdminClient, topic: str, principal: str, timeout_s: float, *, writable: bool) -> bool:
+    """Returns whether ACLs forbid to delete a topic. `writable`: the broker lets the principal write it."""
     if not principal:
         return False
     wanted = AclBindingFilter(
@@ -200,17 +200,18 @@ def _no_delete(client: AdminClient, topic: str, principal: str, timeout_s: float
         found = client.describe_acls(wanted, request_timeout=timeout_s).result(timeout_s + _MORE_S)
     except KafkaException:
         return False  # no authorizer, or no right to see its rules
-    return delete_is_missing(found, principal)
+    return delete_is_missing(found, principal, writable=writable)
 
 
-def delete_is_missing(rules: Iterable[AclBinding], principal: str) -> bool:
-    """Returns whether rules forbid DELETE, for a principal that is known to be allowed WRITE.
+def delete_is_missing(rules: Iterable[AclBinding], principal: str, *, writable: bool) -> bool:
+    """Returns whether rules forbid DELETE.
 
-    Where the rules do not even allow WRITE, they do not decide: the principal is a super user, or topics
-    without rules are open.
+    Where the broker lets the principal write, and the rules do not allow that, they do not decide: the
+    principal is a super user, or topics without rules are open.
     """
     own = [one for one in rules if one.principal in (principal, _EVERYONE)]
-    return _allowed(own, AclOperation.WRITE) and not _allowed(own, AclOperation.DELETE)
+    decides = not writable or _allowed(own, AclOperation.WRITE)
+    return decides and not _allowed(own, AclOperation.DELETE)
 
 
 def _allowed(rules: Iterable[AclBinding], operation: AclOperation) -> bool:

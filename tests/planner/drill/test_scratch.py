@@ -252,7 +252,12 @@ def rule(operation: str, principal: str = "User:repl", permission: str = "ALLOW"
     ],
 )
 def test_acls_tell_whether_delete_is_missing(rules: list[AclBinding], missing: bool) -> None:
-    assert delete_is_missing(rules, "User:repl") is missing
+    assert delete_is_missing(rules, "User:repl", writable=True) is missing
+
+
+def test_acls_decide_where_the_broker_refuses_to_write() -> None:
+    assert delete_is_missing([], "User:repl", writable=False)
+    assert not delete_is_missing([rule("DELETE")], "User:repl", writable=False)
 
 
 def test_figures_are_unknown_where_no_canary_arrived() -> None:
