@@ -58,7 +58,7 @@ def counted(topology: Topology) -> dict[str, int]:
         "topics": len(topology.topics),
         "acls": len(topology.acls),
         "quotas": len(topology.quotas),
-        "flows": len(topology.flows),
+        "flows": len(topology.job_flows),
         "jobs": len(topology.jobs),
     }
 

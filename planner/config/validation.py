@@ -7,16 +7,14 @@ from collections.abc import Iterable
 from planner.config.hints import did_you_mean, prose
 from planner.config.language import scalars
 from planner.config.language.build import TopologyParts, built, rename_of, requirement
+from planner.config.language.endpoints import ENDPOINT_CODE, check_endpoints, check_flow_ends, place_of
 from planner.config.language.reader import INVALID, NamedReference, ParsedRecord
 from planner.config.language.scalars import WORDS
 from planner.config.transforms import check_transform
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import (
-    FILE_FLOW_KEYS,
     RESOURCES,
-    RUNNING,
     AclRule,
-    FileEndpoint,
     QuotaEntity,
     SecretRef,
     looks_secret,
@@ -24,7 +22,6 @@ from planner.model.topology import (
 from planner.model.topology.quotas import OF_ADDRESSES, OF_USERS
 from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.spec import rename
-from runtime.contract.spec.files import folder_problem, layout_problem
 from runtime.contract.spec.naming import metric_name
 
 GLOB = re.compile(r"[A-Za-z0-9_\\.-]*[A-Za-z0-9_-]\*")
@@ -49,10 +46,6 @@ OPERATIONS = {
 }
 ENTITY = ("user", "client_id", "ip")
 SUBJECTS = ("partitions", "replication")
-_ENDPOINT_CODE = "endpoint"
-_SIZES = range(1 << 16, (1 << 40) + 1)
-_SNAPSHOTS_MS = range(1_000, 86_400_001)
-_INTERVALS_MS = range(1_000, 86_400_001)  # of a flow into files
 _ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
@@ -60,7 +53,7 @@ def check(parts: TopologyParts) -> list[Diagnostic]:
     """Returns all errors and warnings about the parts of a topology."""
     return [
         *_clusters(parts),
-        *_endpoints(parts),
+        *check_endpoints(parts),
         *_cluster_references(parts),
         *_topics(parts),
         *(found for flow in parts.flows for found in _flow(flow, parts)),
@@ -112,17 +105,16 @@ def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
                 f'"{again.text}" stands in the list twice', "name each cluster once", source=again.source
             )
     for flow in parts.flows:
-        keys = ("from",) if parts.into_files(flow) else ("from", "to")
-        references += [end for key in keys if (end := flow.get(key))]
+        ends = [end for key in ("from", "to") if (end := flow.get(key))]
+        if parts.into_files(flow) and parts.from_files(flow):
+            what = f'"{ends[0].text}" and "{ends[1].text}" are both file endpoints'
+            yield error(what, "name a cluster in from or in to", source=ends[0].source, code=ENDPOINT_CODE)
+        references += [end for end in ends if end.text not in parts.endpoints]
     for reference in references:
-        if reference.text in parts.clusters:
-            continue
         if reference.text in parts.endpoints:
-            what = f'"{reference.text}" is a file endpoint, and a flow copies from a cluster'
-            yield error(
-                what, "name a cluster; files are no source", source=reference.source, code=_ENDPOINT_CODE
-            )
-        else:
+            what = f'"{reference.text}" is a file endpoint'
+            yield error(what, "name a cluster", source=reference.source, code=ENDPOINT_CODE)
+        elif reference.text not in parts.clusters:
             yield _unknown("cluster", reference, parts.clusters)
 
 
@@ -174,9 +166,10 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
     if source and destination and source.text == destination.text:
         what = f'the flow copies "{source.text}" to itself'
         yield error(what, "name another cluster in from or to", source=destination.source)
-    yield from _file_flow(flow, parts) if parts.into_files(flow) else _no_interval(flow)
+    yield from check_flow_ends(flow, parts)
     job = flow.get("job")
-    if job and job.text not in parts.jobs and not (destination and job.text == destination.text):
+    home = source if parts.from_files(flow) else destination
+    if job and job.text not in parts.jobs and not (home and job.text == home.text):
         yield _unknown("job", job, parts.jobs)
     if flow.get("reverse_of"):
         yield from _reverse(flow, parts)
@@ -195,85 +188,6 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
                 what = f'"{pattern}" is a regex: its star repeats the one sign before it'
                 hint = f'write "{pattern[:-1]}.*" for every name that begins so'
                 yield warning(what, hint, source=selected.place("include"), code="glob")
-
-
-def _endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
-    """Yields an error for each endpoint that no job could write to."""
-    first: dict[str, str] = {}
-    for name, endpoint in parts.endpoints.items():
-        if name in parts.clusters:
-            what = f'"{name}" is a cluster and an endpoint'
-            yield error(
-                what, "give one of them another name", source=_place_of(endpoint), code=_ENDPOINT_CODE
-            )
-        if not isinstance(endpoint, ParsedRecord):
-            continue
-        folder, form, layout = (endpoint.get(key) for key in ("file", "format", "layout"))
-        if folder is not None:
-            if problem := folder_problem(folder):
-                yield error(
-                    f"endpoint {name}: {problem[0]}",
-                    problem[1],
-                    source=endpoint.place("file"),
-                    code=_ENDPOINT_CODE,
-                )
-            other = first.setdefault(folder.rstrip("/"), name)
-            if other != name:
-                what = f"the endpoints {other} and {name} are one folder"
-                yield error(what, "keep one of them", source=endpoint.place("file"), code=_ENDPOINT_CODE)
-        size = endpoint.get("size")
-        if size is not None and FileEndpoint(name, "", size=size).size_bytes not in _SIZES:
-            what = f"endpoint {name}: size is from 64k to 1t"
-            yield error(what, "write size: 128m", source=endpoint.place("size"), code=_ENDPOINT_CODE)
-        snapshots = endpoint.get("snapshots") if "snapshots" in endpoint.places else None
-        if snapshots is not None and (form is None or form.value != "raw"):
-            what = f"endpoint {name}: only the format raw has snapshots"
-            yield error(
-                what,
-                "write format: raw, or remove snapshots",
-                source=endpoint.place("snapshots"),
-                code=_ENDPOINT_CODE,
-            )
-        elif snapshots is not None and snapshots not in _SNAPSHOTS_MS:
-            what = f"endpoint {name}: snapshots is from 1s to 24h"
-            yield error(what, "write snapshots: 10m", source=endpoint.place("snapshots"), code=_ENDPOINT_CODE)
-        if form is not None and layout is not None and (problem := layout_problem(layout, form.value)):
-            where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
-            yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=_ENDPOINT_CODE)
-
-
-def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
-    """Yields an error for each key that has no meaning for a flow into files."""
-    name = flow.get("name") or "?"
-    for key in flow.places:
-        if key not in FILE_FLOW_KEYS and key in flow.record.by_name:
-            yield error(
-                f"flow {name} goes into files and has no {key}",
-                f"remove {key}; such a flow has {prose(sorted(FILE_FLOW_KEYS), 'and')}",
-                source=flow.place(key),
-                code=_ENDPOINT_CODE,
-            )
-    state = flow.get("state")
-    if state is not None and state not in RUNNING:
-        what = f"flow {name} goes into files and can't be {state.value}"
-        yield error(what, "write active or paused", source=flow.place("state"), code=_ENDPOINT_CODE)
-    every = flow.get("every")
-    if every is not None and every not in _INTERVALS_MS:
-        yield error(
-            "every is from 1s to 1d", "write every: 60s", source=flow.place("every"), code=_ENDPOINT_CODE
-        )
-
-
-def _no_interval(flow: ParsedRecord) -> Iterable[Diagnostic]:
-    """Yields an error where a flow between clusters has an interval: it copies all the time."""
-    if flow.get("every") is not None:
-        what = f"flow {flow.get('name') or '?'} goes to a cluster and has no every"
-        yield error(
-            what,
-            "remove every: such a flow copies all the time",
-            source=flow.place("every"),
-            code=_ENDPOINT_CODE,
-        )
 
 
 def _is_complete(renamed: object) -> bool:
@@ -370,7 +284,7 @@ def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
                 what,
                 did_you_mean(name, used) or "name it in a flow's job",
                 code="unused_job",
-                source=_place_of(job),
+                source=place_of(job),
             )
         if isinstance(job, ParsedRecord):
             yield from _job(job)
@@ -412,10 +326,6 @@ def _job(job: ParsedRecord) -> Iterable[Diagnostic]:
         if key == "spark.speculation" and WORDS.get(value.lower()) == "true":
             what = "spark.speculation would run a copying task twice"
             yield error(what, "leave it out: every record has one writer", source=job.place("conf"))
-
-
-def _place_of(one: object) -> SourceLocation | None:
-    return one.source if isinstance(one, ParsedRecord) else None
 
 
 def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:

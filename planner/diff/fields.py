@@ -48,6 +48,7 @@ class FieldType(Enum):
     TRANSFORM = auto()  # {"value": format, "where": text, "set": by field, "drop": fields, …}
     GROUPS = auto()  # what a new flow does with consumer groups
     TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
+    LINES = auto()
     ENDPOINT = auto()  # {"host": name, "port": number}; port 0 is chosen by the job
     FLOW_STATES = auto()  # a mapping of flows to their states
     SETTING_NAMES = auto()  # a mapping of topics to names of settings
@@ -73,6 +74,7 @@ ADDED: Mapping[str, str | None] = {
     "replication": None,
     "transform": None,
     "files": None,
+    "lines": None,
     "protect.principal": None,
 }
 
@@ -115,6 +117,17 @@ def _destination(flow: FlowSpec) -> str:
     return flow.files.endpoint if flow.files is not None else flow.destination
 
 
+def _source(flow: FlowSpec) -> str:
+    return flow.lines.endpoint if flow.lines is not None else flow.source
+
+
+def _lines(flow: FlowSpec) -> dict[str, object] | None:
+    lines = flow.lines
+    if lines is None:
+        return None
+    return {"folder": lines.folder, "format": lines.format, "topic": lines.topic, "every": lines.every_ms}
+
+
 def _files(flow: FlowSpec) -> dict[str, object] | None:
     files = flow.files
     if files is None:
@@ -132,8 +145,10 @@ def _files(flow: FlowSpec) -> dict[str, object] | None:
 
 # Fields that are not read from the attribute of their name.
 _READ: Mapping[str, Field] = {
+    "source": Field("from", FieldType.PLAIN, _source, NOT_SET),
     "destination": Field("to", FieldType.PLAIN, _destination, NOT_SET),
     "files": Field("files", FieldType.FILES, _files, NOT_SET),
+    "lines": Field("lines", FieldType.LINES, _lines, NOT_SET),
 }
 
 

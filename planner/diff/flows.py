@@ -155,11 +155,17 @@ def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: D
     return Change(
         flow_address(flow.name),
         Action.CREATE,
-        f"{'written' if flow.files is not None else 'copied'} by job.{job.job.name}",
+        f"{_done(flow)} by job.{job.job.name}",
         _new_fields(flow, wanted),
         after=dict(flow_values(flow)),
         notes=_resuming(flow, known_jobs),
     )
+
+
+def _done(flow: FlowSpec) -> str:
+    if flow.folder is None:
+        return "copied"
+    return "written" if flow.files is not None else "read"
 
 
 _NEVER = frozenset({"origin_commits"})  # the language gives every flow one
@@ -196,6 +202,8 @@ def _resuming(flow: FlowSpec, known_jobs: DestinationJobs) -> tuple[str, ...]:
     if flow.files is not None:
         return (f"where {flow.files.folder} has its manifest, it resumes from that, and not by start",)
     resumes = "every partition that it knows resumes where it stood, and start is for others alone"
+    if flow.lines is not None:
+        resumes = "every file that it knows resumes where it stood"
     return (f"its ledger is there (generation {known.number}): {resumes}",)
 
 

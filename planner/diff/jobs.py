@@ -175,7 +175,7 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
 
 def _fixed(spec: JobSpec, flow: str) -> str:
     """Returns what of a flow is settled when its job starts."""
-    return "files" if spec.flow(flow).files is not None else "transform"
+    return "files" if spec.flow(flow).folder is not None else "transform"
 
 
 def _named(forced: Sequence[FieldChange]) -> str:

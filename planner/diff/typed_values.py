@@ -178,8 +178,9 @@ def job_values(spec: JobSpec) -> Values:
 # A new flow shows these always, and its other fields only where they are not the defaults.
 _ALWAYS = frozenset({"from", "to", "topics.include", "rename", "provenance", "start", "state"})
 _SUMMED_UP = frozenset(f"groups.{part}" for part in ("include", "exclude", "every", "mode", "sync"))
-# What a flow into files does not do is not shown of it.
+# What a flow with files does not do is not shown of it.
 _BETWEEN_CLUSTERS = frozenset({"rename", "provenance", "configs.sync", "follow", "heartbeats", "checkpoints"})
+_OF_TOPICS = frozenset({"topics.include", "topics.exclude", "topics.default_exclude", "start"})
 _USUAL_FLOW = FlowSpec(name="", source="", destination="", topics=jobspec.SelectionSpec(include=[]))
 _USUAL_JOB = JobSpec(job="", topology="", destination="", clusters={}, flows=[])
 _SHOWN_OF_JOB = ("launcher", "master", "memory", "slots", "metrics", "flows")
@@ -196,6 +197,8 @@ def new_flow_values(flow: FlowSpec) -> Values:
         for name, value in flow_values(flow).items()
         if name not in _SUMMED_UP and (name in _ALWAYS or value != usual.get(name))
     }
+    if flow.lines is not None:
+        return {name: value for name, value in shown.items() if name not in _BETWEEN_CLUSTERS | _OF_TOPICS}
     if flow.files is not None:
         return {name: value for name, value in shown.items() if name not in _BETWEEN_CLUSTERS}
     return {**shown, "groups": groups_value(flow.groups)}

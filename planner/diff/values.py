@@ -149,7 +149,8 @@ def displayed_values(values: Mapping[str, object]) -> dict[str, object]:
     return {
         name: displayed((name,), value)
         for name, value in values.items()
-        if value is not None or type_of((name,)) not in (FieldType.TRANSFORM, FieldType.FILES)
+        if value is not None
+        or type_of((name,)) not in (FieldType.TRANSFORM, FieldType.FILES, FieldType.LINES)
     }
 
 
@@ -300,6 +301,14 @@ def _files(value: Parts) -> str:
     return f"{shown}, snapshots every {snapshots}" if snapshots is not None else shown
 
 
+def _lines(value: Parts) -> str:
+    """`lines of text in /data/inbox into inbox, looked at every 1s`"""
+    every = value.get("every")
+    shown = duration(every) if isinstance(every, int) else every
+    folder, into = value.get("folder"), value.get("topic")
+    return f"lines of {value.get('format')} in {folder} into {into}, looked at every {shown}"
+
+
 def _bytes(size: object) -> object:
     fits = ((unit, of) for unit, of in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)))
     if not isinstance(size, int):
@@ -318,6 +327,7 @@ _PARTS: Mapping[FieldType, Callable[[Parts], str | tuple[str, ...]]] = {
     FieldType.START: _start,
     FieldType.ORIGIN_COMMITS: _origin_commits,
     FieldType.FILES: _files,
+    FieldType.LINES: _lines,
     FieldType.TRANSFORM: _transform,
     FieldType.GROUPS: _groups,
     FieldType.TOPIC_NAMES: _topic_names,

@@ -20,8 +20,10 @@ from planner.model.observed import Observed
 from planner.model.plan import SENSITIVE
 from planner.model.topology import (
     DEFAULT_EVERY_MS,
+    DEFAULT_LOOK_MS,
     RUNNING,
     Cluster,
+    FileFormat,
     Flow,
     Job,
     Protect,
@@ -36,7 +38,7 @@ from planner.model.topology import (
 )
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import FilesSpec, Format, LinesSpec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     FlowSpec,
@@ -87,7 +89,10 @@ def flows_of(
                 promoted=promoted_topics(graph, observed, flow),
             )
         )
-    found += [_into_files(flow, graph) for flow in _file_flows(graph.topology)]
+    found += [
+        DesiredFlow(flow=flow, topics=()) if flow.from_files else _into_files(flow, graph)
+        for flow in _file_flows(graph.topology)
+    ]
     return tuple(sorted(found, key=lambda one: one.flow.name))
 
 
@@ -210,10 +215,11 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
 
 def _with_declared_folder(flow: FlowSpec, topology: Topology) -> FlowSpec:
     """Returns a running flow with the folder of this topology. Raises KeyError for an unknown endpoint."""
-    if flow.files is None:
-        return flow
-    folder = topology.endpoints[flow.files.endpoint].folder.rstrip("/")
-    return msgspec.structs.replace(flow, files=msgspec.structs.replace(flow.files, folder=folder))
+    for key, at in (("files", flow.files), ("lines", flow.lines)):
+        if at is not None:
+            folder = topology.endpoints[at.endpoint].folder.rstrip("/")
+            flow = msgspec.structs.replace(flow, **{key: msgspec.structs.replace(at, folder=folder)})
+    return flow
 
 
 def destination_spec(cluster: Cluster, folder: PurePath) -> ClusterSpec:
@@ -334,24 +340,45 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> F
         start=_start(flow.start),
         restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
         files=_files(flow, topology),
+        lines=_lines(flow, topology),
         groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
     )
 
 
 def _files(flow: Flow, topology: Topology) -> FilesSpec | None:
-    """Returns where and how a flow writes files; None for a flow between clusters."""
+    """Returns where and how a flow writes files; None for another flow."""
     declared = topology.file_flows.get(flow.name)
-    if declared is None:
+    if declared is None or declared.from_files:
         return None
     endpoint = topology.endpoints[declared.destination_cluster]
     return FilesSpec(
         endpoint=endpoint.name,
         folder=endpoint.folder.rstrip("/"),
-        format=endpoint.format.value,
+        format=_written(endpoint.format),
         layout=endpoint.layout,
         size_bytes=endpoint.size_bytes,
         every_ms=flow.every_ms or DEFAULT_EVERY_MS,
         snapshots_ms=endpoint.snapshots_every_ms,
+    )
+
+
+def _written(form: FileFormat) -> Format:
+    """Returns a format that flows write. Reading the topology refuses a flow that would write text."""
+    return "json" if form is FileFormat.JSON else "parquet" if form is FileFormat.PARQUET else "raw"
+
+
+def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
+    """Returns where and how a flow reads files; None for another flow."""
+    declared = topology.file_flows.get(flow.name)
+    if declared is None or declared.topics.to is None:
+        return None
+    endpoint = topology.endpoints[declared.source_cluster]
+    return LinesSpec(
+        endpoint=endpoint.name,
+        folder=endpoint.folder.rstrip("/"),
+        format="json" if endpoint.format is FileFormat.JSON else "text",
+        topic=declared.topics.to,
+        every_ms=flow.every_ms or DEFAULT_LOOK_MS,
     )
 
 

@@ -54,7 +54,7 @@ def _quarantines_at(flow: Flow, topology: Topology) -> tuple[str, ...]:
 
 
 def file_route(flow: Flow) -> Route:
-    """Returns the route of a flow into an endpoint, which no flow copies from."""
+    """Returns the route of a flow into or from an endpoint. One from files selects no topic."""
     return Route(flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics))
 
 

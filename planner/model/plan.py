@@ -133,7 +133,8 @@ class Fingerprint:
 class PlannedFlow:
     """A flow as the plan saw it, for drawings and lists. `topics` is None if it is unknown.
 
-    A flow into files has an `endpoint`, and its source as destination: its job is at home there.
+    A flow with files has an `endpoint`, which it reads with `from_files`. Both of its clusters are the one at
+    which its job is at home.
     """
 
     name: str
@@ -143,6 +144,7 @@ class PlannedFlow:
     job: str
     topics: int | None = None
     endpoint: str = ""
+    from_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)

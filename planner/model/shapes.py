@@ -137,6 +137,7 @@ class RecordKeyShape:
     """Describes one key of a record.
 
     `default` is the default as YAML writes it; `default_doc` describes a default that is no plain value.
+    `required` keys may be missing where the key `unless` is there.
     `field` is the attribute of the record's dataclass that takes the value. It is empty for a section, whose
     own keys name their fields, and for a key that the topology does not keep. A dotted field belongs to an
     inner dataclass.
@@ -154,6 +155,7 @@ class RecordKeyShape:
     each: bool = False
     inherited: bool = False
     unset: bool = False
+    unless: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,7 @@ class Key:
     each: the YAML takes a list, and every item of it makes one object.
     required: the YAML must have the key although the field has a default.
     unset: without the key there is no record, not one of defaults.
+    unless: the key may be missing where this one is there.
     """
 
     doc: str
@@ -276,13 +279,18 @@ class Key:
     each: bool = False
     required: bool = False
     unset: bool = False
+    unless: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """The keys of the field's dataclass stand in the record itself; `include` replaces the key named so."""
+    """The keys of the field's dataclass stand in the record itself, those of `without` left out.
+
+    `include` replaces the key named so.
+    """
 
     include: Key
+    without: tuple[str, ...] = ()
 
 
 @cache
@@ -320,8 +328,8 @@ def _keys(declared: type) -> Iterator[RecordKeyShape]:
                 yield _section(section, parts)
             case Key(section=None):
                 yield _key(name, kind, note, defaults.get(name, NOT_KEPT))
-            case Inline(include=instead):
-                yield from _inline(name, kind, instead, defaults[name])
+            case Inline() as inline:
+                yield from _inline(name, kind, inline, defaults[name])
 
 
 def _section(section: Section, keys: list[RecordKeyShape]) -> RecordKeyShape:
@@ -332,10 +340,12 @@ def _section(section: Section, keys: list[RecordKeyShape]) -> RecordKeyShape:
     )
 
 
-def _inline(name: str, kind: Any, include: Key, default: Any) -> Iterator[RecordKeyShape]:
+def _inline(name: str, kind: Any, inline: Inline, default: Any) -> Iterator[RecordKeyShape]:
     for key in record_of(kind).keys:
+        if key.name in inline.without:
+            continue
         if key.name == "include":
-            key = _key(key.field, tuple[str, ...], include, getattr(default, key.field))
+            key = _key(key.field, tuple[str, ...], inline.include, getattr(default, key.field))
         yield dataclasses.replace(key, field=f"{name}.{key.field}")
 
 
@@ -363,6 +373,7 @@ def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
         each=note.each,
         inherited=note.inherited,
         unset=note.unset,
+        unless=note.unless,
     )
 
 

@@ -157,10 +157,11 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
     flow takes.
     """
     flows = {one.name: one for one in plan.flows if not one.endpoint}
-    own = {one.name: one for one in spec.flows if one.files is None}
+    own = {one.name: one for one in spec.flows if one.folder is None}
     for one in plan.flows:
         after = _after(changes.get(flow_address(one.name)))
-        if after and bool(one.endpoint) != ("files" in after):
+        kinds = {"lines" if one.from_files else "files"} if one.endpoint else set()
+        if after and {"files", "lines"} & after.keys() != kinds:
             yield f"flow.{one.name} goes to another kind of endpoint than is shown"
     routes = {route.name: route for route in spec.routes}
     if len(routes) != len(spec.routes) or routes.keys() != flows.keys():

@@ -353,13 +353,22 @@ def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
             destination_cluster=flow.destination_cluster,
             state=flow.state.value,
             job=flow.job,
-            endpoint=topology.file_flows[name].destination_cluster if name in topology.file_flows else "",
+            endpoint=_endpoint(topology, name),
+            from_files=flow.from_files,
             topics=len(one.topics)
             if (one := selected.get(name)) is not None and one.selection_known
             else None,
         )
         for name, flow in sorted(topology.job_flows.items())
     )
+
+
+def _endpoint(topology: Topology, flow: str) -> str:
+    """Returns the endpoint of a flow; "" for a flow between clusters."""
+    declared = topology.file_flows.get(flow)
+    if declared is None:
+        return ""
+    return declared.source_cluster if declared.from_files else declared.destination_cluster
 
 
 def adoption(plan: Plan, clusters: Collection[str]) -> Plan:

@@ -14,6 +14,7 @@ from planner.model.diagnostic import Diagnostic, warning
 from planner.model.topology import (
     API_VERSION,
     FILE_FLOW_KEYS,
+    LINES_FLOW_KEYS,
     RESOURCES,
     AclEntry,
     AclRule,
@@ -186,10 +187,11 @@ def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
 
 
 def _flow_values(topology: Topology) -> list[dict[str, Value]]:
-    """Returns the entries of all flows by name; those into files have only the keys of such a flow."""
+    """Returns the entries of all flows by name; those with files have only the keys of such a flow."""
     entries = {name: values_of(flow) for name, flow in topology.flows.items()}
     for name, flow in topology.file_flows.items():
-        entries[name] = {key: one for key, one in values_of(flow).items() if key in FILE_FLOW_KEYS}
+        keys = LINES_FLOW_KEYS if flow.from_files else FILE_FLOW_KEYS
+        entries[name] = {key: one for key, one in values_of(flow).items() if key in keys}
     return [entries[name] for name in sorted(entries)]
 
 

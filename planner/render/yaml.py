@@ -207,7 +207,7 @@ def _values(record: RecordShape, declared: Any, usual: Any) -> dict[str, Value]:
                 found[key.name] = section
             continue
         value, default = _at(declared, key.field), _at(usual, key.field)
-        if value == default and not key.required:
+        if value == default and (not key.required or key.unless):
             continue
         if isinstance(usual, _Growing) and "." not in key.field:
             usual.write(key.field, value)

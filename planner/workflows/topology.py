@@ -83,7 +83,9 @@ def flow_of(topology: Topology, name: str) -> Flow:
     """Returns the flow between clusters of this name. Failure lists the flows and the nearest name."""
     if name in topology.file_flows:
         flow = topology.file_flows[name]
-        what = f"flow {name} goes into the files of {flow.destination_cluster}"
+        from_files = f"comes from the files of {flow.source_cluster}"
+        goes = from_files if flow.from_files else f"goes into the files of {flow.destination_cluster}"
+        what = f"flow {name} {goes}"
         hint = "this is for flows between clusters; such a flow can be paused and resumed, and has a status"
         raise Failure(error(what, hint, source=flow.source))
     return _declared("flow", name, topology.flows)

@@ -12,7 +12,7 @@ import functools
 import os
 import secrets
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -27,11 +27,13 @@ from runtime.driver.task import (
     SlotResult,
     SlotStartRequest,
     encode,
-    run_export,
     run_sql_task,
     run_task,
 )
 from runtime.slot.log import FORMAT_KEY, log_driver_message
+
+# What a task of a round does: it gets the tickets of its partition, and yields a result for each.
+RoundWork = Callable[[Iterable[bytes]], Iterator[bytes]]
 
 _EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2
 
@@ -157,23 +159,24 @@ class SparkSlotRunner:
         (found,) = numbers.mapPartitions(functools.partial(run_task, text)).collect()
         return msgspec.json.decode(found, type=SlotResult)
 
-    def submit_export(self, group: str, tickets: Sequence[bytes]) -> asyncio.Future[list[bytes]]:
-        """Submits a round of a flow into files, a task for each ticket, and returns a future of the results.
+    def submit_round(
+        self, group: str, work: RoundWork, tickets: Sequence[bytes]
+    ) -> asyncio.Future[list[bytes]]:
+        """Submits a round of a flow into or from files, a task for each ticket, and returns a future of the
+        results.
 
         Its exception is TasksFailed where Spark failed a task. The call runs in a thread of its own.
         """
         thread = ThreadPoolExecutor(1, group)
-        done = asyncio.wrap_future(thread.submit(self._export, group, list(tickets)))
+        done = asyncio.wrap_future(thread.submit(self._run_round, group, work, list(tickets)))
         thread.shutdown(wait=False)
         return done
 
-    def _export(self, group: str, tickets: list[bytes]) -> list[bytes]:
+    def _run_round(self, group: str, work: RoundWork, tickets: list[bytes]) -> list[bytes]:
         context = self._context
         try:
             context.setJobGroup(group, group, interruptOnCancel=True)
-            found: list[bytes] = (
-                context.parallelize(tickets, len(tickets)).mapPartitions(run_export).collect()
-            )
+            found: list[bytes] = context.parallelize(tickets, len(tickets)).mapPartitions(work).collect()
         except _SPARK_ERRORS as error:
             raise TasksFailed(reason(error)) from error
         return found

@@ -240,9 +240,9 @@ class JobRunner:
         """
         assert self._application is not None
         spec, application = self.spec, self._application
-        into_files = any(flow.files is not None for flow in spec.flows)
+        in_rounds = any(flow.folder is not None for flow in spec.flows)
         cores = spec.slots or await self._cores(application)
-        layout = NO_SLOTS if into_files else slot_layout(spec.flows, cores)
+        layout = NO_SLOTS if in_rounds else slot_layout(spec.flows, cores)
         slots = len(layout.by_slot)
         membership = Membership(range(slots), layout.slots_of)
         context = DriverContext(
@@ -261,7 +261,7 @@ class JobRunner:
         shared = FlowContext(
             job=spec.job,
             driver=self.driver,
-            slots=slots,
+            slots=1 if in_rounds else slots,
             generations=destination.generations,
             settings=spec.copy,
             clusters=self._clusters,
@@ -275,7 +275,7 @@ class JobRunner:
         )
         self._flows = FlowManager(shared, membership, self._tasks, self._duties.restart)
         flows, record_report = self._flows.all, self._metrics.record_report
-        if into_files:
+        if in_rounds:
             self._slots = FileSlots(
                 spec.job, self.driver, destination.cluster, flows, self._tasks, record_report
             )

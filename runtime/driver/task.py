@@ -115,6 +115,15 @@ def run_export(tickets: Iterable[bytes]) -> Iterator[bytes]:
     yield from export(tickets)
 
 
+def run_load(tickets: Iterable[bytes]) -> Iterator[bytes]:
+    """Runs the task of a flow from files. One that Spark repeats by itself resumes where the ledger says."""
+    from runtime.files.load import load
+
+    die_with_parent(forked_by_one_thread=True)
+    log.start(os.environ)
+    yield from load(tickets)
+
+
 async def _copy_with_sql(
     ticket: SlotStartRequest, token: str, answers: Iterable[pa.RecordBatch]
 ) -> SlotResult:

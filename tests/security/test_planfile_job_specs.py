@@ -8,7 +8,7 @@ import pytest
 from planner.model.step import LaunchJob
 from planner.plan.agreement import disagreements
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     ConfigsSpec,
@@ -65,6 +65,7 @@ FLOW: dict[str, Any] = {
     "replication": 9,
     "transform": TransformSpec(where="false"),
     "files": FilesSpec(endpoint="evil", folder="/etc", format="raw"),
+    "lines": LinesSpec(endpoint="evil", folder="/etc", format="text", topic="stolen"),
     "acls_sync": True,
     "protect": "acl",
     "rpo_ms": 1,

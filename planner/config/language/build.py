@@ -22,10 +22,13 @@ from planner.config.language.scalars import value_as_text
 from planner.config.yaml_tree import Node, Scalar, Sequence
 from planner.model import shapes
 from planner.model.diagnostic import Failure, SourceLocation, error
-from planner.model.shapes import OffOrShape, Plain, RecordKeyShape
+from planner.model.shapes import OffOrShape, Plain, RecordKeyShape, record_of
 from planner.model.topology import (
     FILE_FLOW_KEYS,
+    LINES_FLOW_KEYS,
     Cluster,
+    FileEndpoint,
+    FileFormat,
     Job,
     Quota,
     Requirement,
@@ -59,11 +62,17 @@ class TopologyParts:
         destination = flow.get("to")
         return destination is not None and destination.text in self.endpoints
 
+    def from_files(self, flow: ParsedRecord) -> bool:
+        """Returns whether the flow comes from an endpoint."""
+        source = flow.get("from")
+        return source is not None and source.text in self.endpoints
+
 
 def parts_of(root: ParsedRecord) -> TopologyParts:
     """Returns the parts of a topology, complete with their defaults."""
     defaults = root.get("defaults")
-    endpoints = root.get("endpoints") or {}
+    endpoints = dict(root.get("endpoints") or {})
+    flows = [_with_named_source(flow, endpoints) for flow in root.get("flows") or ()]
     for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
     return TopologyParts(
         root=completed(root),
@@ -71,21 +80,43 @@ def parts_of(root: ParsedRecord) -> TopologyParts:
         topics=[completed(inherited(topic, for_topics)) for topic in root.get("topics") or ()],
         acls=[completed(acl) for acl in root.get("acls") or ()],
         quotas=[completed(quota) for quota in root.get("quotas") or ()],
-        flows=[completed(_with_defaults(flow, for_flows, endpoints)) for flow in root.get("flows") or ()],
+        flows=[completed(_with_defaults(flow, for_flows, endpoints)) for flow in flows],
         jobs={name: _completed(one) for name, one in (root.get("jobs") or {}).items()},
         endpoints={name: _completed(one) for name, one in endpoints.items()},
     )
 
 
+def _with_named_source(flow: ParsedRecord, endpoints: dict[str, Any]) -> ParsedRecord:
+    """Returns a flow with the name of its source: files that stand in it become an endpoint of its name.
+
+    `./` is the folder of the topology's file.
+    """
+    source, name = flow.get("from"), flow.get("name")
+    if not isinstance(source, ParsedRecord) or name is None:
+        return flow
+    values = dict(source.values)
+    folder = values.get("file")
+    if isinstance(folder, str) and (folder == "." or folder.startswith("./")):
+        values["file"] = str((Path(source.place("file").file).parent / folder).resolve())
+    if "format" in values or "format" not in source.places:
+        values["format"] = FileFormat(values.get("format", "text"))
+    places = {**source.places, "name": source.source}
+    endpoints.setdefault(name, ParsedRecord(record_of(FileEndpoint), source.source, values, places))
+    reference = NamedReference(name, source.source)
+    return ParsedRecord(flow.record, flow.source, {**flow.values, "from": reference}, flow.places)
+
+
 def _with_defaults(
     flow: ParsedRecord, default: ParsedRecord | None, endpoints: Collection[str]
 ) -> ParsedRecord:
-    """Returns the flow with its inherited keys. A flow into files inherits only the keys that it has."""
-    destination = flow.get("to")
-    if default is not None and destination is not None and destination.text in endpoints:
-        values = {name: value for name, value in default.values.items() if name in FILE_FLOW_KEYS}
-        places = {name: place for name, place in default.places.items() if name in FILE_FLOW_KEYS}
-        default = ParsedRecord(default.record, default.source, values, places)
+    """Returns the flow with its inherited keys. A flow with files inherits only the keys that it has."""
+    known = {"to": FILE_FLOW_KEYS, "from": LINES_FLOW_KEYS}
+    for side, keys in known.items():
+        end = flow.get(side)
+        if default is not None and end is not None and end.text in endpoints:
+            values = {name: value for name, value in default.values.items() if name in keys}
+            places = {name: place for name, place in default.places.items() if name in keys}
+            default = ParsedRecord(default.record, default.source, values, places)
     return inherited(flow, default)
 
 
@@ -156,6 +187,7 @@ _COMPARISON = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(.*?)\s*", re.DOTALL)
 def topology_of(parts: TopologyParts) -> Topology:
     """Returns the topology, sorted by name: the order of keys, entries and files means nothing."""
     flows = sorted((built(flow) for flow in parts.flows), key=lambda flow: flow.name)
+    with_files = {flow["name"] for flow in parts.flows if parts.into_files(flow) or parts.from_files(flow)}
     topics: list[Topic] = [one for topic in parts.topics for one in built_for_each(topic)]
     acls = [acl for entry in parts.acls for acl in built(entry).acls()]
     quotas: list[Quota] = [one for quota in parts.quotas for one in built_for_each(quota)]
@@ -165,11 +197,11 @@ def topology_of(parts: TopologyParts) -> Topology:
         topics=tuple(sorted(topics, key=lambda topic: (topic.cluster, topic.name))),
         acls=tuple(sorted(acls, key=lambda acl: acl.rule)),
         quotas=tuple(sorted(quotas, key=lambda quota: (quota.cluster, quota.entity.name))),
-        flows={flow.name: flow for flow in flows if flow.destination_cluster not in parts.endpoints},
+        flows={flow.name: flow for flow in flows if flow.name not in with_files},
         file_flows={
             flow.name: dataclasses.replace(flow, origin_commits=None)
             for flow in flows
-            if flow.destination_cluster in parts.endpoints
+            if flow.name in with_files
         },
         endpoints={name: built(parts.endpoints[name], name=name) for name in sorted(parts.endpoints)},
         jobs={

@@ -64,7 +64,10 @@ def missing(fields: ParsedRecord, misspelt: Collection[str | None] = ()) -> list
             source=fields.source,
         )
         for key in fields.record.keys
-        if key.required and key.name not in fields.places and key.name not in misspelt
+        if key.required
+        and key.name not in fields.places
+        and key.unless not in fields.places
+        and key.name not in misspelt
     ]
 
 

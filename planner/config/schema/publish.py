@@ -91,8 +91,10 @@ def _record(record: RecordShape, definitions: dict[str, Schema]) -> Schema:
     }
     if record.doc:
         schema["description"] = record.doc
-    if required := [key.name for key in record.keys if key.required]:
+    if required := [key.name for key in record.keys if key.required and not key.unless]:
         schema["required"] = required
+    if either := [key for key in record.keys if key.unless]:
+        schema["anyOf"] = [{"required": [name]} for key in either for name in (key.name, key.unless)]
     return schema
 
 

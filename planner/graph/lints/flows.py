@@ -14,7 +14,7 @@ from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
 from planner.model.observed import LackingFeature, Observed
-from planner.model.topology import RUNNING, Flow, Job, Topology
+from planner.model.topology import RUNNING, Flow, Job, Topology, at_home
 from runtime.contract.spec.route import RouteDecision, is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
 from runtime.contract.spec.topic_settings import NEVER, lacks
@@ -348,17 +348,17 @@ def _settings_left_out(
 def endpoints(topology: Topology) -> Iterator[Diagnostic]:
     """Yields the lints of all endpoints and of the flows that go to them."""
     flows = [flow for _, flow in sorted(topology.file_flows.items())]
-    used = {flow.destination_cluster for flow in flows}
+    used = {flow.source_cluster if flow.from_files else flow.destination_cluster for flow in flows}
     for name, endpoint in sorted(topology.endpoints.items()):
         if name not in used:
             yield warning(
-                f"no flow goes to the endpoint {name}",
-                "name it in the to of a flow, or remove it",
+                f"no flow goes to the endpoint {name}, and none comes from it",
+                "name it in the to or the from of a flow, or remove it",
                 source=endpoint.source,
                 code="unused-endpoint",
             )
     yield from _jobs_of_files(topology, flows)
-    yield from _written_twice(flows)
+    yield from _written_twice([flow for flow in flows if not flow.from_files])
 
 
 def _jobs_of_files(topology: Topology, flows: list[Flow]) -> Iterator[Diagnostic]:
@@ -369,18 +369,18 @@ def _jobs_of_files(topology: Topology, flows: list[Flow]) -> Iterator[Diagnostic
         home = first.setdefault(flow.job, flow)
         if flow.job in others:
             yield error(
-                f"job {flow.job} would run flow.{flow.name} into files, and flow.{others[flow.job]} into a"
-                " cluster",
-                f"give flow.{flow.name} a job of its own: job: {flow.destination_cluster}-files",
+                f"job {flow.job} would run flow.{flow.name} with files, and flow.{others[flow.job]} between"
+                " clusters",
+                f"give flow.{flow.name} a job of its own: job: {flow.name}-files",
                 address=str(job_address(flow.job)),
                 source=flow.source,
                 code="job-of-files",
             )
-        elif home.source_cluster != flow.source_cluster:
+        elif (one := at_home(home).source_cluster) != (other := at_home(flow).source_cluster):
             yield error(
-                f"job {flow.job} would write files from {home.source_cluster} (flow.{home.name}) and from"
-                f" {flow.source_cluster} (flow.{flow.name}): its internal topics are at one cluster",
-                f"give flow.{flow.name} another job: job: {flow.destination_cluster}-{flow.source_cluster}",
+                f"job {flow.job} would be at home at {one} (flow.{home.name}) and at {other}"
+                f" (flow.{flow.name}): its internal topics are at one cluster",
+                f"give flow.{flow.name} another job: job: {flow.name}-files",
                 address=str(job_address(flow.job)),
                 source=flow.source,
                 code="job-of-files",

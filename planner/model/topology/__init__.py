@@ -10,7 +10,10 @@ Durations are milliseconds, sizes are bytes, rates are bytes per second.
 
 from planner.model.topology.endpoints import (
     DEFAULT_EVERY_MS,
+    DEFAULT_LOOK_MS,
     FILE_FLOW_KEYS,
+    LINE_FORMATS,
+    LINES_FLOW_KEYS,
     FileEndpoint,
     FileFormat,
     at_home,
@@ -78,8 +81,11 @@ __all__ = [
     "API_VERSION",
     "BYTE_RATES",
     "DEFAULT_EVERY_MS",
+    "DEFAULT_LOOK_MS",
     "ENDED",
     "FILE_FLOW_KEYS",
+    "LINES_FLOW_KEYS",
+    "LINE_FORMATS",
     "QUOTA_KEYS",
     "RESOURCES",
     "RUNNING",

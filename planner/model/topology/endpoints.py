@@ -1,4 +1,4 @@
-"""File endpoints: folders that flows write to, in place of a cluster."""
+"""File endpoints: folders that flows write to or read from, in place of a cluster."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -26,18 +26,30 @@ FILE_FLOW_KEYS: Final = frozenset(
         "job",
     }
 )
+# The keys of a flow from an endpoint.
+LINES_FLOW_KEYS: Final = frozenset(
+    {"name", "from", "to", "topics", "every", "state", "rate_limit", "on_data_loss", "job"}
+)
 DEFAULT_EVERY_MS: Final = 60_000
+DEFAULT_LOOK_MS: Final = 1_000
 
 
 class FileFormat(StrEnum):
     JSON = "json"
     PARQUET = "parquet"
     RAW = "raw"
+    TEXT = "text"
+
+
+LINE_FORMATS: Final = frozenset({FileFormat.TEXT, FileFormat.JSON})
 
 
 @dataclass(frozen=True, slots=True)
 class FileEndpoint:
-    """A folder that every machine of a job sees under the same path. Flows write files below it."""
+    """A folder that every machine of a job sees under the same path.
+
+    Flows write files below it, or one flow reads the lines of the files in it.
+    """
 
     record: ClassVar = RecordName("endpoint", "an endpoint")
 
@@ -54,7 +66,8 @@ class FileEndpoint:
     format: Annotated[
         FileFormat,
         Key(
-            "`json` is a line for each record, `raw` holds record batches byte for byte, with offsets.",
+            "`json` is a line for each record, `raw` holds record batches byte for byte, with offsets. Lines"
+            " of `text` and `json` can be read.",
             example="parquet",
         ),
     ] = FileFormat.PARQUET
@@ -96,12 +109,15 @@ class FileEndpoint:
 
 
 def at_home(flow: Flow) -> Flow:
-    """Returns a flow into an endpoint as its job has it: with the cluster of the job's internal topics as
-    destination, which is its source, and without the duties of a flow between clusters.
+    """Returns a flow into or from an endpoint as its job has it.
+
+    Both ends are the cluster of the job's internal topics, and the duties of a flow between clusters are off.
     """
+    home = flow.destination_cluster if flow.from_files else flow.source_cluster
     return dataclasses.replace(
         flow,
-        destination_cluster=flow.source_cluster,
+        source_cluster=home,
+        destination_cluster=home,
         groups=Groups(sync=False),
         configs=Configs(sync=ConfigSync.OFF),
         follow_every_ms=None,

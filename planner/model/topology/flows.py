@@ -22,7 +22,7 @@ from planner.model.shapes import (
     TextShape,
     TopicNameShape,
 )
-from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, REPLICATION
+from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, REPLICATION, SOURCE_REFERENCE
 from planner.model.topology.transforms import EARLIEST, START, OnBadRecord, Start, Transform
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename
 
@@ -45,6 +45,7 @@ class Selection:
             ListShape(RegexShape(), lone=True, least=1),
             example='[orders, "payments\\\\..*"]',
             required=True,
+            unless="to",
         ),
     ] = ()
     exclude: Annotated[
@@ -62,6 +63,14 @@ class Selection:
             example="true",
         ),
     ] = True
+    to: Annotated[
+        str | None,
+        Key(
+            "The topic that takes the lines of files, in place of `include`. Only a flow from files has it.",
+            TopicNameShape(),
+            example="inbox",
+        ),
+    ] = None
 
 
 class Provenance(StrEnum):
@@ -176,7 +185,8 @@ class Groups:
                 "Regexes for whole names: the consumer groups whose offsets are translated.",
                 REGEXES,
                 example='[".*"]',
-            )
+            ),
+            without=("to",),
         ),
     ] = Selection(include=(".*",))
     sync: Annotated[bool, Key("Whether offsets are written at the destination.", example="true")] = True
@@ -262,7 +272,13 @@ class Flow:
 
     name: Annotated[str, Key("Its name: `flow.<name>` in plans.", NAME, example="dc1-to-dc2")]
     source_cluster: Annotated[
-        str, Key("The cluster it copies from.", CLUSTER_REFERENCE, name="from", example="dc1")
+        str,
+        Key(
+            "The cluster or endpoint it copies from. Files may stand here: `{file: FOLDER, format: text}`.",
+            SOURCE_REFERENCE,
+            name="from",
+            example="dc1",
+        ),
     ]
     destination_cluster: Annotated[
         str, Key("The cluster or endpoint it copies to.", CLUSTER_REFERENCE, name="to", example="dc2")
@@ -429,9 +445,10 @@ class Flow:
     every_ms: Annotated[
         int | None,
         Key(
-            "How often a flow into a file endpoint writes files. Other flows have no such key.",
+            "How often a flow into files writes them, or a flow from files looks at the folder. Other flows"
+            " have no such key.",
             DurationShape(),
-            default_doc="`60s`",
+            default_doc="`60s` into files, `1s` from files",
             example="60s",
         ),
     ] = None
@@ -448,7 +465,7 @@ class Flow:
         Key(
             "The job that runs it.",
             TextShape("the name of a job", placed=True),
-            default_doc="the destination's name",
+            default_doc="the destination's name; from files, the endpoint's name",
             example="dc2",
             inherited=True,
         ),
@@ -457,10 +474,16 @@ class Flow:
 
     def __post_init__(self) -> None:
         if not self.job:
-            object.__setattr__(self, "job", self.destination_cluster)
+            named_after = self.source_cluster if self.from_files else self.destination_cluster
+            object.__setattr__(self, "job", named_after)
         if self.origin_commits is not None and not self.origin_commits.group:
             named = dataclasses.replace(self.origin_commits, group=f"repl.{self.name}")
             object.__setattr__(self, "origin_commits", named)
+
+    @property
+    def from_files(self) -> bool:
+        """Whether the flow reads the lines of files."""
+        return self.topics.to is not None
 
     @property
     def quarantines(self) -> bool:

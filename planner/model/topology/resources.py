@@ -11,11 +11,14 @@ from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
 from planner.model.shapes import (
+    AlternativesShape,
     ChoiceShape,
     IntegerShape,
     Key,
     ListShape,
+    RecordKeyShape,
     RecordName,
+    RecordShape,
     SettingsShape,
     TextShape,
     TopicNameShape,
@@ -33,6 +36,34 @@ CLUSTER_NAME = TextShape(
     "use letters, digits, _ and -, without dots: topics and addresses are named after it",
 )
 CLUSTER_REFERENCE = TextShape("the name of a cluster", placed=True)
+SOURCE_REFERENCE = AlternativesShape(
+    (
+        CLUSTER_REFERENCE,
+        RecordShape(
+            "lines-source",
+            "the files that a flow reads",
+            (
+                RecordKeyShape(
+                    "file",
+                    TextShape("the path of a folder"),
+                    "The folder. A path that begins with `./` starts at the folder of the topology.",
+                    example="./inbox",
+                    required=True,
+                    field="file",
+                ),
+                RecordKeyShape(
+                    "format",
+                    ChoiceShape(("text", "json")),
+                    "Each line is a record: any UTF-8 text, or a JSON value.",
+                    default="text",
+                    example="text",
+                    field="format",
+                ),
+            ),
+        ),
+    ),
+    "the name of a cluster or of an endpoint, or {file: FOLDER, format: text}",
+)
 CLUSTER_REFERENCES = ListShape(CLUSTER_REFERENCE, lone=True, least=1)
 REPLICATION = IntegerShape(1, 32_767)
 PRINCIPAL = TextShape("a principal", r"[A-Za-z]+:.+", 'write its type too, for example "User:app"')

@@ -228,8 +228,8 @@ class Defaults:
 class Topology:
     """The whole topology: one file, or a folder of files that are merged.
 
-    A key that is a class variable is used up by the loader. `flows` go from cluster to cluster; those into an
-    endpoint are in `file_flows`, although they stand under the same key.
+    A key that is a class variable is used up by the loader. `flows` go from cluster to cluster; those into or
+    from an endpoint are in `file_flows`, although they stand under the same key.
     """
 
     record: ClassVar = RecordName("topology", "a topology")
@@ -305,7 +305,7 @@ class Topology:
     endpoints: Annotated[
         Mapping[str, FileEndpoint],
         Key(
-            "Folders that flows write files to, by name.",
+            "Folders that flows write files to or read lines from, by name.",
             MapShape(CLUSTER_NAME, record_of(FileEndpoint), "endpoint"),
             default_doc="none",
             example="{lake: {file: /data/lake, format: parquet}}",
@@ -333,5 +333,5 @@ class Topology:
 
     @property
     def job_flows(self) -> dict[str, Flow]:
-        """All flows as jobs run them: one into an endpoint has the home cluster of its job as destination."""
+        """All flows as jobs run them: one with an endpoint has the home cluster of its job at both ends."""
         return {**self.flows, **{name: at_home(flow) for name, flow in self.file_flows.items()}}

@@ -400,8 +400,13 @@ def _drawings(plan: Plan) -> list[tuple[str, Drawing[PlannedFlow]]]:
 
 
 def _drawn_flows(plan: Plan) -> list[PlannedFlow]:
-    """Returns the flows with what they write to as destination: files are an end of their own."""
-    return [replace(one, destination_cluster=one.endpoint or one.destination_cluster) for one in plan.flows]
+    """Returns the flows with their files as source or destination: files are an end of their own."""
+    return [
+        replace(one, source_cluster=one.endpoint)
+        if one.from_files
+        else replace(one, destination_cluster=one.endpoint or one.destination_cluster)
+        for one in plan.flows
+    ]
 
 
 def _silent(plan: Plan) -> dict[str, str]:

@@ -18,7 +18,7 @@ from planner.graph.routes import file_route, opposite_of, reason_not_synced, rou
 from planner.kafka.connection_errors import WireFailure
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.observed import ClusterReport
-from planner.model.topology import DEFAULT_EVERY_MS, Cluster, Flow, GroupMode, Job, Topology
+from planner.model.topology import DEFAULT_EVERY_MS, DEFAULT_LOOK_MS, Cluster, Flow, GroupMode, Job, Topology
 from planner.observe.doctor import examine
 from planner.workflows.flows.ending import group_losses
 from planner.workflows.observing import GIVEN_UP_S, endpoints_of
@@ -94,14 +94,15 @@ def status_request(topology: Topology, given_up: str | None = None) -> StatusReq
 
 
 def _status_router(topology: Topology) -> Router:
-    """Returns a router that knows the flows into files too."""
+    """Returns a router that knows the flows with files too."""
     routes = [one.route for one in router_of(topology).routes.values()]
     return Router([*routes, *(file_route(flow) for flow in topology.file_flows.values())])
 
 
 def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
     opposite = opposite_of(flow, topology)
-    into_files = flow.name in topology.file_flows
+    declared = topology.file_flows.get(flow.name)
+    usual_ms = DEFAULT_LOOK_MS if flow.from_files else DEFAULT_EVERY_MS
     return FlowStatusRequest(
         name=flow.name,
         source=flow.source_cluster,
@@ -110,8 +111,10 @@ def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
         state=flow.state.value,
         rpo_ms=flow.rpo_ms,
         opposite=opposite.name if opposite is not None else None,
-        endpoint=topology.file_flows[flow.name].destination_cluster if into_files else "",
-        every_ms=(flow.every_ms or DEFAULT_EVERY_MS) if into_files else 0,
+        endpoint=declared.destination_cluster if declared is not None and not flow.from_files else "",
+        source_endpoint=declared.source_cluster if declared is not None and flow.from_files else "",
+        lines_topic=flow.topics.to or "",
+        every_ms=(flow.every_ms or usual_ms) if declared is not None else 0,
     )
 
 

@@ -20,7 +20,8 @@ class FlowStatusRequest:
     """Describes a flow of the topology.
 
     `opposite` is the flow that copies in the opposite direction in its place. A flow into files has an
-    `endpoint`, and commits only every `every_ms`; its destination is the home cluster of its job.
+    `endpoint`, and commits only every `every_ms`; its destination is the home cluster of its job. A flow from
+    files has a `source_endpoint`, its destination as source, and the `lines_topic` that takes all lines.
     """
 
     name: str
@@ -31,6 +32,8 @@ class FlowStatusRequest:
     rpo_ms: int | None = None
     opposite: str | None = None
     endpoint: str = ""
+    source_endpoint: str = ""
+    lines_topic: str = ""
     every_ms: int = 0
 
 

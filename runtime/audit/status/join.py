@@ -18,7 +18,14 @@ from runtime.audit.status.facts import (
     sum_known,
     sum_rates,
 )
-from runtime.audit.status.states import JobFacts, PartitionFacts, SlotPartitionReport, judge, state_of
+from runtime.audit.status.states import (
+    JobFacts,
+    PartitionFacts,
+    SlotPartitionReport,
+    files_seen,
+    judge,
+    state_of,
+)
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
@@ -88,7 +95,7 @@ class FlowFacts:
 def flow_view(flow: FlowFacts) -> FlowStatusView:
     """Returns the status of a flow."""
     begun: dict[str, set[int]] = {}
-    for key in flow.progress:
+    for key in (*flow.progress, *(flow.job.partitions if flow.asked.source_endpoint else ())):
         begun.setdefault(key.topic, set()).add(key.partition)
     stats = flow.job.stats.get(flow.asked.name, ()) if flow.job.seen.up else ()
     by_name = by_topic(latency for one in stats for latency in one.latencies)
@@ -104,7 +111,7 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
     state = worst(one.state for one in partitions) or _empty(flow)
     return FlowStatusView(
         name=asked.name,
-        source=asked.source,
+        source=asked.source_endpoint or asked.source,
         destination=asked.endpoint or asked.destination,
         job=flow.job.seen.name,
         state=state,
@@ -179,7 +186,8 @@ def _why(flow: FlowFacts, state: str, partitions: list[PartitionStatusView]) -> 
     if flow.read and flow.job.seen.name != flow.asked.job:
         reasons.append(f"job {flow.job.seen.name} has it, not {flow.asked.job}")
     if not reasons and flow.source.answers and not flow.names:
-        reasons.append(f"no topic at {flow.source.name} matches")
+        empty = f"{flow.source.name} holds no file"
+        reasons.append(empty if flow.asked.source_endpoint else f"no topic at {flow.source.name} matches")
     if not reasons:
         reasons += [
             f"{one.topic}-{one.partition}: {one.why}" for one in partitions if one.state == state and one.why
@@ -197,7 +205,7 @@ def _link_age(flow: FlowFacts) -> int | None:
 
 def _topic(flow: FlowFacts, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicStatusView:
     known = flow.source.topics.get(topic) if flow.source.topics is not None else None
-    numbers = begun | set(range(known.partitions)) if known is not None else begun
+    numbers = begun.union(range(known.partitions if known and not flow.asked.source_endpoint else 0))
     partitions = [_partition(flow, PartitionKey(flow.asked.name, topic, one)) for one in sorted(numbers)]
     return TopicStatusView(
         topic=topic,
@@ -443,8 +451,12 @@ def _flow(
     found = now.ledgers.get(flow.destination)
     ledger = found or _NOTHING
     earlier = before.ledgers.get(flow.destination, _NOTHING)
-    source = now.clusters[flow.source]
+    job = jobs[flow.destination, _holder(flow, found)]
     progress = ledger.progress.get(flow.name, {})
+    source = now.clusters[flow.source]
+    if flow.source_endpoint:
+        source = files_seen(flow.name, flow.source_endpoint, job, progress)
+        progress = {key: one for key, one in progress.items() if key.topic in (source.topics or progress)}
     names = _names(asked, flow, source, progress)
     generation = ledger.generations.get(flow.name)
     promoted = NamePatterns(generation.promoted if generation is not None else ())
@@ -457,7 +469,7 @@ def _flow(
             progress=progress,
             before=earlier.progress.get(flow.name, {}),
             generation=generation,
-            job=jobs[flow.destination, _holder(flow, found)],
+            job=job,
             names=names,
             promoted=frozenset(topic for topic in names if promoted.match(topic)),
             handed_over=_handed_over(flow, generation, now),
@@ -479,6 +491,8 @@ def _names(
     progress: Mapping[PartitionKey, Progress],
 ) -> dict[str, str | None]:
     """Returns the topics that the flow takes or has copied, with their names at the destination."""
+    if flow.source_endpoint:
+        return dict.fromkeys({*(source.topics or {}), *(key.topic for key in progress)}, flow.lines_topic)
     names: dict[str, str | None] = dict(asked.selected(flow, source.topics or {}))
     for key, state in progress.items():
         if asked.router.destination_topic(flow.name, key.topic) is not None:

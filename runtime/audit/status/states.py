@@ -438,3 +438,25 @@ def _state_without_report(facts: PartitionFacts) -> PartitionStateDetail:
         state = S.UNSCHEDULED if slots[0].state == S.UNSCHEDULED else S.STARTING
         return PartitionStateDetail(state, slots[0].since_ms, slots[0].why)
     return PartitionStateDetail(S.STARTING, None, "no slot has it yet")
+
+
+def files_seen(
+    flow: str, endpoint: str, job: JobFacts, progress: Mapping[PartitionKey, Progress]
+) -> ClusterFacts:
+    """Returns the files that a flow reads, as its job last reported them: a file is a topic of bytes."""
+    view = job.flows.get(flow)
+    reports = {
+        TopicPartition(key.topic, key.partition): report.status
+        for key, report in job.partitions.items()
+        if key.flow == flow
+    }
+    ids = {TopicPartition(key.topic, key.partition): one.source_topic_id for key, one in progress.items()}
+    up = job.seen.up and view is not None
+    return ClusterFacts(
+        name=endpoint,
+        answers=up and view is not None and not view.why,
+        why=view.why if up and view is not None else f"job {job.seen.name} does not report it",
+        topics={at.topic: TopicFacts(ids.get(at, b""), at.partition + 1) for at in reports},
+        starts=dict.fromkeys(reports, 0),
+        ends={at: one.source_end for at, one in reports.items()},
+    )

@@ -42,6 +42,8 @@ class PartitionState(StrEnum):
     DIVERGED = "diverged"
     LEDGER_MISSING = "ledger_missing"
     SOURCE_DELETED = "source_deleted"
+    FILE_TRUNCATED = "file_truncated"
+    FILE_VANISHED = "file_vanished"
     UNSUPPORTED_VERSION = "unsupported_version"
     UNSCHEDULED = "unscheduled"
     PROMOTED = "promoted"
@@ -72,10 +74,20 @@ _NEEDS_SOMEONE = frozenset(
         PartitionState.DIVERGED,
         PartitionState.LEDGER_MISSING,
         PartitionState.SOURCE_DELETED,
+        PartitionState.FILE_TRUNCATED,
+        PartitionState.FILE_VANISHED,
         PartitionState.UNSUPPORTED_VERSION,
     }
 )
-_OVER_LOSS = frozenset({PartitionState.DATA_LOSS, PartitionState.RECREATED, PartitionState.DIVERGED})
+_OVER_LOSS = frozenset(
+    {
+        PartitionState.DATA_LOSS,
+        PartitionState.RECREATED,
+        PartitionState.DIVERGED,
+        PartitionState.FILE_TRUNCATED,
+        PartitionState.FILE_VANISHED,
+    }
+)
 
 
 class OpenTransaction(msgspec.Struct, frozen=True, omit_defaults=True):

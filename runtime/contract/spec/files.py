@@ -1,4 +1,4 @@
-"""Defines the file endpoint of a flow as a job writes it: the folder, the format and the names of its files.
+"""Defines the file endpoints of a job: the folder that a flow writes to, or the folder whose lines it reads.
 
 A layout such as `{topic}/date={date}/` names the folder of a record below the endpoint's folder.
 """
@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 Format = Literal["json", "parquet", "raw"]
+LineFormat = Literal["text", "json"]
 
 OWN_FOLDER: Final = "_repl"  # holds the manifests and the files that are not committed yet
 EXTENSIONS: Final = {"json": "jsonl", "parquet": "parquet", "raw": "log"}
@@ -39,6 +40,21 @@ class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     size_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 128 << 20
     every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
     snapshots_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = DEFAULT_SNAPSHOTS_MS
+
+
+class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Describes how a flow reads the lines of the files in a folder.
+
+    `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
+    the job. Each complete line becomes a record of `topic`; a line of the format `json` must hold a JSON
+    value. The folder is looked at every `every_ms`.
+    """
+
+    endpoint: str
+    folder: Annotated[str, msgspec.Meta(pattern="^/", max_length=4_096)]
+    format: LineFormat
+    topic: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+    every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 1_000
 
 
 def folder_problem(folder: str) -> tuple[str, str] | None:

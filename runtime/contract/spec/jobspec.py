@@ -18,7 +18,7 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec.files import FilesSpec, folder_problem, layout_problem
+from runtime.contract.spec.files import FilesSpec, LinesSpec, folder_problem, layout_problem
 from runtime.contract.spec.rename import Match, Rename, Table, Template, pattern_problem
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.spec.transform import TransformSpec
@@ -168,7 +168,7 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source. `shared` says that other producers write to the destination's topics by design (a two-way flow, an
     identity merge), so that foreign writers are not reported there. `rename` of a failback flow
     (`reverse_of`) is the rule that it inverts. A flow into files has `files`, and its source as destination:
-    the internal topics of its job are there.
+    the internal topics of its job are there. A flow from files has `lines`, and its destination as source.
     """
 
     name: str
@@ -199,6 +199,13 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     on_data_loss: Literal["stop", "skip"] = "stop"
     transform: TransformSpec | None = None
     files: FilesSpec | None = None
+    lines: LinesSpec | None = None
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of a flow into files or from files."""
+        at = self.files or self.lines
+        return at.folder if at is not None else None
 
 
 class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -379,14 +386,19 @@ def check(spec: JobSpec) -> None:
 
 
 def _check_files(spec: JobSpec) -> None:
-    """Checks the file endpoints: no record makes a job write outside of a folder of its own."""
-    files = [(flow.name, flow.files) for flow in spec.flows if flow.files is not None]
-    if files and len(files) < len(spec.flows):
-        raise BadJobSpec("a job has flows into files, or flows into a cluster: not both")
-    for name, one in files:
-        problem = folder_problem(one.folder) or layout_problem(one.layout, one.format)
-        if problem is not None:
+    """Checks the file endpoints: no record makes a job read or write outside of a folder of its own."""
+    folders = [(flow.name, flow.folder) for flow in spec.flows if flow.folder is not None]
+    if folders and len(folders) < len(spec.flows):
+        raise BadJobSpec("a job has flows into or from files, or flows between clusters: not both")
+    for name, folder in folders:
+        if (problem := folder_problem(folder)) is not None:
             raise BadJobSpec(f"flow {name}: {problem[0]}")
+    for flow in spec.flows:
+        problem = layout_problem(flow.files.layout, flow.files.format) if flow.files is not None else None
+        if problem is not None:
+            raise BadJobSpec(f"flow {flow.name}: {problem[0]}")
+        if flow.files is not None and flow.lines is not None:
+            raise BadJobSpec(f"flow {flow.name} has files on both sides")
 
 
 def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
@@ -431,12 +443,12 @@ def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[st
 def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
     """Returns the flows that need a restart, because no slot of the running job can copy them.
 
-    A slot evaluates one transform, or none, from its start to its end. A job into files writes only to the
-    folders that it was started with: no record decides where a job writes.
+    A slot evaluates one transform, or none, from its start to its end. A job with files reads and writes only
+    in the folders that it was started with: no record decides where a job reads or writes.
     """
-    folders = {_folder(flow) for flow in before.flows}
-    if folders | {_folder(flow) for flow in after.flows} != {None}:
-        return [flow.name for flow in after.flows if _folder(flow) not in folders]
+    folders = {flow.folder for flow in before.flows}
+    if folders | {flow.folder for flow in after.flows} != {None}:
+        return [flow.name for flow in after.flows if flow.folder not in folders]
     transforms = {flow.name: flow.transform for flow in before.flows}
     without = any(transform is None for transform in transforms.values())
     return [
@@ -445,10 +457,6 @@ def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
         if transforms.get(flow.name) != flow.transform
         or (flow.name not in transforms and flow.transform is None and not without)
     ]
-
-
-def _folder(flow: FlowSpec) -> str | None:
-    return flow.files.folder if flow.files is not None else None
 
 
 def rename_rule(rename: Rename) -> RenameRule:

@@ -228,7 +228,7 @@ def routes_of(spec: JobSpec) -> list[Route]:
 def _as_route(flow: FlowSpec) -> RouteSpec:
     return RouteSpec(
         name=flow.name,
-        source=flow.source,
+        source=flow.lines.endpoint if flow.lines is not None else flow.source,
         destination=flow.files.endpoint if flow.files is not None else flow.destination,
         topics=flow.topics,
         rename=flow.rename,

@@ -319,6 +319,12 @@ STATES: dict[str, Advice] = {
         "the topic is gone at the source; its mirror stays",
         "take the topic out of the flow, or delete its mirror with on_source_delete: delete; then repl apply",
     ),
+    S.FILE_TRUNCATED: Advice(
+        "a file does not hold the bytes that were read: it was truncated or replaced, lines may be lost; once"
+        " that is accepted, it is read from its beginning",
+        _GO_ON,
+    ),
+    S.FILE_VANISHED: Advice("a file is gone, and it held bytes that were not read; it may come back", _GO_ON),
     S.PROMOTED: Advice(
         "the flow, or this topic of it, ended with all records copied; the destination is writable",
     ),

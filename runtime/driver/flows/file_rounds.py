@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -94,18 +93,6 @@ def tickets_of(
         load, partitions = loads[least]
         loads[least] = load + one.end - one.position, [*partitions, one]
     return [make(partitions) for _, partitions in loads]
-
-
-def entered(status: PartitionStatus, state: PartitionState, why: str) -> PartitionStatus:
-    """Returns the status with a state; `since_ms` changes with it."""
-    now_ms = int(time.time() * 1000)
-    return replace(
-        status,
-        state=state,
-        why=why,
-        since_ms=status.since_ms if status.state is state else now_ms,
-        caught_up_since_ms=(status.caught_up_since_ms or now_ms) if state is S.CAUGHT_UP else 0,
-    )
 
 
 def seen_at(one: SourcePartition, status: PartitionStatus, now_ms: int) -> PartitionStatus:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from runtime.contract.groups import own_groups
 from runtime.contract.records.control import AssignedPartition, client_id
-from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
@@ -30,17 +29,16 @@ from runtime.driver.flows.file_rounds import (
     SourcePartition,
     advanced,
     at_position,
-    entered,
     facts_of,
     plan_round,
     progress_of,
     seen_at,
     tickets_of,
 )
-from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.rounds import ROUND_S, RoundFlow, entered, finished
 from runtime.driver.flows.start import FlowContext, selection
 from runtime.driver.process import JvmSilent
-from runtime.driver.slots.channel import pause
+from runtime.driver.task import run_export
 from runtime.files.export import (
     ExportedPartition,
     ExportPartition,
@@ -54,110 +52,39 @@ from runtime.files.manifest import (
     ManifestFolder,
     ManifestProblem,
     ManifestState,
-    ManifestTaken,
     owner_problem,
 )
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 from runtime.ledger.positions import resolve_start
-from runtime.ledger.records import READ_FAILURES
 from runtime.slot.failpoints import from_environment
 from runtime.slot.log import log_event
 
-_ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.5, 15.0
 _LIST_S: Final = 20.0
-_FAILURES = (WireError, EndpointUnavailable, ManifestProblem, ManifestTaken, TasksFailed)
 S = PartitionState
 _failpoint = from_environment(os.environ)
 
 
-class FileFlow(DriverFlow):
+class FileFlow(RoundFlow):
     """A FileFlow copies the topics of one flow into files until cancelled."""
 
     def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> None:
-        super().__init__(spec, job, router, shared)
         assert spec.files is not None, "a flow into a cluster is a DriverFlow"
+        super().__init__(spec, job, router, shared, spec.files.every_ms)
         self.files = spec.files
-        self._job = job
         self._folder = ManifestFolder(self.files.folder, spec.name)
         self._manifest = ManifestState()
         self._snapshots = SnapshotDuty(spec, self.files, shared.clusters, own_groups(job))
         self._claimed = False
-        self._states: dict[PartitionKey, PartitionStatus] = {}
-        self._stats = FlowStats(spec.name)
-        self._worker = ("", 0)
-        self.rounds = 0
-        self.busy = False
-        self.since_ms = int(time.time() * 1000)
 
-    def inherit(self, before: DriverFlow) -> None:
-        """Continues from the state of an older version of the same flow."""
-        super().inherit(before)
-        if isinstance(before, FileFlow) and before.files.folder == self.files.folder:
-            self._states, self._stats, self.rounds = before._states, before._stats, before.rounds
+    def _is_lost(self, error: Exception) -> bool:
+        return isinstance(error, ManifestProblem)
 
-    @property
-    def group(self) -> str:
-        """The Spark job group of its rounds."""
-        return f"{self._job.job} {self.name}"
-
-    @property
-    def why(self) -> str:
-        """Why the flow does not copy now; empty where it does."""
-        return self._why or self._superseded
-
-    def slot_status(self, number: int) -> SlotStatus:
-        """Returns the status of the flow's partitions, as the report of a slot."""
-        host, process = self._worker
-        return SlotStatus(
-            slot=number,
-            at_ms=int(time.time() * 1000),
-            assignment=0,
-            process=process,
-            host=host or socket.gethostname(),
-            flows=[self._stats],
-            partitions=list(self._states.values()),
-        )
-
-    async def run(self) -> None:
-        """Takes the flow over and copies, a round every interval, until cancelled."""
-        if self.generation is None:
-            await self._retry_until_done(self._take_over)
-        if not self.copies:
-            return
-        failures = 0
-        while not self._superseded:
-            began = time.monotonic()
-            try:
-                behind = await self._round()
-            except (*_FAILURES, *READ_FAILURES) as error:
-                failures += 1
-                self._fail(error, failures)
-                await pause(min(_FIRST_RETRY_S * 2 ** min(failures, 8), _LAST_RETRY_S), self._follow_now)
-                self._follow_now.clear()
-                continue
-            failures, self._why = 0, ""
-            if not behind:
-                left = self.files.every_ms / 1000 - (time.monotonic() - began)
-                await pause(max(left, 0.0), self._follow_now)
-                self._follow_now.clear()
-
-    def _fail(self, error: Exception, failures: int) -> None:
-        """Records why a round failed. Nothing of it was committed, or its commit is finished later."""
-        lost = isinstance(error, ManifestProblem)
-        state = S.LEDGER_MISSING if lost else S.RETRYING
-        self._why = f"{state}: {error}" if lost else str(error)
+    def _forget(self) -> None:
         self._claimed = False  # the manifest is read again: the commit may have been written
-        for key, status in self._states.items():
-            if lost or not status.state.needs_someone:
-                self._states[key] = entered(status, state, str(error))
-        log_event(
-            "flow_retry", key=self.name, flow=self.name, error=self._why, failures=failures, decision="retry"
-        )
 
     async def _round(self) -> bool:
         """Copies once, and returns whether there is more to copy at once. Raises what `run` handles."""
@@ -168,9 +95,9 @@ class FileFlow(DriverFlow):
         if self._is_superseded():
             return False
         if not self._claimed:
-            await _finished(self._claim(source))
+            await finished(self._claim(source))
         await asyncio.to_thread(self._folder.check, self._manifest)
-        await _finished(self._snapshots.run(source, self.generation or 0, self.selected))
+        await finished(self._snapshots.run(source, self.generation or 0, self.selected))
         found = await self._source_partitions(source)
         await self._begin(source, found)
         found = [one for one in found if self._is_known(one)]
@@ -183,12 +110,12 @@ class FileFlow(DriverFlow):
         )
         self._note(found, planned)
         if planned.moved:
-            await _finished(self._commit(found, planned.moved, ()))
+            await finished(self._commit(found, planned.moved, ()))
             self.clear_accepted_loss(PartitionKey(self.name, *one.key) for one in planned.moved)
         if not planned.copy:
             return False
         results = await self._export(planned.copy)
-        await _finished(self._take_results(found, results))
+        await finished(self._take_results(found, results))
         done = {(one.topic, one.partition): one for result in results for one in result.partitions}
         return any(
             not done[one.topic, one.partition].stopped and done[one.topic, one.partition].position < one.end
@@ -307,7 +234,7 @@ class FileFlow(DriverFlow):
                 position=known[one.key].position,
                 decision="begin another lineage",
             )
-        await _finished(self._commit(found, first, ()))
+        await finished(self._commit(found, first, ()))
 
     def _is_known(self, one: SourcePartition) -> bool:
         """Returns whether the manifest has a position for this very topic."""
@@ -346,23 +273,12 @@ class FileFlow(DriverFlow):
                 client_id=client_id(self._job.job, 0),
                 files=self.files,
                 partitions=partitions,
-                round_s=_ROUND_S,
+                round_s=ROUND_S,
                 rate=max(rate // min(tasks, len(copy)), 1) if rate is not None else None,
             )
 
         tickets = [encode_ticket(one) for one in tickets_of(copy, tasks, ticket)]
-        self.busy, self.since_ms = True, int(time.time() * 1000)
-        running = application.submit_export(self.group, tickets)
-        try:
-            texts = await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await application.cancel(self.group)
-            await asyncio.wait([running])
-            raise
-        finally:
-            self.busy, self.since_ms = False, int(time.time() * 1000)
-        self.rounds += 1
-        results = [decode_result(text) for text in texts]
+        results = [decode_result(text) for text in await self._run_tasks(run_export, tickets)]
         if failed := next((one.error for one in results if one.error), ""):
             raise EndpointUnavailable(failed)
         self._worker = results[0].host, results[0].process
@@ -476,18 +392,6 @@ class FileFlow(DriverFlow):
             before = self._states[key]
             moved = replace(before, last_commit_ms=at_ms, transactions=before.transactions + 1)
             self._states[key] = at_position(moved, position)
-
-
-async def _finished(work: Coroutine[Any, Any, None]) -> None:
-    """Finishes work on the manifest even if the flow is stopped meanwhile: its threads can't be stopped, and
-    the flow's next version must not begin before they are done.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 async def _offsets(

@@ -24,8 +24,10 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.duties.group_sync import FinalGroupSync
+from runtime.driver.flows.file_source import FileSourceFlow
 from runtime.driver.flows.files import FileFlow
 from runtime.driver.flows.flow import DriverFlow, count_uncopied, topics_to_drain
+from runtime.driver.flows.rounds import RoundFlow
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.membership import Membership
 from runtime.kafka.timing import BackgroundTasks
@@ -327,7 +329,7 @@ class FlowManager:
         log.info("flow_started", key=flow.name, flow=flow.name, state=flow.spec.state)
         self.by_name[flow.name] = flow
         self._running[flow.name] = self._tasks.spawn(flow.run(), f"flow {flow.name}")
-        if not isinstance(flow, FileFlow):
+        if not isinstance(flow, RoundFlow):
             self._began(flow)
 
     async def _edit(self, before: DriverFlow, flow: FlowSpec, spec: JobSpec) -> None:
@@ -392,6 +394,8 @@ class FlowManager:
 def _kind(flow: FlowSpec) -> type[DriverFlow]:
     if flow.files is not None:
         return FileFlow
+    if flow.lines is not None:
+        return FileSourceFlow
     if flow.state in ENDED:
         return EndingFlow
     return PromotingFlow if flow.promoted and flow.state == "active" else DriverFlow

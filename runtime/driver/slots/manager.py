@@ -25,8 +25,8 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
-from runtime.driver.flows.files import FileFlow
 from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.rounds import RoundFlow
 from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, post
 from runtime.driver.slots.membership import PartitionRates
@@ -245,7 +245,7 @@ _REPEAT_MS = 5_000  # an unchanged report is repeated: its age shows whether the
 
 
 class FileSlots:
-    """A FileSlots reports the flows of a job into files, in the order of their names."""
+    """A FileSlots reports the flows of a job that copy in rounds, in the order of their names."""
 
     def __init__(
         self,
@@ -295,8 +295,8 @@ class FileSlots:
     async def stop(self) -> None:
         """Does nothing: a round ends with its flow, and what it has not committed is not visible."""
 
-    def _file_flows(self) -> list[FileFlow]:
-        flows = [flow for flow in self._flows() if isinstance(flow, FileFlow)]
+    def _file_flows(self) -> list[RoundFlow]:
+        flows = [flow for flow in self._flows() if isinstance(flow, RoundFlow)]
         return sorted(flows, key=lambda flow: flow.name)
 
     async def _report(self) -> None:

@@ -7,7 +7,13 @@ from planner.apply.handlers.jobs import stopped_partitions
 from runtime.contract.records.job_status import PartitionState as State
 from tests.planner.apply.test_job_control import partition, report, table
 
-LOST = {State.DATA_LOSS, State.RECREATED, State.DIVERGED}
+LOST = {
+    State.DATA_LOSS,
+    State.RECREATED,
+    State.DIVERGED,
+    State.FILE_TRUNCATED,
+    State.FILE_VANISHED,
+}
 
 
 @pytest.mark.parametrize("state", State)

@@ -74,8 +74,76 @@ def test_what_a_flow_into_files_does_not_have(tmp_path: Path, more: str, expecte
     assert expected in found
 
 
-def test_files_are_no_source_and_clusters_have_no_interval(tmp_path: Path) -> None:
-    flows = "flows:\n  - {name: f, from: lake, to: dc1, topics: {include: [a]}, every: 5s}\n"
-    found = mistakes(tmp_path, ENDPOINT + flows)
-    assert "is a file endpoint, and a flow copies from a cluster" in found[0]
+def test_a_flow_between_clusters_has_no_interval_and_no_topic_for_lines(tmp_path: Path) -> None:
+    flows = "flows:\n  - {name: f, from: dc1, to: dc2, topics: {include: [a], to: b}, every: 5s}\n"
+    found = mistakes(tmp_path, flows)
+    assert "flow f comes from a cluster and has no topics.to" in found[0]
     assert "flow f goes to a cluster and has no every" in found[1]
+
+
+INBOX = "topics: [{name: inbox, cluster: dc1, partitions: 2}]\n"
+LINES = "flows:\n  - {name: in, from: {file: ./in, format: json}, to: dc1, topics: {to: inbox}%s}\n"
+
+
+def test_files_in_a_flow_become_an_endpoint_beside_the_topology(tmp_path: Path) -> None:
+    found = loaded(tmp_path, INBOX + LINES % ", every: 2s")
+    assert found.flows == {}
+    flow, endpoint = found.file_flows["in"], found.endpoints["in"]
+    assert (flow.source_cluster, flow.job, flow.topics.to, flow.every_ms) == ("in", "in", "inbox", 2_000)
+    assert found.job_flows["in"].source_cluster == found.job_flows["in"].destination_cluster == "dc1"
+    assert (endpoint.folder, endpoint.format) == (str(tmp_path / "in"), FileFormat.JSON)
+
+
+def test_a_flow_may_name_the_endpoint_that_it_reads(tmp_path: Path) -> None:
+    endpoint = "endpoints: {inbox: {file: /data/inbox, format: text}}\n"
+    flows = "flows: [{name: in, from: inbox, to: dc1, topics: {to: inbox}}]\n"
+    found = loaded(tmp_path, INBOX + endpoint + flows)
+    assert (found.file_flows["in"].source_cluster, list(found.endpoints)) == ("inbox", ["inbox"])
+    assert found.file_flows["in"].job == "inbox"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (LINES % "", "the topic inbox at dc1, which flow in writes, is not declared"),
+        (INBOX + LINES % ", start: latest", "flow in comes from files and has no start"),
+        (INBOX + LINES % ", transform: {where: 'true'}", "flow in comes from files and has no transform"),
+        (INBOX + LINES % ", state: promoted", "flow in comes from files and can't be promoted"),
+        (
+            INBOX + LINES.replace("{to:", "{exclude: [a], to:") % "",
+            "flow in comes from files and selects no topics",
+        ),
+        (INBOX + LINES.replace("json", "raw") % "", '"format" is "raw", none of text or json'),
+        (INBOX + LINES.replace("./in", "in") % "", "endpoint in: in is no absolute path"),
+        (
+            INBOX + "flows: [{name: in, from: {format: text}, to: dc1, topics: {to: inbox}}]\n",
+            'without "file"',
+        ),
+        (
+            "endpoints: {lake: {file: /d, format: text}}\n" + FLOW % "",
+            "flows read the format text, and flow f writes",
+        ),
+        (
+            INBOX + ENDPOINT + "flows: [{name: in, from: lake, to: dc1, topics: {to: inbox}}]\n",
+            "flow in reads lines, and the files of lake are raw",
+        ),
+        (
+            INBOX + "endpoints: {a: {file: /d, format: json, size: 1m}}\n"
+            "flows: [{name: in, from: a, to: dc1, topics: {to: inbox}}]\n",
+            "endpoint a is read, and size is about files that are written",
+        ),
+        (
+            ENDPOINT
+            + "  other: {file: /o}\nflows: [{name: f, from: other, to: lake, topics: {include: a}}]\n",
+            '"other" and "lake" are both file endpoints',
+        ),
+    ],
+)
+def test_what_a_flow_from_files_does_not_have(tmp_path: Path, text: str, expected: str) -> None:
+    assert any(expected in one for one in mistakes(tmp_path, text))
+
+
+def test_an_endpoint_that_is_read_belongs_to_one_flow(tmp_path: Path) -> None:
+    flows = [f"{{name: {name}, from: a, to: dc1, topics: {{to: inbox}}}}" for name in ("x", "y")]
+    text = INBOX + "endpoints: {a: {file: /d, format: text}}\n" + f"flows: [{', '.join(flows)}]\n"
+    assert ["has the endpoint a too" in one for one in mistakes(tmp_path, text)] == [True, True]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
 from planner.diff.typed_values import flow_values, job_values, same_flow, same_job
 from planner.model.plan import SENSITIVE, FieldChange
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import (
     AtOffsets,
     AtTimestamp,
@@ -148,6 +148,15 @@ flow_specs = st.builds(
         every_ms=st.sampled_from([1_000, 60_000]),
         snapshots_ms=st.sampled_from([10_000, 600_000]),
     ),
+    lines=st.none()
+    | st.builds(
+        LinesSpec,
+        endpoint=st.just("inbox"),
+        folder=st.sampled_from(["/a", "/b"]),
+        format=st.sampled_from(["text", "json"]),
+        topic=st.sampled_from(["a", "b"]),
+        every_ms=st.sampled_from([1_000, 60_000]),
+    ),
 )
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -236,6 +245,7 @@ OTHER_FLOW = FlowSpec(
     on_data_loss="skip",
     transform=TransformSpec(where="true"),
     files=FilesSpec(endpoint="lake", folder="/data/lake", format="raw"),
+    lines=LinesSpec(endpoint="inbox", folder="/data/inbox", format="text", topic="inbox"),
 )
 OTHER_JOB = job(
     clusters={"dc2": ClusterSpec(bootstrap="b", id="x", client={"client.id": "c"})},

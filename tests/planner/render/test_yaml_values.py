@@ -43,6 +43,7 @@ from planner.model.topology import (
     StartAtOffsets,
     StartAtTimestamp,
     Timestamps,
+    Topic,
     Topology,
     Transform,
 )
@@ -234,6 +235,18 @@ file_flows = st.builds(
     on_data_loss=st.sampled_from(OnDataLoss),
     job=st.just("lake"),
 )
+lines_flows = st.builds(
+    Flow,
+    name=st.just("lines-in"),
+    source_cluster=st.just("inbox"),
+    destination_cluster=st.just("dc1"),
+    topics=st.just(Selection(to="inbox")),
+    every_ms=st.none() | st.sampled_from([1_000, 90_000]),
+    state=st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED]),
+    rate_limit=st.none() | st.just(50_000_000),
+    on_data_loss=st.sampled_from(OnDataLoss),
+    job=st.sampled_from(["", "inbox"]),
+)
 endpoints = st.builds(
     FileEndpoint,
     name=st.just("lake"),
@@ -257,6 +270,18 @@ def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndp
     assert without_places(loaded.file_flows) == {flow.name: flow}
     assert without_places(loaded.endpoints) == {"lake": endpoint}
     assert loaded.flows == {}
+
+
+@settings(max_examples=20, deadline=None)
+@given(lines_flows, st.sampled_from([FileFormat.JSON, FileFormat.TEXT]))
+def test_a_flow_from_files_loads_as_it_is_written(flow: Flow, form: FileFormat) -> None:
+    inbox = FileEndpoint("inbox", "/data/inbox", form)
+    topics = (Topic("inbox", "dc1", 2),)
+    loaded = reloaded(
+        Topology("t", CLUSTERS, topics=topics, file_flows={flow.name: flow}, endpoints={"inbox": inbox})
+    )
+    assert without_places(loaded.file_flows) == {flow.name: flow}
+    assert without_places(loaded.endpoints) == {"inbox": inbox}
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ def report(slot: int, *states: State) -> SlotReport:
 
 
 def test_only_what_is_lost_can_be_accepted():
-    others = [one for one in State if one not in (State.DATA_LOSS, State.RECREATED, State.DIVERGED)]
+    lost = [State.DIVERGED, State.RECREATED, State.FILE_TRUNCATED, State.FILE_VANISHED]
+    others = [one for one in State if one not in (State.DATA_LOSS, *lost)]
 
-    found = partitions_in_loss(
-        [report(0, State.DATA_LOSS, *others), report(1, State.DIVERGED, State.RECREATED)]
-    )
+    found = partitions_in_loss([report(0, State.DATA_LOSS, *others), report(1, *lost)])
 
-    assert found == [PartitionKey("f", "t", number) for number in (0, 100, 101)]
+    assert found == [PartitionKey("f", "t", number) for number in (0, 100, 101, 102, 103)]

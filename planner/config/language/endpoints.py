@@ -1,0 +1,167 @@
+"""Checks the file endpoints of a topology, and the flows that write files or read their lines."""
+
+from collections.abc import Iterable
+
+from planner.config.hints import prose
+from planner.config.language.build import TopologyParts
+from planner.config.language.reader import INVALID, ParsedRecord
+from planner.model.diagnostic import Diagnostic, SourceLocation, error
+from planner.model.topology import (
+    FILE_FLOW_KEYS,
+    LINE_FORMATS,
+    LINES_FLOW_KEYS,
+    RUNNING,
+    FileEndpoint,
+    FileFormat,
+)
+from runtime.contract.spec.files import folder_problem, layout_problem
+
+ENDPOINT_CODE = "endpoint"
+_SIZES = range(1 << 16, (1 << 40) + 1)
+_SNAPSHOTS_MS = range(1_000, 86_400_001)
+_INTERVALS_MS = range(1_000, 86_400_001)  # of a flow with files
+
+
+def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Yields an error for each endpoint that no job could write to."""
+    first: dict[str, str] = {}
+    for name, endpoint in parts.endpoints.items():
+        if name in parts.clusters:
+            what = f'"{name}" is a cluster and an endpoint'
+            yield error(what, "give one of them another name", source=place_of(endpoint), code=ENDPOINT_CODE)
+        if not isinstance(endpoint, ParsedRecord):
+            continue
+        folder, form, layout = (endpoint.get(key) for key in ("file", "format", "layout"))
+        if folder is not None:
+            if problem := folder_problem(folder):
+                yield error(
+                    f"endpoint {name}: {problem[0]}",
+                    problem[1],
+                    source=endpoint.place("file"),
+                    code=ENDPOINT_CODE,
+                )
+            other = first.setdefault(folder.rstrip("/"), name)
+            if other != name:
+                what = f"the endpoints {other} and {name} are one folder"
+                yield error(what, "keep one of them", source=endpoint.place("file"), code=ENDPOINT_CODE)
+        size = endpoint.get("size")
+        if size is not None and FileEndpoint(name, "", size=size).size_bytes not in _SIZES:
+            what = f"endpoint {name}: size is from 64k to 1t"
+            yield error(what, "write size: 128m", source=endpoint.place("size"), code=ENDPOINT_CODE)
+        snapshots = endpoint.get("snapshots") if "snapshots" in endpoint.places else None
+        if snapshots is not None and (form is None or form.value != "raw"):
+            what = f"endpoint {name}: only the format raw has snapshots"
+            yield error(
+                what,
+                "write format: raw, or remove snapshots",
+                source=endpoint.place("snapshots"),
+                code=ENDPOINT_CODE,
+            )
+        elif snapshots is not None and snapshots not in _SNAPSHOTS_MS:
+            what = f"endpoint {name}: snapshots is from 1s to 24h"
+            yield error(what, "write snapshots: 10m", source=endpoint.place("snapshots"), code=ENDPOINT_CODE)
+        if form is not None and layout is not None and (problem := layout_problem(layout, form.value)):
+            where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
+            yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=ENDPOINT_CODE)
+
+
+def check_flow_ends(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Yields the keys of a flow that do not fit to its ends: clusters, or files at one of them."""
+    if parts.from_files(flow):
+        yield from _lines_flow(flow, parts)
+        return
+    yield from _file_flow(flow, parts) if parts.into_files(flow) else _no_interval(flow)
+    topics = flow.get("topics")
+    if isinstance(topics, ParsedRecord) and "to" in topics.places:
+        what = f"flow {flow.get('name') or '?'} comes from a cluster and has no topics.to"
+        hint = "write include for the topics; rename gives them other names"
+        yield error(what, hint, source=topics.place("to"), code=ENDPOINT_CODE)
+
+
+def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Yields the mistakes in a flow into files."""
+    yield from _keys_of_file_flow(flow, "goes into files", FILE_FLOW_KEYS)
+    if (endpoint := parts.endpoints[flow["to"].text]) is INVALID:
+        return
+    form = endpoint.get("format")
+    if form is FileFormat.TEXT:
+        what = f"flows read the format text, and flow {flow.get('name') or '?'} writes"
+        yield error(what, "write json, parquet or raw", source=endpoint.place("format"), code=ENDPOINT_CODE)
+
+
+def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Yields the mistakes in a flow from files."""
+    name = flow.get("name") or "?"
+    yield from _keys_of_file_flow(flow, "comes from files", LINES_FLOW_KEYS)
+    source, destination, topics = flow["from"], flow.get("to"), flow.get("topics")
+    if (endpoint := parts.endpoints[source.text]) is not INVALID:
+        form = endpoint.get("format")
+        if form is not None and form not in LINE_FORMATS:
+            place = endpoint.place("format") if "format" in endpoint.places else endpoint.place("file")
+            what = f"flow {name} reads lines, and the files of {source.text} are {form.value}"
+            yield error(what, "write format: text or format: json", source=place, code=ENDPOINT_CODE)
+        for key in ("layout", "size", "snapshots"):
+            if key in endpoint.places:
+                what = f"endpoint {source.text} is read, and {key} is about files that are written"
+                yield error(what, f"remove {key}", source=endpoint.place(key), code=ENDPOINT_CODE)
+    for other in parts.flows:
+        ends = {end.text for key in ("from", "to") if (end := other.get(key))}
+        if other is not flow and source.text in ends:
+            what = f"flow {other.get('name') or '?'} has the endpoint {source.text} too"
+            hint = "an endpoint that is read belongs to one flow: give each its own folder"
+            yield error(what, hint, source=source.source, code=ENDPOINT_CODE)
+    if not isinstance(topics, ParsedRecord):
+        return
+    for key in ("include", "exclude", "default_exclude"):
+        if key in topics.places:
+            what = f"flow {name} comes from files and selects no topics"
+            yield error(what, f"remove {key}", source=topics.place(key), code=ENDPOINT_CODE)
+    topic = topics.get("to")
+    if topic is None and "to" not in topics.places:
+        what = f"flow {name} comes from files, and topics does not say which topic takes them"
+        yield error(what, "write topics: {to: TOPIC}", source=flow.place("topics"), code=ENDPOINT_CODE)
+    declared = {
+        (cluster.text, one.get("name")) for one in parts.topics for cluster in one.get("cluster") or ()
+    }
+    if topic is not None and destination is not None and (destination.text, topic) not in declared:
+        what = f"the topic {topic} at {destination.text}, which flow {name} writes, is not declared"
+        hint = f"add it under topics: {{name: {topic}, cluster: {destination.text}, partitions: 1}}"
+        yield error(what, hint, source=topics.place("to"), code=ENDPOINT_CODE)
+
+
+def _keys_of_file_flow(flow: ParsedRecord, goes: str, keys: frozenset[str]) -> Iterable[Diagnostic]:
+    """Yields an error for each key that has no meaning for a flow with files."""
+    name = flow.get("name") or "?"
+    for key in flow.places:
+        if key not in keys and key in flow.record.by_name:
+            yield error(
+                f"flow {name} {goes} and has no {key}",
+                f"remove {key}; such a flow has {prose(sorted(keys), 'and')}",
+                source=flow.place(key),
+                code=ENDPOINT_CODE,
+            )
+    state = flow.get("state")
+    if state is not None and state not in RUNNING:
+        what = f"flow {name} {goes} and can't be {state.value}"
+        yield error(what, "write active or paused", source=flow.place("state"), code=ENDPOINT_CODE)
+    every = flow.get("every")
+    if every is not None and every not in _INTERVALS_MS:
+        yield error(
+            "every is from 1s to 1d", "write every: 60s", source=flow.place("every"), code=ENDPOINT_CODE
+        )
+
+
+def _no_interval(flow: ParsedRecord) -> Iterable[Diagnostic]:
+    """Yields an error where a flow between clusters has an interval: it copies all the time."""
+    if flow.get("every") is not None:
+        what = f"flow {flow.get('name') or '?'} goes to a cluster and has no every"
+        yield error(
+            what,
+            "remove every: such a flow copies all the time",
+            source=flow.place("every"),
+            code=ENDPOINT_CODE,
+        )
+
+
+def place_of(one: object) -> SourceLocation | None:
+    return one.source if isinstance(one, ParsedRecord) else None

@@ -1,0 +1,237 @@
+"""Reads the complete lines of growing files, and recognises files that were renamed, truncated or replaced.
+
+A file is known by its name, the position behind the last line that was read, and a fingerprint: a digest of
+bytes before that position. A file whose bytes before the position have changed is another file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from runtime.contract.spec.files import LineFormat
+
+_HASHED: Final = 1_024  # bytes at the beginning of a file, and before the position
+_PACKED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".snappy")
+NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
+
+
+class FileState(NamedTuple):
+    """The size of a file, the number that its file system gives it, and when it was written last.
+
+    A rename keeps the inode.
+    """
+
+    size: int
+    inode: int
+    modified_ns: int = 0
+
+
+class KnownFile(NamedTuple):
+    """A file that was read up to `position`."""
+
+    name: str
+    position: int
+    fingerprint: bytes
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a folder. `ignored` counts the entries that are not read, by the reason."""
+
+    files: Mapping[str, FileState]
+    ignored: Mapping[str, int]
+
+
+def list_files(folder: Path) -> Listing:
+    """Returns the files of a folder whose lines are read. Raises OSError.
+
+    Names that begin with a dot or an underscore are files that someone still writes, as readers of Hadoop's
+    folders have it. A symbolic link could lead out of the folder.
+    """
+    files: dict[str, FileState] = {}
+    ignored: Counter[str] = Counter()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")):
+                continue
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # it was renamed meanwhile: the next look shows it
+                continue
+            if why := _why_ignored(entry.name, found.st_mode):
+                ignored[why] += 1
+            else:
+                files[entry.name] = FileState(found.st_size, found.st_ino, found.st_mtime_ns)
+    return Listing(files, ignored)
+
+
+def _why_ignored(name: str, mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "symbolic links"
+    if not stat.S_ISREG(mode):
+        return "folders and special files"
+    if name.endswith(_PACKED):
+        return "compressed files"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "files whose names are not UTF-8"
+    return ""
+
+
+def open_file(folder: Path, name: str) -> int:
+    """Opens a file of the folder for reading, never one that a link leads to. Raises OSError."""
+    return os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def fingerprint(file: int, position: int) -> bytes | None:
+    """Returns the fingerprint of an open file at a position; None where the file ends before it."""
+    if position == 0:
+        return NO_FINGERPRINT
+    size = min(position, _HASHED)
+    head, tail = os.pread(file, size, 0), os.pread(file, size, position - size)
+    if len(head) < size or len(tail) < size:
+        return None
+    return hashlib.blake2b(head + tail, digest_size=16).digest()
+
+
+@dataclass(slots=True)
+class Reconciliation:
+    """What became of the known files, and the names of the files that are new.
+
+    `moved` are known files with their new names. `replaced` names hold another file than before, and
+    `vanished` names hold none; the known file is nowhere.
+    """
+
+    moved: list[tuple[KnownFile, str]] = field(default_factory=list)
+    replaced: list[KnownFile] = field(default_factory=list)
+    vanished: list[KnownFile] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+
+
+def reconcile(
+    files: Mapping[str, FileState], known: Mapping[str, KnownFile], holds: Callable[[str, KnownFile], bool]
+) -> Reconciliation:
+    """Compares the files of a folder with the known ones. `holds` says whether a name has a file's bytes.
+
+    A known file moved where another name has its inode and its bytes: bytes alone may be alike, as headers
+    are, and a file system gives the inode of a deleted file to another one. A copy is a new file; a second
+    link to a file that is read is none.
+    """
+    found = Reconciliation()
+    displaced = [one for name, one in known.items() if name not in files or not holds(name, one)]
+    gone = {one.name for one in displaced}
+    free = {name for name in files if name not in known or name in gone}
+    for one in sorted(displaced):
+        places = [name for name in free if files[name].inode == one.inode and holds(name, one)]
+        if places:
+            found.moved.append((one, min(places)))
+            free.remove(min(places))
+        elif one.name in files:
+            found.replaced.append(one)
+        else:
+            found.vanished.append(one)
+    taken = {one.name for one in found.replaced}
+    linked = {files[name].inode for name in known if name in files and name not in gone}
+    linked |= {files[name].inode for _, name in found.moved}
+    found.new = sorted(name for name in free if name not in taken and files[name].inode not in linked)
+    return found
+
+
+class Lines(NamedTuple):
+    """Complete lines of a file, without their ends, and the position behind them.
+
+    `stopped` says why the line at `position` is not read: it is not valid, or it is too long. `more` says
+    that the file goes on behind the position.
+    """
+
+    lines: list[bytes]
+    position: int
+    stopped: Literal["", "corrupt", "too_large"] = ""
+    why: str = ""
+    more: bool = False
+
+
+def read_lines(file: int, position: int, form: LineFormat, most: int, longest: int) -> Lines:
+    """Returns the complete lines from a position on, of about `most` bytes. Raises OSError.
+
+    A line ends with a line feed, which a carriage return may precede. What follows the last line feed waits.
+    Blank lines of the format json are left out. `longest` is the size of the longest line.
+    """
+    wanted = max(most, longest + 2)
+    data = _read(file, position, wanted)
+    more = len(data) == wanted
+    end = data.rfind(b"\n") + 1
+    if end == 0 and more:
+        return Lines(
+            [], position, "too_large", f"the line at byte {position} has no end within {wanted} bytes", more
+        )
+    data = data[:end]
+    whole = data.split(b"\n")[:-1]
+    if form == "text" and _is_utf8(data) and b"\r" not in data and max(map(len, whole), default=0) <= longest:
+        return Lines(whole, position + end, more=more)
+    lines: list[bytes] = []
+    at = position
+    for one in whole:
+        line = one.removesuffix(b"\r")
+        if problem := _problem(line, form, longest):
+            return Lines(lines, at, problem[0], f"the line at byte {at} {problem[1]}", more=True)
+        at += len(one) + 1
+        if form == "text" or line.strip():
+            lines.append(line)
+    return Lines(lines, at, more=more)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _read(file: int, position: int, size: int) -> bytes:
+    """Reads up to `size` bytes: a network file system may answer with fewer before the end of the file."""
+    parts: list[bytes] = []
+    while size > 0 and (part := os.pread(file, size, position)):
+        parts.append(part)
+        position += len(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _problem(
+    line: bytes, form: LineFormat, longest: int
+) -> tuple[Literal["corrupt", "too_large"], str] | None:
+    if len(line) > longest:
+        return "too_large", f"has {len(line)} bytes, and the topic takes records of {longest} bytes"
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return "corrupt", f"is not UTF-8: {error.reason} at its byte {error.start}"
+    if form == "json" and line.strip():
+        try:
+            msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return "corrupt", f"is not JSON: {error}"
+    return None
+
+
+def partition_for(name: str, partitions: int) -> int:
+    """Returns the partition that takes the lines of a file, so that they keep their order."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest()) % partitions
+
+
+def ignored_notes(ignored: Mapping[str, int]) -> Collection[str]:
+    """Returns what the status says of entries that are not read."""
+    return [f"{count:,} {why} in the folder are not read" for why, count in sorted(ignored.items())]

@@ -1,0 +1,371 @@
+"""Copies lines of files into a topic, in a Spark task: records and positions in the same transactions (R1).
+
+A flow has one such task at a time, under one transactional id. The flow's next generation fences it (R3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+import uvloop
+from msgspec.structs import replace
+
+from runtime.batch import Batch, Codec, PartitionLocation, RewriteReason, RewriteSpec
+from runtime.batch.rewrite import fitting
+from runtime.batch.varint import varint
+from runtime.contract.records.advance import first_progress
+from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
+from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.files.lines import NO_FINGERPRINT, Lines, fingerprint, open_file, read_lines
+from runtime.kafka.cluster import KafkaCluster, named, opened
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.ledger.ledger import Ledger, UndecidedProgress
+from runtime.ledger.records import READ_FAILURES
+from runtime.ledger.transaction_writer import TransactionWriter
+from runtime.slot.budget import TokenBucket
+from runtime.slot.failpoints import from_environment
+
+_READ_BYTES: Final = 4 << 20  # of one file, in one transaction
+_BATCH_BYTES: Final = 512 << 10
+_OVERHEAD: Final = 128  # of a record and its batch, at most
+_NO_KEY: Final = varint(-1)
+_NO_HEADERS: Final = varint(0)
+_failpoint = from_environment(os.environ)
+
+
+class LoadFile(msgspec.Struct, frozen=True):
+    """Names a file, the partition that takes its lines, and how far it was read by the driver's knowledge."""
+
+    name: str
+    partition: int
+    position: int
+    fingerprint: bytes
+
+
+class LoadTicket(msgspec.Struct, frozen=True):
+    """Describes the work of a task in one round. `rate` is in bytes a second."""
+
+    flow: str
+    generation: int
+    transactional_id: str
+    destination: str
+    cluster: ClusterSpec
+    client_id: str
+    lines: LinesSpec
+    topic_id: bytes
+    max_message_bytes: int
+    files: list[LoadFile]
+    round_s: float
+    rate: int | None = None
+
+
+class LoadedFile(msgspec.Struct, frozen=True):
+    """States how far a file was read.
+
+    `stopped` says why it goes no further. `replaced`: the name holds another file than the ticket says.
+    `moved`: the ledger has another position than the ticket.
+    """
+
+    name: str
+    position: int
+    size: int = 0
+    records: int = 0
+    bytes: int = 0
+    more: bool = False
+    stopped: Literal["", "corrupt", "too_large", "replaced", "moved", "unreadable"] = ""
+    why: str = ""
+
+
+class LoadResult(msgspec.Struct, frozen=True):
+    """The result of a task. What it has committed counts, also where `error` says why it ended early."""
+
+    files: list[LoadedFile] = []
+    error: str = ""
+    host: str = ""
+    process: int = 0
+
+
+_ticket = msgspec.msgpack.Decoder(LoadTicket)
+_result = msgspec.msgpack.Decoder(LoadResult)
+
+
+def encode_ticket(ticket: LoadTicket) -> bytes:
+    return msgspec.msgpack.encode(ticket)
+
+
+def decode_result(text: bytes) -> LoadResult:
+    return _result.decode(text)
+
+
+def load(tickets: Iterable[bytes]) -> Iterator[bytes]:
+    """Carries out the tickets of a task and yields their encoded results."""
+    for ticket in tickets:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            yield msgspec.msgpack.encode(runner.run(_load(_ticket.decode(ticket))))
+
+
+async def _load(ticket: LoadTicket) -> LoadResult:
+    host = socket.gethostname()
+    task = LineLoad(ticket)
+    error = ""
+    try:
+        spec = named(ticket.cluster, ticket.client_id)
+        async with await opened(ticket.destination, spec, os.environ) as cluster:
+            await task.run(cluster)
+    except (WireError, *READ_FAILURES) as failure:
+        error = f"{host}: {failure}"
+    finally:
+        task.close()
+    return LoadResult(task.results(), error, host, os.getpid())
+
+
+@dataclass(slots=True)
+class _Source:
+    """An open file, how far its lines were read, and how far they are committed."""
+
+    name: str
+    key: PartitionKey
+    file: int
+    inode: int
+    position: int
+    committed: int
+    records: int = 0
+    bytes: int = 0
+    size: int = 0
+    more: bool = True
+    stopped: Literal["", "corrupt", "too_large", "replaced", "moved", "unreadable"] = ""
+    why: str = ""
+
+
+class _Chunk(NamedTuple):
+    """The batches of some lines of a file, and what is behind them."""
+
+    source: _Source
+    batches: list[Batch]
+    position: int
+    fingerprint: bytes
+    records: int
+    bytes: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class LineLoad:
+    """Reads the files of a ticket in turn, a chunk of each at a time, and commits chunk by chunk."""
+
+    ticket: LoadTicket
+    _sources: list[_Source] = field(default_factory=list)
+    _progress: dict[PartitionKey, Progress] = field(default_factory=dict)
+
+    async def run(self, cluster: KafkaCluster) -> None:
+        """Copies until all files are read, or the round is over. Raises WireError, READ_FAILURES."""
+        ticket = self.ticket
+        until = time.monotonic() + ticket.round_s
+        writer = await TransactionWriter.open(cluster, ticket.transactional_id, failpoint=_failpoint)
+        await self._begin(cluster)
+        bucket = TokenBucket(ticket.rate, time.monotonic)
+        chunks = self._chunks()
+        following = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
+        try:
+            while (chunk := await following) is not None:
+                over = time.monotonic() >= until
+                if not over:
+                    await asyncio.sleep(bucket.wait_s())
+                    following = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
+                await self._commit(writer, chunk)
+                bucket.take(chunk.bytes)
+                if over:
+                    chunk.source.more = True
+                    break
+        finally:
+            await asyncio.gather(following, return_exceptions=True)
+
+    def results(self) -> list[LoadedFile]:
+        """Returns how far each file is committed."""
+        return [
+            LoadedFile(
+                one.name, one.committed, one.size, one.records, one.bytes, one.more, one.stopped, one.why
+            )
+            for one in self._sources
+        ]
+
+    def close(self) -> None:
+        """Closes all files."""
+        for one in self._sources:
+            if one.file >= 0:
+                os.close(one.file)
+                one.file = -1
+
+    async def _begin(self, cluster: KafkaCluster) -> None:
+        """Checks that this generation still has the flow, and opens the files where the ledger has them.
+
+        It is called after the transactional id was initialised: no older task writes any more (fencing 3).
+        Raises WireError, READ_FAILURES.
+        """
+        ticket = self.ticket
+        ledger = await Ledger.open(cluster)
+        await ledger.decided(ticket.flow)
+        generation = ledger.generation(ticket.flow)
+        if generation is None or generation.number != ticket.generation:
+            number = generation.number if generation is not None else "none"
+            raise WireError(f"the ledger has generation {number} of {ticket.flow}, not {ticket.generation}")
+        for one in ticket.files:
+            key = PartitionKey(ticket.flow, one.name, one.partition)
+            progress = ledger.progress(key)
+            if isinstance(progress, UndecidedProgress):
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the position of {one.name}")
+            self._sources.append(await asyncio.to_thread(self._opened, one, key, progress))
+
+    def _opened(self, one: LoadFile, key: PartitionKey, progress: Progress | None) -> _Source:
+        source = _Source(one.name, key, -1, -1, one.position, one.position)
+        held = (progress.position, progress.source_topic_id) if progress is not None else (0, NO_FINGERPRINT)
+        if held != (one.position, one.fingerprint):
+            source.stopped = "moved"
+            return source
+        if progress is not None:
+            self._progress[key] = progress
+        try:
+            source.file = open_file(Path(self.ticket.lines.folder), one.name)
+            state = os.fstat(source.file)
+            source.inode, source.size = state.st_ino, state.st_size
+            if fingerprint(source.file, one.position) != one.fingerprint:
+                source.stopped = "replaced"
+        except FileNotFoundError:
+            source.stopped = "replaced"
+        except OSError as error:
+            source.stopped, source.why = "unreadable", error.strerror or str(error)
+        return source
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        """Yields chunks of the files in turn, so that a large file does not hold up the others."""
+        waiting = deque(one for one in self._sources if not one.stopped)
+        while waiting:
+            source = waiting.popleft()
+            try:
+                chunk = self._chunk(source)
+            except OSError as error:
+                source.stopped, source.why = "unreadable", error.strerror or str(error)
+                continue
+            if chunk is not None:
+                yield chunk
+            if source.more and not source.stopped:
+                waiting.append(source)
+
+    def _chunk(self, source: _Source) -> _Chunk | None:
+        """Returns the next lines of a file as batches; None where no complete line is left."""
+        ticket, begin = self.ticket, source.position
+        longest = ticket.max_message_bytes - _OVERHEAD
+        found = read_lines(source.file, begin, ticket.lines.format, _READ_BYTES, longest)
+        source.size = max(os.fstat(source.file).st_size, found.position)
+        source.stopped, source.why, source.more = found.stopped, found.why, found.more and not found.stopped
+        if found.position == begin:
+            return None
+        mark = fingerprint(source.file, found.position)
+        if mark is None:
+            source.stopped = "replaced"
+            return None
+        source.position = found.position
+        now_ms = int(time.time() * 1000)
+        batches = self._batches(source, found, now_ms)
+        return _Chunk(source, batches, found.position, mark, len(found.lines), found.position - begin, now_ms)
+
+    def _batches(self, source: _Source, found: Lines, now_ms: int) -> list[Batch]:
+        at = PartitionLocation(source.name, source.key.partition)
+        spec = RewriteSpec(at, self.ticket.max_message_bytes)
+        batches: list[Batch] = []
+        for lines in _groups(found.lines):
+            kept = [
+                (number, now_ms, b"".join((_NO_KEY, varint(len(line)), line, _NO_HEADERS)))
+                for number, line in enumerate(lines)
+            ]
+            parts = fitting(kept, Codec.LZ4, len(kept), spec, RewriteReason(0))
+            batches += [one.batch for one in parts]
+        return batches
+
+    async def _commit(self, writer: TransactionWriter, chunk: _Chunk) -> None:
+        """Commits a chunk and the position behind it. Raises WireError."""
+        source, ticket = chunk.source, self.ticket
+        at = TopicPartition(ticket.lines.topic, source.key.partition)
+        after: Progress | None = None
+
+        def ledger(bases: Mapping[TopicPartition, Sequence[int]]) -> Mapping[LedgerKey, LedgerValue | None]:
+            nonlocal after
+            written = bases.get(at)
+            before = self._progress.get(source.key) or self._first(chunk.now_ms)
+            end = written[-1] + chunk.batches[-1].records if written else before.destination_end
+            after = moved_progress(
+                replace(before, generation=ticket.generation, destination_topic_id=ticket.topic_id),
+                chunk.position,
+                chunk.fingerprint,
+                source.inode,
+                end,
+                chunk.now_ms,
+            )
+            after = replace(
+                after,
+                records=before.records + chunk.records,
+                bytes=before.bytes + chunk.bytes,
+                last_timestamp=chunk.now_ms,
+            )
+            return {ProgressKey(source.key): after}
+
+        await writer.commit(ledger, {at: chunk.batches} if chunk.batches else {})
+        assert after is not None
+        self._progress[source.key] = after
+        source.committed = chunk.position
+        source.records += chunk.records
+        source.bytes += chunk.bytes
+
+    def _first(self, now_ms: int) -> Progress:
+        return first_progress(
+            generation=self.ticket.generation,
+            source_topic_id=NO_FINGERPRINT,
+            destination_topic=self.ticket.lines.topic,
+            destination_topic_id=self.ticket.topic_id,
+            position=0,
+            destination_end=0,
+            now_ms=now_ms,
+        )
+
+
+def moved_progress(
+    before: Progress, position: int, mark: bytes, inode: int, destination_end: int, now_ms: int
+) -> Progress:
+    """Returns the progress of a file at another position.
+
+    The file's fingerprint stands in the place of the source topic's id, and its inode in that of the epoch.
+    """
+    return replace(
+        before,
+        source_topic_id=mark,
+        source_epoch=inode,
+        position=position,
+        destination_end=destination_end,
+        open_low=position,
+        open_destination=destination_end,
+        open_end=position,
+        written_at=now_ms,
+    )
+
+
+def _groups(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Yields the lines in groups, one for each batch."""
+    begin = size = 0
+    for at, line in enumerate(lines):
+        size += len(line)
+        if size >= _BATCH_BYTES:
+            yield lines[begin : at + 1]
+            begin, size = at + 1, 0
+    if begin < len(lines):
+        yield lines[begin:]

@@ -1,0 +1,185 @@
+"""Which lines of a file are complete, and what became of files that were read before."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.files.lines import (
+    FileState,
+    KnownFile,
+    Lines,
+    fingerprint,
+    list_files,
+    open_file,
+    partition_for,
+    read_lines,
+    reconcile,
+)
+
+LONGEST = 100
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    file = open_file(path.parent, path.name)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def lines_of(path: Path, content: bytes, position: int = 0, form: str = "text", most: int = 1 << 20) -> Lines:
+    path.write_bytes(content)
+    with opened(path) as file:
+        return read_lines(file, position, form, most, LONGEST)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "app.log"
+
+
+def test_a_line_is_read_once_it_is_complete(path: Path) -> None:
+    assert lines_of(path, b"one\ntwo\nthr") == Lines([b"one", b"two"], 8)
+    assert lines_of(path, b"one\ntwo\nthree\r\n", 8) == Lines([b"three"], 15)
+    assert lines_of(path, b"") == Lines([], 0)
+
+
+def test_empty_lines_are_records_of_text_and_not_of_json(path: Path) -> None:
+    assert lines_of(path, b"\n\r\na\rb\n") == Lines([b"", b"", b"a\rb"], 7)
+    assert lines_of(path, b'\n {"a":1}\n\r\n', form="json") == Lines([b' {"a":1}'], 12)
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "stopped", "why"),
+    [
+        (
+            "text",
+            b"caf\xe9",
+            "corrupt",
+            "the line at byte 3 is not UTF-8: unexpected end of data at its byte 3",
+        ),
+        ("json", b"{oops}", "corrupt", "the line at byte 3 is not JSON"),
+        ("json", b'{"a": NaN}', "corrupt", "the line at byte 3 is not JSON"),
+        (
+            "text",
+            b"x" * 101,
+            "too_large",
+            "the line at byte 3 has 101 bytes, and the topic takes records of 100",
+        ),
+    ],
+)
+def test_what_no_record_can_be_made_of_stops_the_file(
+    path: Path, form: str, line: bytes, stopped: str, why: str
+) -> None:
+    found = lines_of(path, b"1\r\n" + line + b"\n2\n", form=form)
+    assert (found.lines, found.position, found.stopped) == ([b"1"], 3, stopped)
+    assert found.why.startswith(why)
+
+
+def test_a_line_without_an_end_is_too_long_before_all_of_it_is_read(path: Path) -> None:
+    found = lines_of(path, b"x" * 5_000, most=100)
+    assert (found.stopped, found.position, found.more) == ("too_large", 0, True)
+
+
+@given(st.lists(st.binary(max_size=30).map(lambda one: one.hex().encode()), max_size=30), st.integers(1, 200))
+def test_however_much_is_read_at_a_time_the_lines_are_the_same(lines: list[bytes], most: int) -> None:
+    content = b"".join(line + b"\n" for line in lines) + b"rest"
+    file = os.memfd_create("lines")
+    try:
+        os.write(file, content)
+        found: list[bytes] = []
+        position = 0
+        while (part := read_lines(file, position, "text", most, LONGEST)).position > position:
+            found += part.lines
+            position = part.position
+    finally:
+        os.close(file)
+    assert (found, position) == (lines, len(content) - len(b"rest"))
+
+
+def test_the_fingerprint_is_of_the_bytes_before_the_position(path: Path) -> None:
+    content = os.urandom(5_000)
+    path.write_bytes(content)
+    with opened(path) as file:
+        before = fingerprint(file, 4_000)
+        assert before is not None
+        assert fingerprint(file, 5_001) is None
+        path.write_bytes(content + b"more")
+        assert fingerprint(file, 4_000) == before
+        path.write_bytes(content[:3_999] + b"?" + content[4_000:])
+        assert fingerprint(file, 4_000) != before
+
+
+def test_hidden_and_compressed_files_folders_and_links_are_not_read(tmp_path: Path) -> None:
+    for name in ("a.log", ".hidden", "_temporary", "a.log.2.gz"):
+        (tmp_path / name).write_text("line\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    found = list_files(tmp_path)
+    assert list(found.files) == ["a.log"]
+    assert found.ignored == {"compressed files": 1, "folders and special files": 1, "symbolic links": 1}
+    with pytest.raises(OSError, match="link"):
+        open_file(tmp_path, "link")
+
+
+FIRST, SECOND = KnownFile("app.log", 10, b"first", 1), KnownFile("app.log.1", 20, b"second", 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "moved", "replaced", "vanished", "new"),
+    [
+        ({"app.log": FIRST, "app.log.1": SECOND}, [], [], [], []),
+        (
+            {"app.log": None, "app.log.1": FIRST, "app.log.2": SECOND},
+            [(FIRST, "app.log.1"), (SECOND, "app.log.2")],
+            [],
+            [],
+            ["app.log"],
+        ),
+        ({"app.log": None, "app.log.1": SECOND}, [], [FIRST], [], []),
+        ({"app.log.1": SECOND, "other": None}, [], [], [FIRST], ["other"]),
+        ({"app.log": SECOND, "app.log.1": FIRST}, [(FIRST, "app.log.1"), (SECOND, "app.log")], [], [], []),
+        ({"copy": FIRST._replace(inode=3), "app.log.1": SECOND}, [], [], [FIRST], ["copy"]),
+        (
+            {"app.log": None, "app.log.1": SECOND, "reused": KnownFile("", 0, b"", 1)},
+            [],
+            [FIRST],
+            [],
+            ["reused"],
+        ),
+    ],
+    ids=["in place", "rotated", "truncated", "vanished", "swapped", "a copy", "the inode of another file"],
+)
+def test_files_are_recognised_by_what_was_read_of_them(
+    names: dict[str, KnownFile | None],
+    moved: list[tuple[KnownFile, str]],
+    replaced: list[KnownFile],
+    vanished: list[KnownFile],
+    new: list[str],
+) -> None:
+    files = {name: FileState(100, one.inode if one is not None else 9) for name, one in names.items()}
+    known = {one.name: one for one in (FIRST, SECOND)}
+    found = reconcile(files, known, lambda name, one: _bytes(names[name]) == _bytes(one))
+    assert (found.moved, found.replaced, found.vanished, found.new) == (moved, replaced, vanished, new)
+
+
+def _bytes(one: KnownFile | None) -> bytes | None:
+    return one.fingerprint if one is not None else None
+
+
+def test_a_second_link_to_a_file_that_is_read_is_not_a_new_file() -> None:
+    files = {"app.log": FileState(100, 1), "app.log.1": FileState(100, 1)}
+    found = reconcile(files, {"app.log": FIRST}, lambda name, one: name == "app.log")
+    assert found.new == []
+
+
+def test_the_lines_of_a_file_stay_in_one_partition() -> None:
+    found = {partition_for(f"file-{number}", 8) for number in range(200)}
+    assert found == set(range(8))
+    assert partition_for("app.log", 8) == partition_for("app.log", 8)

@@ -1,0 +1,257 @@
+"""Lines of growing files into a topic, on a real broker and real Spark: every line once, whatever happens."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from runtime.contract.records.control import AcceptLoss
+from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.job_status import PartitionStatus
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
+from runtime.lab.lab import Lab
+from tests.records import create_topic, wait_for
+from tests.spark.job import Running, flow_of, spec_of, start_job
+
+pytestmark = pytest.mark.spark
+_WITHIN_S = 180
+
+
+def from_files(name: str, topic: str, folder: Path, form: Any = "text", **changes: Any) -> FlowSpec:
+    """A flow from files into a topic of dc1, as the planner declares it: its home is its destination."""
+    lines = LinesSpec(endpoint="inbox", folder=str(folder), format=form, topic=topic, every_ms=200)
+    settings = {"checkpoints_every_ms": None, "follow_every_ms": None, **changes}
+    flow: FlowSpec = flow_of(name, [], "dc1", "dc1", lines=lines, **settings)
+    return flow
+
+
+def job_of(lab: Lab, job: str, flow: FlowSpec) -> JobSpec:
+    return spec_of(lab, job, [flow], destination="dc1", metrics_port=0)
+
+
+def append(path: Path, lines: Iterable[str]) -> None:
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+class Topic:
+    """Reads committed values of a topic as they arrive, by partition."""
+
+    def __init__(self, client: dict[str, Any], topic: str, partitions: int) -> None:
+        self.values: list[list[str]] = [[] for _ in range(partitions)]
+        isolation = {"group.id": "none", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+        self._consumer = Consumer({**client, **isolation})
+        self._consumer.assign([TopicPartition(topic, one, 0) for one in range(partitions)])
+
+    def read(self) -> list[str]:
+        """Everything so far, the partitions one after the other."""
+        while found := self._consumer.consume(1_000, 0.2):
+            for message in found:
+                assert message.error() is None
+                assert message.key() is None
+                partition, value = message.partition(), message.value()
+                assert partition is not None
+                assert value is not None
+                self.values[partition].append(value.decode())
+        return [value for values in self.values for value in values]
+
+    def holds(self, job: Running, wanted: Iterable[str]) -> None:
+        """Waits until the topic has as many lines, and compares them with their counts."""
+        expected = sorted(wanted)
+        wait_for(lambda: len(self.read()) >= len(expected), _WITHIN_S, about=job.tail)
+        assert sorted(self.read()) == expected
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.fixture
+def started() -> Iterable[Callable[..., Running]]:
+    jobs: list[Running] = []
+
+    def start(spec: JobSpec, folder: Path, **more: Any) -> Running:
+        jobs.append(start_job(spec, folder, **more))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.kill()
+
+
+def test_every_line_arrives_once_although_tasks_die_in_their_transactions(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
+):
+    """A task dies behind each of its first transactions, or within its second one; then the job dies (R1)."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, folder = fresh("lines"), tmp_path / "in"
+    folder.mkdir()
+    create_topic(client, topic, 3)
+    spec = job_of(lab, fresh("job"), from_files(fresh("flow"), topic, folder))
+    wanted: dict[str, list[str]] = {}
+    found = Topic(client, topic, 3)
+    try:
+        for failpoint in ("after_end:1", "after_ledger:2"):
+            for name in ("a.log", "b.log"):
+                lines = [f"{name} {failpoint} {number} {'x' * 500}" for number in range(18_000)]  # two chunks
+                append(folder / name, lines)
+                wanted.setdefault(name, []).extend(lines)
+            job = started(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
+            wait_for(partial(_failed_twice, job), _WITHIN_S, about=job.tail)
+            job.kill()
+        job = started(spec, tmp_path)
+        found.holds(job, [line for lines in wanted.values() for line in lines])
+        for name, lines in wanted.items():  # in order, in one partition
+            assert (
+                sum([one for one in values if one.startswith(name)] == lines for values in found.values) == 1
+            )
+        assert job.stop() == JobExit.STOPPED, job.tail()
+    finally:
+        found.close()
+
+
+def _failed_twice(job: Running) -> bool:
+    return job.log.read_text().count("decision=retry") >= 2
+
+
+class Inbox:
+    """A folder whose lines a running job copies, with the lines that were written into it so far."""
+
+    def __init__(self, job: Running, flow: str, folder: Path, topic: Topic) -> None:
+        self.job, self.topic = job, topic
+        self.wanted: list[str] = []
+        self._flow, self._folder = flow, folder
+
+    def write(self, name: str, *lines: str) -> None:
+        append(self._folder / name, lines)
+        self.wanted += lines
+
+    def arrived(self) -> None:
+        self.topic.holds(self.job, self.wanted)
+
+    def status(self, name: str) -> PartitionStatus | None:
+        return next((one for one in self.job.partitions().values() if one.topic == name), None)
+
+    def awaited(self, name: str, state: S, why: str) -> None:
+        """Waits until the file has this state, for a reason with these words."""
+
+        def entered() -> bool:
+            status = self.status(name)
+            return status is not None and status.state is state and why in status.why
+
+        wait_for(entered, _WITHIN_S, about=lambda: f"{self.status(name)}: {self.job.tail()}")
+
+    def accept_loss(self, name: str) -> None:
+        status = self.status(name)
+        assert status is not None
+        command = f"accept-{name}-{status.since_ms}"
+        self.job.tell(AcceptLoss(id=command, flow=self._flow, partitions=[(name, status.partition)]))
+
+
+@pytest.fixture
+def inbox(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
+) -> Iterable[Inbox]:
+    client = dict(lab.clusters["dc1"].client)
+    topic, flow = fresh("inbox"), fresh("flow")
+    create_topic(client, topic, 2)
+    job = started(job_of(lab, fresh("job"), from_files(flow, topic, tmp_path / "in")), tmp_path)
+    found = Topic(client, topic, 2)
+    yield Inbox(job, flow, tmp_path / "in", found)
+    found.close()
+
+
+def test_files_that_are_rotated_and_truncated(inbox: Inbox, tmp_path: Path):
+    folder = tmp_path / "in"
+    inbox.job.wait_for(lambda status: bool(status.flows) and "is not there" in status.flows[0].why)
+    folder.mkdir()
+    append(folder / "app.log", ["dos\r"])
+    inbox.wanted.append("dos")
+    inbox.write("app.log", "one", "", "two")
+    inbox.arrived()
+
+    # Rotated twice, with an incomplete line that is completed under another name.
+    with (folder / "app.log").open("a") as file:
+        file.write("incom")
+    inbox.awaited("app.log", S.CAUGHT_UP, "5 bytes wait for a line feed")
+    (folder / "app.log").rename(folder / "app.log.1")
+    inbox.write("app.log", "three")
+    inbox.arrived()
+    (folder / "app.log.1").rename(folder / "app.log.2")
+    (folder / "app.log").rename(folder / "app.log.1")
+    inbox.write("app.log", "four")
+    with (folder / "app.log.2").open("a") as file:
+        file.write("plete\n")
+    inbox.wanted.append("incomplete")
+    inbox.arrived()
+
+    # Truncated: it stops, and is read from its beginning once that is accepted. Other files go on.
+    (folder / "app.log").write_text("")
+    inbox.awaited("app.log", S.FILE_TRUNCATED, "does not hold the 5 bytes that were read")
+    append(folder / "app.log", ["five"])
+    inbox.write("other.log", "another file")
+    inbox.arrived()
+    inbox.accept_loss("app.log")
+    inbox.wanted.append("five")
+    inbox.arrived()
+    assert inbox.job.stop() == JobExit.STOPPED, inbox.job.tail()
+
+
+def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+
+    # A line that is no text holds up its file until it is mended.
+    (folder / "bad.log").write_bytes(b"good\nb\xffd\nlater\n")
+    inbox.write("fine.log", "fine")
+    inbox.wanted.append("good")
+    inbox.awaited("bad.log", S.RECORD_CORRUPT, "the line at byte 5 is not UTF-8")
+    inbox.arrived()
+    (folder / "bad.log").write_bytes(b"good\nmended\nlater\n")
+    inbox.wanted += ["mended", "later"]
+    inbox.arrived()
+
+    # A file that goes with unread bytes is named; one that was read to its end goes silently.
+    (folder / "gone.log").write_bytes(b"begin\nunfinished")
+    inbox.wanted.append("begin")
+    inbox.awaited("gone.log", S.CAUGHT_UP, "10 bytes wait for a line feed")
+    inbox.awaited("fine.log", S.CAUGHT_UP, "")
+    (folder / "gone.log").unlink()
+    (folder / "fine.log").unlink()
+    inbox.awaited("gone.log", S.FILE_VANISHED, "its last 10 bytes were not read")
+    wait_for(lambda: inbox.status("fine.log") is None, _WITHIN_S, about=inbox.job.tail)
+    inbox.accept_loss("gone.log")
+    wait_for(lambda: inbox.status("gone.log") is None, _WITHIN_S, about=inbox.job.tail)
+    inbox.arrived()
+
+
+def test_json_lines_are_checked_and_a_line_longer_than_a_record_is_named(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
+):
+    client = dict(lab.clusters["dc1"].client)
+    topic, folder, flow = fresh("events"), tmp_path / "in", fresh("flow")
+    folder.mkdir()
+    create_topic(client, topic, 1, config={"max.message.bytes": "2000"})
+    spec = job_of(lab, fresh("job"), from_files(flow, topic, folder, "json"))
+    good = ['{"id": 1}', '{"id": 2, "text": "é"}']
+    append(folder / "events.jsonl", [good[0], "", good[1], '{"long": "' + "x" * 2_500 + '"}'])
+    append(folder / "broken.jsonl", ['{"id": 3}', '{"id": '])
+    job = started(spec, tmp_path)
+    found = Topic(client, topic, 1)
+
+    def states() -> dict[str, S]:
+        return {key.topic: one.state for key, one in job.partitions().items() if key.flow == flow}
+
+    try:
+        found.holds(job, [*good, '{"id": 3}'])
+        stopped = {"events.jsonl": S.RECORD_TOO_LARGE, "broken.jsonl": S.RECORD_CORRUPT}
+        wait_for(lambda: states() == stopped, _WITHIN_S, about=job.tail)
+        keys = {PartitionKey(flow, name, 0) for name in stopped}
+        assert job.partitions().keys() >= keys
+        assert job.partitions()[PartitionKey(flow, "events.jsonl", 0)].records == 2
+    finally:
+        found.close()
