@@ -46,6 +46,11 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="Rehearse on clusters of this machine, or only read the live ones.",
 )
+@click.option(
+    "--canaries",
+    is_flag=True,
+    help="With --against live: let canary records cross each flow in scratch topics, and remove them.",
+)
 @click.option("--steps", is_flag=True, help="Run nothing: show the steps that features may use.")
 @click.option("--html", "html_file", type=FILE, metavar="FILE", help="Write the report as a page.")
 @click.option("--junit", "junit_file", type=FILE, metavar="FILE", help="Write it as JUnit XML, for CI.")
@@ -78,6 +83,7 @@ def command(
     max_rpo: int | None,
     features: Path | None,
     against: str,
+    canaries: bool,
     steps: bool,
     html_file: Path | None,
     junit_file: Path | None,
@@ -93,10 +99,10 @@ def command(
     clusters are not changed. While producers write and consumer groups read, each cluster is killed, failed
     over, brought back and failed back to. With --features, the scenarios of a team run instead. With
     --against live, the topology's own clusters are read as a failover would read them, and nothing is
-    changed. Exit code: 0 every promise was kept, 2 one is broken, 1 an error.
+    changed. With --canaries too, records cross each flow in scratch topics, which are removed. Exit code: 0
+    every promise was kept, 2 one is broken, 1 an error, 3 canaries are not allowed or a right is missing.
     """
-    if features is not None and against == "live":
-        raise click.UsageError("--features are run on lab clusters: leave --against live out")
+    _refuse_options(features, against, canaries=canaries)
     if steps:
         return _steps()
     if checked is not None:
@@ -111,7 +117,7 @@ def command(
     folder = reports or reports_folder(path)
     if history:
         return _history(folder, as_json=as_json)
-    request = DrillRequest(path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo)
+    request = DrillRequest(path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo, canaries=canaries)
     with terminable():
         progress = _silent if as_json else _said
         if features is not None:
@@ -164,6 +170,13 @@ def _check(file: Path) -> int:
 
     say(f"{file}: {check_report(file)}")
     return ExitCode.DONE
+
+
+def _refuse_options(features: Path | None, against: str, *, canaries: bool) -> None:
+    if features is not None and against == "live":
+        raise click.UsageError("--features are run on lab clusters: leave --against live out")
+    if canaries and against != "live":
+        raise click.UsageError("--canaries are written to live clusters: add --against live")
 
 
 def _steps() -> int:

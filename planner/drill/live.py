@@ -1,13 +1,15 @@
 """`repl drill --against live`: reads production as a failover would, and measures RPO and RTO.
 
-It writes nothing, so there is nothing to remove, also where it is killed.
+It writes nothing, so there is nothing to remove, also where it is killed. Canaries are written on demand
+alone, and to scratch topics (`planner.drill.canaries`).
 """
 
 import time
 
 from planner.config import load
 from planner.drill import promises
-from planner.drill.rehearsal import DrillRequest, drill_report, limits_of, now
+from planner.drill.canaries import CanaryDrill
+from planner.drill.rehearsal import DrillRequest, alone, drill_folder, drill_report, limits_of, now
 from planner.drill.replica import Progress, clusters_to_lose, flows_out_of
 from planner.drill.scenario_run import DrillAborted, DrillLoss, ScenarioRecord, problem_of
 from planner.drill.standard import DrillLimits
@@ -29,8 +31,12 @@ from runtime.contract.views.status_view import StatusView
 
 _HEARTBEAT_WITHIN_S = 60.0
 _LOOK_S = 0.5
+_READ_ONLY = "nothing was written: flows were not ended, and groups were not moved"
+_SCRATCH_ONLY = (
+    "only scratch topics and groups were written: the topology's flows were not ended, its groups not moved",
+    "canaries were copied by jobs of this machine, not by those of the topology, and without transforms",
+)
 _NOTES = (
-    "nothing was written: flows were not ended, and groups were not moved",
     "the RTO is the time to read what is lost, to translate each group and to read its next record",
     "the time to end the flows and to restart consumers is not in the RTO",
 )
@@ -39,19 +45,33 @@ _NOTES = (
 def rehearse_live(request: DrillRequest, progress: Progress) -> DrillReport:
     """Reads, for each cluster that running flows leave, what its loss would cost now. Nothing is changed.
 
-    Failure: the topology has errors, or clusters don't answer; it names all of them.
+    With `canaries`, records then cross each active flow in scratch topics, which are removed. Failure: the
+    topology has errors, clusters don't answer, or rights are missing; it names all of them.
     """
     topology = load(request.path, request.var_files)
     clusters = clusters_to_lose(topology)
     if not clusters:
         raise Failure(error("no flow runs, so there is nothing to rehearse", "declare a flow, or resume one"))
-    started = now()
+    if not request.canaries:
+        started = now()
+        scenarios = _losses(request, topology, clusters, progress)
+        return drill_report(topology, started, (_READ_ONLY, *_NOTES), scenarios, against=LIVE)
+    canaries = CanaryDrill(request, topology, progress)
+    with alone(drill_folder(request.path)):
+        started = now()
+        canaries.check()
+        scenarios = (*_losses(request, topology, clusters, progress), canaries.rehearse())
+    return drill_report(topology, started, (*_SCRATCH_ONLY, *_NOTES), scenarios, against=LIVE)
+
+
+def _losses(
+    request: DrillRequest, topology: Topology, clusters: list[str], progress: Progress
+) -> tuple[Scenario, ...]:
     progress("the clusters are read; nothing is changed")
     first = _status(request)
     _refuse_silent(topology, first)
     limits = limits_of(request, topology)
-    scenarios = tuple(_LiveLoss(request, topology, one, limits, first, progress).run() for one in clusters)
-    return drill_report(topology, started, _NOTES, scenarios, against=LIVE)
+    return tuple(_LiveLoss(request, topology, one, limits, first, progress).run() for one in clusters)
 
 
 def _status(request: DrillRequest) -> StatusView:

@@ -21,10 +21,14 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillRequest(TopologyRequest):
-    """A request for the standard drill. A limit that is None is the topology's own (`drill`)."""
+    """A request for the standard drill. A limit that is None is the topology's own (`drill`).
+
+    `canaries`: a live drill writes canary records to scratch topics.
+    """
 
     max_rto_ms: int | None = None
     max_rpo: int | None = None
+    canaries: bool = False
 
 
 def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:

@@ -118,20 +118,27 @@ _DISCARDING_LOGGER.addHandler(logging.NullHandler())
 _DISCARDING_LOGGER.propagate = False
 
 
+def client_settings(endpoint: ClusterEndpoint) -> dict[str, Any]:
+    """Returns librdkafka's settings for any client of a cluster.
+
+    Failure for settings that are refused; the message quotes no value.
+    """
+    try:
+        settings = confluent_config(endpoint.bootstrap, endpoint.settings)
+    except ClientSettingsError as wrong:
+        raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.way_out) from None
+    return {"client.id": "repl", **settings, **_login(endpoint), "logger": _DISCARDING_LOGGER}
+
+
 def _client(
     kind: Callable[[dict[str, Any]], Client], endpoint: ClusterEndpoint, more: Mapping[str, Any]
 ) -> Client:
     """Makes a client. Raises Failure for refused settings; the message quotes no value."""
+    settings = client_settings(endpoint)
     try:
-        settings = confluent_config(endpoint.bootstrap, endpoint.settings)
-        client = kind(
-            {"client.id": "repl", **settings, **more, **_login(endpoint), "logger": _DISCARDING_LOGGER}
-        )
-    except ClientSettingsError as wrong:
-        raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.way_out) from None
+        return kind({**settings, **more})
     except KafkaException as failure:
         raise _failure(endpoint, without_quoted_value(failure.args[0].str()), "") from None
-    return client
 
 
 def _login(endpoint: ClusterEndpoint) -> dict[str, Any]:

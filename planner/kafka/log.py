@@ -164,9 +164,13 @@ def compacted(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
 
 
 def append(
-    producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes | None]], seconds: float
+    producer: Producer,
+    topic: str,
+    records: Iterable[tuple[bytes, bytes | None]],
+    seconds: float,
+    partition: int = 0,
 ) -> list[int]:
-    """Writes the records and waits until all in-sync replicas have them.
+    """Writes the records to a partition and waits until all in-sync replicas have them.
 
     Returns their append times, in order. Raises TimeoutError or KafkaException.
     """
@@ -179,7 +183,7 @@ def append(
     for key, value in records:
         while True:
             try:
-                producer.produce(topic, key=key, value=value, partition=0, on_delivery=delivered)
+                producer.produce(topic, key=key, value=value, partition=partition, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -30,11 +30,22 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryFigures:
+    """How many canaries were written for a flow, and how long they took from end to end."""
+
+    flow: str
+    records: int
+    p50_ms: float | None
+    max_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One scenario. A figure is None where it could not be measured.
 
     `rto_s`: from the loss until a consumer got its next record. `rpo_records`: acknowledged records that are
-    not at the destination. `read_again` and `skipped` are records of the consumer groups.
+    not at the destination. `read_again` and `skipped` are records of the consumer groups. `canaries` are
+    those of a live drill that writes them.
     """
 
     name: str
@@ -46,6 +57,7 @@ class Scenario:
     read_again: int | None = None
     skipped: int | None = None
     problem: str = ""
+    canaries: tuple[CanaryFigures, ...] = ()
 
     @property
     def passed(self) -> bool:

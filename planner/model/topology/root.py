@@ -179,6 +179,13 @@ class Drill:
             example="0",
         ),
     ] = None
+    canaries: Annotated[
+        bool,
+        Key(
+            "Whether `repl drill --against live --canaries` may write canary records to scratch topics.",
+            example="true",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +325,8 @@ class Topology:
         Policies()
     )
     drill: Annotated[
-        Drill, Key("The limits of rehearsals with `repl drill`.", example="{max_rto: 60s, max_rpo: 0}")
+        Drill,
+        Key("The limits of rehearsals with `repl drill`, and what they may do.", example="{max_rto: 60s}"),
     ] = Drill()
     file_flows: Mapping[str, Flow] = field(default_factory=dict)
     digest: str = ""

@@ -450,13 +450,13 @@ def _flow(
 ) -> FlowStatusView:
     found = now.ledgers.get(flow.destination)
     ledger = found or _NOTHING
-    earlier = before.ledgers.get(flow.destination, _NOTHING)
     job = jobs[flow.destination, _holder(flow, found)]
     progress = ledger.progress.get(flow.name, {})
     source = now.clusters[flow.source]
     if flow.source_endpoint:
         source = files_seen(flow.name, flow.source_endpoint, job, progress)
-        progress = {key: one for key, one in progress.items() if key.topic in (source.topics or progress)}
+        files = source.topics or {key.topic for key in progress}
+        progress = {key: one for key, one in progress.items() if key.topic in files}
     names = _names(asked, flow, source, progress)
     generation = ledger.generations.get(flow.name)
     promoted = NamePatterns(generation.promoted if generation is not None else ())
@@ -467,7 +467,7 @@ def _flow(
             destination=now.clusters[flow.destination],
             read=found is not None,
             progress=progress,
-            before=earlier.progress.get(flow.name, {}),
+            before=before.ledgers.get(flow.destination, _NOTHING).progress.get(flow.name, {}),
             generation=generation,
             job=job,
             names=names,

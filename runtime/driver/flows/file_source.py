@@ -410,6 +410,7 @@ class FileSourceFlow(RoundFlow):
             position = progress.position if progress is not None else 0
             size = max(self._folder.sizes.get(key.topic, 0), sizes.get(key.topic, 0))
             state, why = self._state_of(look, key, position, size)
+            size = position if state is S.CAUGHT_UP else size  # an incomplete line is not to be copied yet
             before = self._states.get(key) or PartitionStatus(*key, S.STARTING, now_ms)
             states[key] = replace(
                 entered(before, state, why),

@@ -144,6 +144,17 @@ def test_a_flow_into_files_commits_only_so_often(every_ms: int, state: str):
     assert (partition_of(status).state, flow_of(status).destination) == (state, "lake")
 
 
+def test_a_flow_from_files_shows_its_files_by_what_the_job_reports():
+    """The topics of the cluster that takes the lines are none of its files."""
+    files: dict[str, Any] = {"source_endpoint": "inbox", "lines_topic": "lines"}
+    written = ledger(progress(), job(), report(said(S.COPYING, 100, 130)))
+    flow = flow_of(seen(written=written, **files))
+    assert (flow.source, flow.state, flow.lag_records) == ("inbox", "copying", 30)
+    assert [(one.topic, one.destination_topic) for one in flow.topics] == [(TOPIC, "lines")]
+    down = flow_of(seen(written=ledger(progress(), job(), None), **files))
+    assert (down.source_answers, down.topics[0].topic) == (True, TOPIC)
+
+
 def test_a_dead_job_tells_what_it_waited_for():
     partition = partition_of(seen(written=ledger(progress(90), job(60_000), BLOCKED)))
     assert partition.why == "job dc2: its heartbeat stopped 60 s ago; before that record_too_large: 2 MB"

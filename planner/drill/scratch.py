@@ -1,0 +1,491 @@
+"""The scratch topology of a live drill: short-lived copies of the flows, in topics that only the drill has.
+
+Every name holds the drill's run: `__drill.RUN.FLOW` is a flow's scratch topic, at both sides, and its group.
+Two records prove what a drill made: a file beside the topology's jobs, written before anything is made, and
+the registry of each cluster, in which the scratch topology owns its topics. Only what one of them names is
+ever removed, so a drill that was killed is cleaned up by the next one.
+"""
+
+import datetime
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+
+from planner.apply.context import LaunchFailed
+from planner.diff.differ import declaring_nothing
+from planner.graph.routes import route_of
+from planner.kafka import ClusterEndpoint, admin, explain, producer
+from planner.kafka.clients import error_of
+from planner.kafka.log import TopicRecord, append, compacted, read
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.plan import Plan
+from planner.model.step import DeleteTopic, Disown, Result, Step, StopJob
+from planner.model.topology import (
+    RUNNING,
+    Configs,
+    Flow,
+    FlowState,
+    Groups,
+    Job,
+    OnRemove,
+    Policies,
+    Protect,
+    Selection,
+    Topic,
+    Topology,
+)
+from planner.model.topology.transforms import EARLIEST
+from planner.state.internal_topics import read_registry
+from planner.workflows.applying.apply import ApplyResult, execute, launchers
+from planner.workflows.interaction import UNATTENDED
+from planner.workflows.observing import endpoints_of, observe
+from planner.workflows.plans import apply_plan, destroy_plan, see
+from planner.workflows.topology import ChangeRequest, launcher_home
+from runtime.contract.records import job_status, ledger, provenance
+from runtime.contract.records.group_records import decode_checkpoint_key
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import LaunchSpec
+from runtime.contract.spec.rename import SAME_NAME
+from runtime.contract.spec.route import CompiledRoute
+
+PREFIX = "__drill."
+PARTITIONS = 2
+RATE_LIMIT = 1_000_000  # bytes a second of each scratch flow
+_TIME = "%Y%m%dT%H%M%SZ"
+_RUN = re.compile(r"(\d{8}T\d{6}Z)-[0-9a-f]{8}")
+_KEPT_MS = 3_600_000  # for what no drill could remove
+_OLD = datetime.timedelta(hours=1)
+_MEMORY = "512m"
+_REQUEST_S = 30.0
+_MOST_DELETES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchRun:
+    """Names everything that one live drill makes. `id` is its time and a random number."""
+
+    id: str
+
+    @staticmethod
+    def new(at: datetime.datetime) -> "ScratchRun":
+        return ScratchRun(f"{at.strftime(_TIME)}-{secrets.token_hex(4)}")
+
+    @staticmethod
+    def of_topology(name: str, of: str) -> "ScratchRun | None":
+        """Returns the run whose scratch topology has this name; None for every other topology."""
+        head, _, run = name.rpartition(".drill.")
+        return ScratchRun(run) if head == of and _RUN.fullmatch(run) else None
+
+    @property
+    def prefix(self) -> str:
+        return f"{PREFIX}{self.id}."
+
+    @property
+    def began(self) -> datetime.datetime:
+        return datetime.datetime.strptime(self.id[:16], _TIME).replace(tzinfo=datetime.UTC)
+
+    def topology(self, of: str) -> str:
+        return f"{of}.drill.{self.id}"
+
+    def topic(self, flow: str) -> str:
+        """Returns the scratch topic of a flow. Its scratch group has the same name."""
+        return f"{self.prefix}{flow}"
+
+    def flow(self, flow: str) -> str:
+        return f"drill.{self.id}.{flow}"
+
+    def job(self, destination: str) -> str:
+        return f"drill.{self.id}.{destination}"
+
+
+def canary_flows(topology: Topology) -> list[Flow]:
+    """Returns the flows that a live drill copies beside: the active ones between clusters, by name."""
+    return [flow for _, flow in sorted(topology.flows.items()) if flow.state is FlowState.ACTIVE]
+
+
+def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
+    """Returns the topology of the drill: for each active flow a copy that knows one scratch topic alone.
+
+    A copy has the flow's provenance and rpo. It has no transform, no heartbeats and no commits at its source.
+    """
+    flows = canary_flows(topology)
+    used = {name for one in flows for name in (one.source_cluster, one.destination_cluster)}
+    topics = tuple(
+        Topic(
+            run.topic(flow.name),
+            cluster,
+            partitions=PARTITIONS,
+            config={"cleanup.policy": "delete", "retention.ms": str(_KEPT_MS)},
+            on_remove=OnRemove.DELETE,
+            source=flow.source,
+        )
+        for flow in flows
+        for cluster in (flow.source_cluster, flow.destination_cluster)
+    )
+    jobs = {
+        run.job(name): Job(run.job(name), slots=1, memory=_MEMORY, metrics_port=None)
+        for name in sorted({one.destination_cluster for one in flows})
+    }
+    return replace(
+        topology,
+        name=run.topology(topology.name),
+        clusters={name: one for name, one in topology.clusters.items() if name in used},
+        topics=topics,
+        acls=(),
+        quotas=(),
+        flows={run.flow(one.name): _copy(one, run) for one in flows},
+        endpoints={},
+        jobs=jobs,
+        policies=Policies(max_deletes=_MOST_DELETES),
+        file_flows={},
+    )
+
+
+def _copy(flow: Flow, run: ScratchRun) -> Flow:
+    only = Selection(include=(run.topic(flow.name).replace(".", r"\."),))
+    return replace(
+        flow,
+        name=run.flow(flow.name),
+        topics=only,
+        promoted=(),
+        reverse_of=None,
+        restart_from=None,
+        rename=SAME_NAME,
+        start=EARLIEST,
+        configs=Configs(),
+        replication=None,
+        groups=Groups(select=only, every_ms=1_000),
+        acls_sync=False,
+        quotas_sync=False,
+        protect=Protect.OFF,
+        rate_limit=RATE_LIMIT,
+        heartbeats_every_ms=None,
+        checkpoints_every_ms=None,
+        origin_commits=None,
+        transform=None,
+        job=run.job(flow.destination_cluster),
+    )
+
+
+def refuse_touching(topology: Topology, run: ScratchRun) -> None:
+    """Failure where a flow of the topology would copy a scratch topic: it then were no scratch topic."""
+    topics = [
+        (cluster, run.topic(flow.name))
+        for flow in canary_flows(topology)
+        for cluster in (flow.source_cluster, flow.destination_cluster)
+    ]
+    found = []
+    for flow in topology.job_flows.values():
+        if flow.state not in RUNNING:
+            continue
+        route = CompiledRoute(route_of(flow, topology))
+        taken = [name for at, name in topics if at == flow.source_cluster and route.answer(name).taken]
+        if taken:
+            found.append(
+                error(
+                    f"it would copy scratch topics of a drill, such as {taken[0]}",
+                    f"add '{re.escape(PREFIX)}.*' to its topics.exclude, or remove default_exclude: false",
+                    address=f"flow.{flow.name}",
+                    source=flow.source,
+                    exit=ExitCode.REFUSED,
+                )
+            )
+    if found:
+        raise Failure(found)
+
+
+class ScratchRecord:
+    """The file that proves what a drill made: written before anything is made, removed at the end."""
+
+    def __init__(self, path: Path, run: ScratchRun) -> None:
+        self.run = run
+        self.file = scratch_folder(path) / f"{run.id}.json"
+
+    def write(self, scratch: Topology) -> None:
+        """Writes the names, each with its cluster, so that they survive a kill at any moment."""
+        topics = [[one.cluster, one.name] for one in scratch.topics]
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        part = self.file.with_suffix(".part")
+        part.write_text(json.dumps({"topology": scratch.name, "topics": topics}) + "\n", encoding="utf-8")
+        part.replace(self.file)
+
+    def topics(self) -> set[tuple[str, str]]:
+        """Returns the clusters and names of the scratch topics; none where the file is of another run."""
+        try:
+            tree = json.loads(self.file.read_text(encoding="utf-8"))
+            found = {(str(cluster), str(name)) for cluster, name in tree["topics"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return set()
+        return {(cluster, name) for cluster, name in found if name.startswith(self.run.prefix)}
+
+    def remove(self) -> None:
+        self.file.unlink(missing_ok=True)
+
+
+def scratch_folder(path: Path) -> Path:
+    """Returns the folder of the records, beside the topology's jobs."""
+    return launcher_home(path) / "canaries"
+
+
+def recorded_runs(path: Path) -> set[ScratchRun]:
+    """Returns the runs that this machine began and did not clean up."""
+    names = {file.stem for file in scratch_folder(path).glob("*.json")}
+    return {ScratchRun(name) for name in names if _RUN.fullmatch(name)}
+
+
+def left_runs(topology: Topology, path: Path, now: datetime.datetime) -> list[ScratchRun]:
+    """Returns the runs of this topology that are to be removed, the oldest first.
+
+    Those that began on this machine have ended: the caller holds the lock of its drills. A drill of another
+    machine may still run, unless it is an hour old.
+    """
+    registered = {
+        run
+        for endpoint in endpoints_of(topology.clusters.values()).values()
+        for entry in read_registry(endpoint)
+        if (run := ScratchRun.of_topology(entry.topology, topology.name)) is not None
+    }
+    return removable(registered, recorded_runs(path), now)
+
+
+def removable(
+    registered: Iterable[ScratchRun], recorded: Iterable[ScratchRun], now: datetime.datetime
+) -> list[ScratchRun]:
+    """Returns the recorded runs, and of the registered ones those that are an hour old; the oldest first."""
+    old = {one for one in registered if now - one.began > _OLD}
+    return sorted(old | set(recorded), key=lambda one: one.id)
+
+
+def apply_scratch(scratch: Topology, request: ChangeRequest) -> None:
+    """Plans and applies the scratch topology. Failure names what the guards or the brokers refuse."""
+    done = execute(scratch_plan(scratch, request.timeout_ms), request, UNATTENDED, approved=True, wait_for=())
+    _require_done(done)
+
+
+def scratch_plan(scratch: Topology, timeout_ms: int) -> Plan:
+    """Returns the plan, checked by the brokers. Failure where it has errors or something can't be read."""
+    plan = apply_plan(see(scratch, timeout_ms))
+    if plan.errored:
+        raise Failure(plan.diagnostics)
+    if plan.unknown:
+        raise Failure([error(f"{what} can't be read: {why}") for what, why in sorted(plan.unknown.items())])
+    return plan
+
+
+def _require_done(done: ApplyResult) -> None:
+    failed = [f"{one.step.id}: {one.why}" for one in done.summary.of(Result.FAILED)]
+    if failed:
+        raise Failure([error(one) for one in failed])
+    if not done.complete:
+        raise Failure(error("not every step of the scratch topology was carried out", "run it again"))
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchRemoval:
+    """Removes what one run made: its jobs, topics, groups, and its records in the internal topics."""
+
+    topology: Topology
+    run: ScratchRun
+    request: ChangeRequest
+
+    def carry_out(self) -> None:
+        """Removes everything, and the run's record last. Failure names what is left.
+
+        It may be called again: what is gone already is passed over.
+        """
+        record = ScratchRecord(self.request.path, self.run)
+        owned = replace(
+            declaring_nothing(self.topology),
+            name=self.run.topology(self.topology.name),
+            policies=Policies(max_deletes=_MOST_DELETES),
+        )
+        plan = destroy_plan(owned, observe(owned, self.request.timeout_ms))
+        refuse_foreign(plan.steps, self.run)
+        stopped = {one.job for one in plan.steps if isinstance(one, StopJob)}
+        jobs = {self.run.job(name) for name in self.topology.clusters}
+        self._stop_unregistered(jobs - stopped)
+        _require_done(execute(plan, self.request, UNATTENDED, approved=True))
+        endpoints = endpoints_of(self.topology.clusters.values())
+        topics = record.topics() | {
+            (one.cluster, one.topic) for one in plan.steps if isinstance(one, DeleteTopic)
+        }
+        flows = {name.removeprefix(self.run.prefix) for _, name in topics}
+        for cluster, endpoint in endpoints.items():
+            here = sorted(name for at, name in topics if at == cluster)
+            self._delete_topics(endpoint, here)
+            self._delete_groups(endpoint, here)
+            forget(endpoint, self.run, flows)
+        for job in jobs:
+            shutil.rmtree(self._home / job, ignore_errors=True)
+        record.remove()
+
+    def _delete_topics(self, endpoint: ClusterEndpoint, names: Sequence[str]) -> None:
+        """Deletes topics that the record names and the registry does not: the drill was killed in between."""
+        client = admin(endpoint)
+        there = set(client.list_topics(timeout=_REQUEST_S).topics)
+        left = [name for name in names if name in there and name.startswith(self.run.prefix)]
+        answers = client.delete_topics(left, operation_timeout=_REQUEST_S) if left else {}
+        _await(endpoint, answers, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def _delete_groups(self, endpoint: ClusterEndpoint, names: Sequence[str]) -> None:
+        client = admin(endpoint)
+        groups = [name for name in names if name.startswith(self.run.prefix)]
+        answers = client.delete_consumer_groups(groups, request_timeout=_REQUEST_S) if groups else {}
+        _await(endpoint, answers, KafkaError.GROUP_ID_NOT_FOUND)
+
+    @property
+    def _home(self) -> Path:
+        return launcher_home(self.request.path) / "jobs"
+
+    def _stop_unregistered(self, jobs: Iterable[str]) -> None:
+        """Stops jobs of this machine that were started, and not registered because the drill was killed."""
+        launcher = launchers(self._home)(LaunchSpec())
+        try:
+            for job in sorted(jobs):
+                if (self._home / job).exists() and launcher.runs(job):
+                    launcher.stop(job, _REQUEST_S)
+        except LaunchFailed as failure:
+            raise Failure(error(f"a job of the drill is left: {failure.what}", failure.way_out)) from None
+
+
+def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:
+    """Failure where a removal would delete a topic, or change anything else, that is not named after the run.
+
+    Nothing is changed then. The registry is a topic that others may write.
+    """
+    wrong = [
+        str(one.address)
+        for one in steps
+        if (isinstance(one, DeleteTopic) and not one.topic.startswith(run.prefix))
+        or (isinstance(one, StopJob) and not one.job.startswith(run.job("")))
+        or not isinstance(one, DeleteTopic | StopJob | Disown)
+    ]
+    if wrong:
+        what = f"the registry says that a drill made {', '.join(sorted(wrong))}, and no drill names it so"
+        raise Failure(error(what, "repl history shows who wrote it", exit=ExitCode.REFUSED))
+
+
+def _await(endpoint: ClusterEndpoint, answers: Mapping[str, object], gone: int) -> None:
+    """Waits for deletes. What is gone already is no failure."""
+    problems = []
+    for name, answer in answers.items():
+        try:
+            answer.result(_REQUEST_S)  # type: ignore[attr-defined]
+        except (KafkaException, TimeoutError) as failure:
+            found = error_of(failure)
+            if found is None or found.code() != gone:
+                problems.append(error(f"{name} at {endpoint.cluster} is left: {explain(failure)}"))
+    if problems:
+        raise Failure(problems)
+
+
+def left_at(endpoint: ClusterEndpoint, run: ScratchRun, topology: str) -> list[str]:
+    """Returns what a cluster still holds of a run: topics, groups, and entries of the registry."""
+    client = admin(endpoint)
+    where = f"at {endpoint.cluster}"
+    topics = client.list_topics(timeout=_REQUEST_S).topics
+    groups = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S).valid
+    owned = [one for one in read_registry(endpoint) if one.topology == run.topology(topology)]
+    return [
+        *(f"topic {name} {where}" for name in sorted(topics) if name.startswith(run.prefix)),
+        *(
+            f"group {one.group_id} {where}"
+            for one in sorted(groups, key=lambda one: str(one.group_id))
+            if one.group_id.startswith(run.prefix)
+        ),
+        *(f"{one.address} in the registry {where}" for one in owned),
+    ]
+
+
+def translated(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
+    """Returns the offsets that a group has at a cluster, by partition of its one topic."""
+    client = admin(endpoint)  # lives until the answer is there
+    asked = [ConsumerGroupTopicPartitions(group)]
+    answers = client.list_consumer_group_offsets(asked, request_timeout=_REQUEST_S)
+    try:
+        places = answers[group].result(_REQUEST_S).topic_partitions or []
+    except (KafkaException, TimeoutError) as failure:
+        raise Failure(
+            error(f"group {group} at {endpoint.cluster} can't be read: {explain(failure)}")
+        ) from None
+    return {one.partition: one.offset for one in places if one.offset >= 0}
+
+
+def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -> int:
+    """Writes tombstones for the records of a run's flows and jobs, and returns how many.
+
+    Its jobs have stopped, so nothing else writes these keys any more. Of the ledger and the offset map, only
+    the partitions of `flows` are read, all of them where no flow is known.
+    """
+    written, client = 0, producer(endpoint)
+    for topic in _OWN_KEYS:
+        known = admin(endpoint).list_topics(timeout=_REQUEST_S).topics.get(topic)
+        partitions = len(known.partitions) if known is not None and known.error is None else 0
+        for partition in _partitions_of(topic, partitions, [run.flow(name) for name in flows]):
+            mine = keys_of_run(topic, read(endpoint, topic, partition), run)
+            try:
+                append(client, topic, [(key, None) for key in mine], _REQUEST_S, partition)
+            except (KafkaException, TimeoutError) as failure:
+                what = f"records of the drill in {topic} at {endpoint.cluster} are left: {explain(failure)}"
+                raise Failure(error(what)) from None
+            written += len(mine)
+    return written
+
+
+def _partitions_of(topic: str, partitions: int, flows: Collection[str]) -> list[int]:
+    """Returns the partitions of an internal topic that may hold records of these flows."""
+    if topic in (naming.LEDGER, naming.OFFSET_MAP) and flows and partitions:
+        return sorted({ledger.partition_of(name, partitions) for name in flows})
+    return list(range(partitions))
+
+
+def keys_of_run(topic: str, records: Iterable[TopicRecord], run: ScratchRun) -> list[bytes]:
+    """Returns the keys of an internal topic whose newest records are of a run's flows or jobs."""
+    whose = _OWN_KEYS[topic]
+    newest = compacted(records)
+    return [key for key, one in newest.items() if whose(key, one.value or b"").startswith(run.flow(""))]
+
+
+def _flow_in_ledger(key: bytes, _value: bytes) -> str:
+    try:
+        match ledger.decode_key(key):
+            case ledger.GenerationKey(flow):
+                return flow
+            case other:
+                return other.of.flow
+    except UnreadableRecord:
+        return ""  # written by a newer release for another flow
+
+
+def _flow_of_producer(_key: bytes, value: bytes) -> str:
+    try:
+        return provenance.decode_producer(value).flow
+    except UnreadableRecord:
+        return ""
+
+
+def _flow_of_checkpoint(key: bytes, _value: bytes) -> str:
+    found = decode_checkpoint_key(key)
+    return found.flow if found is not None else ""
+
+
+def _job_in_status(key: bytes, _value: bytes) -> str:
+    found = job_status.decode_key(key)
+    return found.job if found is not None else ""
+
+
+# Whose record it is: flows and jobs of a run begin with the same text.
+_OWN_KEYS = {
+    naming.LEDGER: _flow_in_ledger,
+    naming.OFFSET_MAP: _flow_in_ledger,
+    naming.PRODUCERS: _flow_of_producer,
+    naming.CHECKPOINTS: _flow_of_checkpoint,
+    naming.STATUS: _job_in_status,
+}

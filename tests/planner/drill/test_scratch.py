@@ -1,0 +1,297 @@
+"""The scratch topology of a live drill: its names, what it refuses, and what a removal may touch."""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from planner.config import load
+from planner.drill.canaries import CanaryDrill, canary_figures
+from planner.drill.rehearsal import DrillRequest
+from planner.drill.scratch import (
+    ScratchRecord,
+    ScratchRun,
+    keys_of_run,
+    recorded_runs,
+    refuse_foreign,
+    refuse_touching,
+    removable,
+    scratch_topology,
+)
+from planner.graph import lint_offline
+from planner.kafka.log import TopicRecord
+from planner.model.address import job_address, topic_address
+from planner.model.diagnostic import ExitCode, Failure, Severity
+from planner.model.step import CreateTopic, DeleteTopic, Step, StopJob
+from planner.model.topology import OnRemove, Topology
+from planner.observe.rights import delete_is_missing
+from runtime.contract.records import job_status, ledger
+from runtime.contract.records.group_records import CheckpointKey, encode_checkpoint_key
+from runtime.contract.records.job_status import JobKey, SlotKey
+from runtime.contract.records.ledger import GenerationKey, PartitionKey, ProgressKey, SegmentKey
+from runtime.contract.records.provenance import FlowProducer, encode_producer, encode_producer_key
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import TemplateRule
+from tests.commands import repl
+
+AT = datetime.datetime(2026, 11, 23, 5, 45, tzinfo=datetime.UTC)
+RUN = ScratchRun("20261123T054500Z-0a1b2c3d")
+TOPOLOGY = """\
+apiVersion: repl/v1
+name: shop
+clusters:
+  paris: {bootstrap: "127.0.0.1:1"}
+  tokyo: {bootstrap: "127.0.0.1:2"}
+  lima: {bootstrap: "127.0.0.1:3"}
+topics:
+  - {name: orders, cluster: paris, protect: true}
+flows:
+  - name: orders
+    from: paris
+    to: tokyo
+    topics: {include: [".*"]}
+    rename: "paris.{topic}"
+    rate_limit: 50MB/s
+    rpo: 5s
+    transform: {value: {format: text}, where: "value LIKE 'eu-%'"}
+  - {name: back, from: tokyo, to: paris, topics: {include: [payments]}, provenance: headers, protect: acl}
+  - {name: resting, from: paris, to: lima, topics: {include: [orders]}, state: paused}
+drill: {canaries: true}
+"""
+
+
+def topology(folder: Path, text: str = TOPOLOGY) -> Topology:
+    (folder / "topology.yaml").write_text(text)
+    return load(folder / "topology.yaml")
+
+
+def test_a_run_is_named_by_its_time_and_known_by_its_topology_alone() -> None:
+    run = ScratchRun.new(AT)
+    assert run.began == AT
+    assert run != ScratchRun.new(AT)
+    assert ScratchRun.of_topology(run.topology("shop"), "shop") == run
+    for other in ("shop", "shop.drill.", "shop.drill.x", f"bank.drill.{run.id}", f"{run.topology('shop')}.x"):
+        assert ScratchRun.of_topology(other, "shop") is None
+
+
+def test_a_scratch_topology_has_nothing_of_the_topology_but_its_clusters_and_ways(tmp_path: Path) -> None:
+    known = topology(tmp_path)
+    scratch = scratch_topology(known, RUN)
+    assert set(scratch.clusters) == {"paris", "tokyo"}
+    assert {(one.cluster, one.name) for one in scratch.topics} == {
+        (cluster, f"__drill.{RUN.id}.{flow}") for cluster in ("paris", "tokyo") for flow in ("orders", "back")
+    }
+    assert all(one.on_remove is OnRemove.DELETE and not one.protect for one in scratch.topics)
+    assert set(scratch.flows) == {f"drill.{RUN.id}.orders", f"drill.{RUN.id}.back"}
+    for flow in scratch.flows.values():
+        assert flow.transform is None
+        assert flow.heartbeats_every_ms is None
+        assert flow.origin_commits is None
+        assert flow.rate_limit == 1_000_000
+        assert flow.job == f"drill.{RUN.id}.{flow.destination_cluster}"
+        assert flow.groups.select == flow.topics
+    assert scratch.flows[RUN.flow("back")].provenance is known.flows["back"].provenance
+    assert scratch.flows[RUN.flow("orders")].rpo_ms == 5_000
+    assert set(scratch.jobs) == {RUN.job("paris"), RUN.job("tokyo")}
+    assert not [one for one in lint_offline(scratch) if one.severity is Severity.ERROR]
+
+
+def test_a_flow_that_would_copy_scratch_topics_refuses_the_drill(tmp_path: Path) -> None:
+    known = topology(tmp_path)
+    refuse_touching(known, RUN)  # `.*` does not match names that the default denials hide
+    open_ended = replace(known.flows["orders"].topics, default_exclude=False)
+    flows = {**known.flows, "orders": replace(known.flows["orders"], topics=open_ended)}
+    with pytest.raises(
+        Failure, match=r"it would copy scratch topics of a drill, such as __drill\."
+    ) as refused:
+        refuse_touching(replace(known, flows=flows), RUN)
+    assert refused.value.exit_code is ExitCode.REFUSED
+    assert "topics.exclude" in str(refused.value.diagnostics[0])
+
+
+def test_a_record_names_only_topics_of_its_run_and_survives_what_is_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    record = ScratchRecord(path, RUN)
+    assert record.topics() == set()
+    scratch = scratch_topology(topology(tmp_path), RUN)
+    record.write(scratch)
+    assert record.topics() == {(one.cluster, one.name) for one in scratch.topics}
+    assert recorded_runs(path) == {RUN}
+
+    record.file.write_text(
+        record.file.read_text().replace(f"__drill.{RUN.id}.back", "payments").replace("orders", "orders ")
+    )
+    assert {name for _, name in record.topics()} == {f"__drill.{RUN.id}.orders "}
+    record.file.write_text('{"topics": [["paris"')
+    assert record.topics() == set()
+    (record.file.parent / "notes.json").write_text("{}")
+    assert recorded_runs(path) == {RUN}
+    record.remove()
+    record.remove()
+    assert recorded_runs(path) == set()
+
+
+def test_drills_of_this_machine_and_those_that_are_an_hour_old_are_removed() -> None:
+    here = ScratchRun.new(AT)
+    young = ScratchRun.new(AT - datetime.timedelta(minutes=59))
+    old = ScratchRun.new(AT - datetime.timedelta(minutes=61))
+    assert removable({here, young, old}, {here}, AT) == [old, here]
+
+
+def delete(topic: str) -> DeleteTopic:
+    return DeleteTopic(f"delete {topic}", topic_address("paris", topic), "paris", topic, "id")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        delete("orders"),
+        delete("__drill.orders"),
+        delete(f"__drill.{RUN.id}-orders"),
+        delete("__drill.20261123T054500Z-ffffffff.orders"),
+        StopJob("stop tokyo", job_address("tokyo"), "tokyo", "tokyo"),
+        CreateTopic("make", topic_address("paris", RUN.topic("x")), "paris", RUN.topic("x"), 1, 1, {}),
+    ],
+)
+def test_a_removal_refuses_every_name_that_is_not_its_runs(step: Step) -> None:
+    fine: list[Step] = [
+        delete(RUN.topic("orders")),
+        StopJob("stop", job_address(RUN.job("tokyo")), "tokyo", RUN.job("tokyo")),
+    ]
+    refuse_foreign(fine, RUN)
+    with pytest.raises(Failure, match="no drill names it so") as refused:
+        refuse_foreign([*fine, step], RUN)
+    assert refused.value.exit_code is ExitCode.REFUSED
+
+
+def stored(key: bytes, value: bytes | None = b"x", offset: int = 0) -> TopicRecord:
+    return TopicRecord(key, value, 0, offset)
+
+
+LedgerKeys = Callable[[str], list[bytes]]
+
+
+def ledger_keys(flow: str) -> list[bytes]:
+    of = PartitionKey(flow, "orders", 0)
+    return [ledger.encode_key(one) for one in (GenerationKey(flow), ProgressKey(of), SegmentKey(of, 0, 1))]
+
+
+def checkpoint_keys(flow: str) -> list[bytes]:
+    return [encode_checkpoint_key(CheckpointKey(flow, "billing", "orders", 0))]
+
+
+def status_keys(job: str) -> list[bytes]:
+    return [job_status.encode_key(one) for one in (JobKey(job), SlotKey(job, 3))]
+
+
+@pytest.mark.parametrize(
+    ("topic", "keys"),
+    [
+        (naming.LEDGER, ledger_keys),
+        (naming.OFFSET_MAP, ledger_keys),
+        (naming.CHECKPOINTS, checkpoint_keys),
+        (naming.STATUS, status_keys),
+    ],
+)
+def test_only_the_records_of_the_run_are_forgotten(topic: str, keys: LedgerKeys) -> None:
+    mine = keys(RUN.flow("orders"))
+    others = [
+        key
+        for name in ("orders", "drill", f"drill.{RUN.id}", "drill.20261123T054500Z-ffffffff.orders", "")
+        for key in keys(name)
+    ]
+    records = [stored(key) for key in [*others, *mine, b"not a key", b'["newer","of",1]']]
+    assert keys_of_run(topic, records, RUN) == mine
+    assert keys_of_run(topic, [*records, *(stored(key, None) for key in mine)], RUN) == []
+
+
+def test_producer_ids_of_the_run_are_forgotten() -> None:
+    def producer(number: int, flow: str) -> TopicRecord:
+        return stored(
+            encode_producer_key(number),
+            encode_producer(FlowProducer(flow, "paris", "id", TemplateRule(text="{topic}"))),
+        )
+
+    damaged = stored(encode_producer_key(3), b"\x7f")
+    records = [producer(1, "orders"), producer(2, RUN.flow("orders")), damaged]
+    assert keys_of_run(naming.PRODUCERS, records, RUN) == [encode_producer_key(2)]
+
+
+def rule(operation: str, principal: str = "User:repl", permission: str = "ALLOW") -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC,
+        "__drill.",
+        ResourcePatternType.PREFIXED,
+        principal,
+        "*",
+        AclOperation[operation],
+        AclPermissionType[permission],
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "missing"),
+    [
+        ([], False),  # a super user, or open topics: the broker allowed WRITE
+        ([rule("WRITE", "User:app")], False),
+        ([rule("WRITE")], True),
+        ([rule("WRITE"), rule("DELETE")], False),
+        ([rule("WRITE", "User:*"), rule("DELETE", "User:app")], True),
+        ([rule("ALL")], False),
+        ([rule("ALL"), rule("DELETE", permission="DENY")], True),
+        ([rule("ALL"), rule("DELETE", "User:*", "DENY")], True),
+    ],
+)
+def test_acls_tell_whether_delete_is_missing(rules: list[AclBinding], missing: bool) -> None:
+    assert delete_is_missing(rules, "User:repl", writable=True) is missing
+
+
+def test_acls_decide_where_the_broker_refuses_to_write() -> None:
+    assert delete_is_missing([], "User:repl", writable=False)
+    assert not delete_is_missing([rule("DELETE")], "User:repl", writable=False)
+
+
+def test_figures_are_unknown_where_no_canary_arrived() -> None:
+    assert canary_figures("orders", 3, []).p50_ms is None
+    found = canary_figures("orders", 4, [5.0, 1.0, 9.0, 2.0])
+    assert (found.p50_ms, found.max_ms) == (2.0, 9.0)
+
+
+def test_canaries_need_leave_in_the_topology_and_an_active_flow(tmp_path: Path) -> None:
+    request = DrillRequest(tmp_path / "topology.yaml", canaries=True)
+
+    def drill(text: str) -> CanaryDrill:
+        return CanaryDrill(request, topology(tmp_path, text), lambda _: None)
+
+    with pytest.raises(Failure, match=r"declare drill: \{canaries: true\}") as refused:
+        drill(TOPOLOGY.replace("canaries: true", "canaries: false"))
+    assert refused.value.exit_code is ExitCode.REFUSED
+    with pytest.raises(Failure, match="no flow between clusters is active"):
+        drill(TOPOLOGY.replace("drill:", "defaults: {flow: {state: paused}}\ndrill:"))
+    assert drill(TOPOLOGY).run.began
+
+
+def test_canaries_are_for_live_clusters(tmp_path: Path) -> None:
+    done = repl("drill", str(tmp_path), "--canaries")
+    assert done.returncode == 1
+    assert "--canaries are written to live clusters: add --against live" in done.stderr
+
+
+def test_a_cluster_that_does_not_answer_refuses_canaries_before_anything_is_made(tmp_path: Path) -> None:
+    topology(tmp_path)
+    home = tmp_path / "home"
+    done = repl(
+        "drill", str(tmp_path), "--against", "live", "--canaries", env={"REPL_HOME": str(home)}, timeout=100
+    )
+    assert done.returncode == 1, done.stderr
+    assert "the rights at paris can't be read" in done.stderr
+    assert not list((home / "canaries").glob("*"))
