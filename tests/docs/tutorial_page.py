@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 ANY_LINES = "⋮"
-_UNTIL_S = 60.0
+_UNTIL_S = 180.0
 _BLOCK_S = 240.0
 _FENCE = re.compile(
     r"^(?:<!-- test: (?P<mark>\w+) -->\n+)?```(?P<kind>sh|text)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
