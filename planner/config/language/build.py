@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -73,11 +73,13 @@ def parts_of(root: ParsedRecord) -> TopologyParts:
     defaults = root.get("defaults")
     endpoints = dict(root.get("endpoints") or {})
     flows = [_with_named_source(flow, endpoints) for flow in root.get("flows") or ()]
+    topics = root.get("topics") or ()
+    of_lines = _of_lines(flows, topics, root.get("clusters") or ())
     for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
     return TopologyParts(
         root=completed(root),
         clusters={name: _completed(one) for name, one in (root.get("clusters") or {}).items()},
-        topics=[completed(inherited(topic, for_topics)) for topic in root.get("topics") or ()],
+        topics=[completed(inherited(topic, for_topics)) for topic in (*topics, *of_lines)],
         acls=[completed(acl) for acl in root.get("acls") or ()],
         quotas=[completed(quota) for quota in root.get("quotas") or ()],
         flows=[completed(_with_defaults(flow, for_flows, endpoints)) for flow in flows],
@@ -104,6 +106,26 @@ def _with_named_source(flow: ParsedRecord, endpoints: dict[str, Any]) -> ParsedR
     endpoints.setdefault(name, ParsedRecord(record_of(FileEndpoint), source.source, values, places))
     reference = NamedReference(name, source.source)
     return ParsedRecord(flow.record, flow.source, {**flow.values, "from": reference}, flow.places)
+
+
+def _of_lines(
+    flows: Iterable[ParsedRecord], topics: Iterable[ParsedRecord], clusters: Collection[str]
+) -> list[ParsedRecord]:
+    """Returns an entry for each topic that takes lines of files and that no entry declares."""
+    known = {(at.text, one.get("name")) for one in topics for at in one.get("cluster") or ()}
+    found: list[ParsedRecord] = []
+    for flow in flows:
+        destination, taken = flow.get("to"), flow.get("topics")
+        name = taken.get("to") if isinstance(taken, ParsedRecord) else None
+        if name is None or destination is None or destination.text not in clusters:
+            continue
+        if (destination.text, name) in known:
+            continue
+        known.add((destination.text, name))
+        place = flow.place("topics")
+        values = {"name": name, "cluster": (destination,)}
+        found.append(ParsedRecord(record_of(Topic), place, values, dict.fromkeys(values, place)))
+    return found
 
 
 def _with_defaults(

@@ -114,7 +114,7 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
     """Yields the mistakes in a flow from files."""
     name = flow.get("name") or "?"
     yield from _keys_of_file_flow(flow, "comes from files", LINES_FLOW_KEYS)
-    source, destination, topics = flow["from"], flow.get("to"), flow.get("topics")
+    source, topics = flow["from"], flow.get("topics")
     if (endpoint := parts.endpoints[source.text]) is not INVALID:
         form = endpoint.get("format")
         if form is not None and form not in LINE_FORMATS:
@@ -137,17 +137,9 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
         if key in topics.places:
             what = f"flow {name} comes from files and selects no topics"
             yield error(what, f"remove {key}", source=topics.place(key), code=ENDPOINT_CODE)
-    topic = topics.get("to")
-    if topic is None and "to" not in topics.places:
+    if "to" not in topics.places:
         what = f"flow {name} comes from files, and topics does not say which topic takes them"
         yield error(what, "write topics: {to: TOPIC}", source=flow.place("topics"), code=ENDPOINT_CODE)
-    declared = {
-        (cluster.text, one.get("name")) for one in parts.topics for cluster in one.get("cluster") or ()
-    }
-    if topic is not None and destination is not None and (destination.text, topic) not in declared:
-        what = f"the topic {topic} at {destination.text}, which flow {name} writes, is not declared"
-        hint = f"add it under topics: {{name: {topic}, cluster: {destination.text}, partitions: 1}}"
-        yield error(what, hint, source=topics.place("to"), code=ENDPOINT_CODE)
 
 
 def _keys_of_file_flow(flow: ParsedRecord, goes: str, keys: frozenset[str]) -> Iterable[Diagnostic]:

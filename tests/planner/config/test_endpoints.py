@@ -106,6 +106,14 @@ def test_files_in_a_flow_become_an_endpoint_beside_the_topology(tmp_path: Path) 
     assert (endpoint.folder, endpoint.format) == (str(tmp_path / "in"), FileFormat.JSON)
 
 
+def test_the_topic_that_takes_lines_need_not_be_declared(tmp_path: Path) -> None:
+    """It gets the defaults of topics; one that is declared has its own keys."""
+    found = loaded(tmp_path, "defaults: {topic: {partitions: 12}}\n" + LINES % "")
+    assert [(one.cluster, one.name, one.partitions) for one in found.topics] == [("dc1", "inbox", 12)]
+    declared = loaded(tmp_path, "defaults: {topic: {partitions: 12}}\n" + INBOX + LINES % "")
+    assert [(one.cluster, one.name, one.partitions) for one in declared.topics] == [("dc1", "inbox", 2)]
+
+
 def test_a_flow_may_name_the_endpoint_that_it_reads(tmp_path: Path) -> None:
     endpoint = "endpoints: {inbox: {file: /data/inbox, format: text}}\n"
     flows = "flows: [{name: in, from: inbox, to: dc1, topics: {to: inbox}}]\n"
@@ -117,7 +125,6 @@ def test_a_flow_may_name_the_endpoint_that_it_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (LINES % "", "the topic inbox at dc1, which flow in writes, is not declared"),
         (INBOX + LINES % ", start: latest", "flow in comes from files and has no start"),
         (INBOX + LINES % ", transform: {where: 'true'}", "flow in comes from files and has no transform"),
         (INBOX + LINES % ", state: promoted", "flow in comes from files and can't be promoted"),
