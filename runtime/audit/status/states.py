@@ -443,7 +443,10 @@ def _state_without_report(facts: PartitionFacts) -> PartitionStateDetail:
 def files_seen(
     flow: str, endpoint: str, job: JobFacts, progress: Mapping[PartitionKey, Progress]
 ) -> ClusterFacts:
-    """Returns the files that a flow reads, as its job last reported them: a file is a topic of bytes."""
+    """Returns the files that a flow reads, as its job last reported them: a file is a topic of bytes.
+
+    While no job reads them, they are those that the ledger knows.
+    """
     view = job.flows.get(flow)
     reports = {
         TopicPartition(key.topic, key.partition): report.status
@@ -456,7 +459,7 @@ def files_seen(
         name=endpoint,
         answers=up and view is not None and not view.why,
         why=view.why if up and view is not None else f"job {job.seen.name} does not report it",
-        topics={at.topic: TopicFacts(ids.get(at, b""), at.partition + 1) for at in reports},
+        topics={at.topic: TopicFacts(ids.get(at, b""), at.partition + 1) for at in reports or ids},
         starts=dict.fromkeys(reports, 0),
         ends={at: one.source_end for at, one in reports.items()},
     )
