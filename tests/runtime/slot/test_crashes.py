@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.slot.failpoints import NAMES
+from runtime.slot.failpoints import OF_SLOTS
 from runtime.slot.slot import Fenced, Slot
 from tests.records import wait_for
 from tests.runtime.slot.slot_process import slot_process
@@ -22,7 +22,7 @@ Fresh = Callable[[str], str]
 _ENDS_S = 120  # a process begins with the whole of Python and its clients
 
 
-@pytest.mark.parametrize("failpoint", NAMES)
+@pytest.mark.parametrize("failpoint", OF_SLOTS)
 def test_killed_at_a_failpoint_nothing_is_lost_or_doubled(
     sides: dict[str, Side], fresh: Fresh, tmp_path: Path, failpoint: str
 ) -> None:
