@@ -208,16 +208,21 @@ class Expressions:
             self._last = template, self._environment.parse(template)
         return self._last[1]
 
-    def _count(self, template: str) -> None:
-        """Counts the source, and each variable as often as it is named."""
+    def _values_of(self, template: str) -> dict[str, Any]:
+        """Returns the variables that a template names, and counts each as often as it is named.
+
+        Jinja2 copies all variables that it is given, for each template.
+        """
         self._source.take(len(template) + SOURCE_OF_ONE)
+        values: dict[str, Any] = {}
         try:
             parsed = self._parsed(template)
         except TemplateSyntaxError:
-            return  # compiling it says what is wrong
+            return values  # compiling it says what is wrong
         for name in parsed.find_all(nodes.Name):
             if name.name not in self._values:
                 continue
+            values[name.name] = self._values[name.name]
             if name.name not in self._sizes:
                 self._sizes[name.name] = size(self._values[name.name])
             if self._sizes[name.name] > LONGEST_RESULT:
@@ -225,21 +230,22 @@ class Expressions:
                     f'the variable "{name.name}" holds more than {LONGEST_RESULT:,} characters or values'
                 )
             self._environment.work.take(self._sizes[name.name])
+        return values
 
     def _guarded(self, source: str, template: str, *, typed: bool) -> Any:
         self._environment.written = 0
         try:
-            self._count(template)
+            values = self._values_of(template)
             if typed:
-                result = self._environment.compile_expression(source, undefined_to_none=False)(**self._values)
+                result = self._environment.compile_expression(source, undefined_to_none=False)(**values)
                 if isinstance(result, Undefined):
                     str(result)
             else:
-                result = self._environment.from_string(source).render(self._values)
+                result = self._environment.from_string(source).render(values)
         except TemplateSyntaxError as wrong:
             raise NotComputable(f"not an expression: {str(wrong.message).rstrip('.')}") from None
         except UndefinedError as wrong:
-            unknown = sorted(self.names(template) - set(self._values))
+            unknown = sorted(name for name in self.names(template) if name not in self._values)
             raise NotComputable(str(wrong), unknown[0] if unknown else None) from None
         except TopologyBoundExceeded:
             raise
