@@ -5,16 +5,12 @@ records, evaluated by Spark as a slot does it. Request and outcome of an applica
 """
 
 import asyncio
-import json
 import tempfile
 import threading
-from base64 import b64decode
-from binascii import Error as NotBase64
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -30,6 +26,8 @@ from planner.model.step import DONE, RequestResult, RestoreOffsets, RestoreRecor
 from planner.model.topology import Flow, Topology
 from planner.state import internal_topics
 from planner.workflows.interaction import ProgressHandler, SparkOutput, silent
+from planner.workflows.observing import store_settings
+from planner.workflows.samples import sample_of
 from planner.workflows.topology import TopologyRequest, flow_of
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
@@ -133,11 +131,6 @@ def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iter
 
 
 DEFAULT_LIMIT = 20
-# The fields of a line that `repl salvage --export` writes.
-_EXPORTED = frozenset(
-    {"cluster", "cluster_id", "topic", "partition", "offset", "timestamp_ms", "key", "value", "headers"}
-    | {"came_from", "flow"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,82 +203,6 @@ def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[Sam
     ]
 
 
-def sample_of(file: Path) -> Iterator[SampleRecord]:
-    """Yields the records of a file.
-
-    It has one value a line, or what `repl read --json` and `repl try --json` print, or what `repl salvage
-    --export` writes. Raises Failure.
-    """
-    try:
-        content = file.read_bytes()
-    except OSError as problem:
-        raise Failure(
-            error(f"{file}: {problem.strerror or problem}", "name a file that can be read")
-        ) from None
-    try:
-        document = json.loads(content)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or not isinstance(document.get("records"), list):
-        document = _exported(content)
-    if document is None:
-        for number, line in enumerate(content.splitlines()):
-            if line.strip():
-                yield SampleRecord(topic=file.name, offset=number, value=line)
-        return
-    for number, record in enumerate(document["records"]):
-        try:
-            yield _sample(record, str(document.get("topic", file.name)))
-        except (AttributeError, KeyError, TypeError, NotBase64) as problem:
-            raise Failure(
-                error(
-                    f"{file}: record {number} can't be read: {type(problem).__name__}: {problem}",
-                    "give one value a line, the output of repl read --json, or an export of repl salvage",
-                )
-            ) from None
-
-
-def _exported(content: bytes) -> dict[str, Any] | None:
-    """Returns the records of an export, one a line; None where a line has another field or lacks one."""
-    records = []
-    for line in content.splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            return None
-        if not isinstance(record, dict) or record.keys() != _EXPORTED:
-            return None
-        records.append(record)
-    return {"records": records}
-
-
-def _sample(record: Any, topic: str) -> SampleRecord:
-    timestamp_ms = record.get("timestamp_ms")
-    return SampleRecord(
-        topic=str(record.get("topic", topic)),
-        partition=int(record.get("partition", 0)),
-        offset=int(record.get("offset", 0)),
-        timestamp_ms=-1 if timestamp_ms is None else int(timestamp_ms),
-        appended=bool(record.get("appended", False)),
-        key=_bytes(record.get("key")),
-        value=_bytes(record["value"]),
-        headers=[(str(one["name"]), _bytes(one["value"])) for one in record.get("headers", [])],
-    )
-
-
-def _bytes(written: Any) -> bytes | None:
-    """Returns bytes as `repl read --json` writes them: `{"text": …}` or `{"base64": …}`; text alone too."""
-    match written:
-        case None:
-            return None
-        case str(text) | {"text": str(text)}:
-            return text.encode()
-        case {"base64": str(text)}:
-            return b64decode(text, validate=True)
-        case _:
-            raise TypeError(f"{written!r} is no text and no base64")
-
-
 _AGAIN = "apply again: it continues where it was"
 
 
@@ -304,9 +221,9 @@ class SparkRestorer:
         """Restores the records of all these topics, and compares them with the backup."""
         internal_topics.ensure(endpoint, [naming.LEDGER, naming.OFFSET_MAP], self._plan.internal)
         found: dict[str, RequestResult] = {}
-        of_state: dict[tuple[str, str, int, str], list[RestoreRecords]] = defaultdict(list)
+        of_state: dict[tuple[str, str, str, int, str], list[RestoreRecords]] = defaultdict(list)
         for step in steps:
-            of_state[step.folder, step.flow, step.commit, step.digest].append(step)
+            of_state[step.folder, step.client, step.flow, step.commit, step.digest].append(step)
         for some in of_state.values():
             with self._one_at_a_time:
                 found |= self._restored(endpoint, some)
@@ -327,6 +244,7 @@ class SparkRestorer:
         first = steps[0]
         request = RestoreRequest(
             folder=first.folder,
+            client=store_settings(first.client) if first.client else {},
             flow=first.flow,
             commit=first.commit,
             digest=first.digest,

@@ -47,6 +47,7 @@ from runtime.sql.rows import VALUE as VALUE_BYTES
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from runtime.sql.query_input import QueryInput
     from runtime.sql.transformer import Transformer
 
 _TREES = "org.apache.spark.sql.catalyst.trees.TreePattern"
@@ -203,28 +204,26 @@ def _place(error: PySparkException, text: str) -> tuple[int, int]:
 RESULT = "results"
 
 
-def run_trial(text: bytes, token: str, answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_trial(
+    text: bytes, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Yields the encoded results of a request. `answers` are Spark's answers to the rows of its records."""
     import pyarrow as pa
 
     asked = decode_request(text)
     assert isinstance(asked, TryRequest)
-    found = encode_results(asyncio.run(_tried(asked, token, answers)))
+    found = encode_results(asyncio.run(_tried(asked, token, wanted, answers)))
     yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], [RESULT])
 
 
-async def _tried(asked: TryRequest, token: str, answers: Iterable[pa.RecordBatch]) -> list[TrialResult]:
-    from runtime.sql.evaluator import Evaluator
+async def _tried(
+    asked: TryRequest, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
+) -> list[TrialResult]:
+    from runtime.sql.evaluator import serving_evaluator
     from runtime.sql.transformer import Transformer
 
-    evaluator = Evaluator(token, asked.transform, answers)
-    serving = asyncio.create_task(evaluator.run())
-    try:
+    async with serving_evaluator(token, asked.transform, wanted, answers) as evaluator:
         return await results(Transformer(asked.transform, evaluator), asked.transform, asked.records)
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        await evaluator.close()
 
 
 async def results(

@@ -15,7 +15,6 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -450,8 +449,9 @@ def _packed(
 
 def _runs(offsets: Integers) -> tuple[OffsetDeltaRun, ...]:
     """Returns the offset map of records with these offsets at the source."""
-    bounds = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
-    return tuple(OffsetDeltaRun(first, int(offsets[first]), end - first) for first, end in pairwise(bounds))
+    firsts = np.append(0, np.flatnonzero(np.diff(offsets) != 1) + 1)
+    counts = np.diff(firsts, append=len(offsets))
+    return tuple(map(OffsetDeltaRun, firsts.tolist(), offsets[firsts].tolist(), counts.tolist()))
 
 
 def _joined(timestamps: Integers, sizes: Integers, tails: pa.Array) -> bytes:

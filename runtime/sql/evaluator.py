@@ -13,7 +13,7 @@ import shutil
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,13 +22,13 @@ import pyarrow as pa
 
 from runtime.batch.arrays import Integers
 from runtime.contract.spec.transform import TransformSpec
-from runtime.sql.columns import SCHEMA, bytes_of
+from runtime.sql.columns import bytes_of
+from runtime.sql.query_input import InputRows, QueryInput
 from runtime.sql.rows import KEY, ROWS, VALUE, socket_file
 
 _BATCH_BYTES = 4 << 20  # of keys and values in one Arrow batch; one larger record goes alone
 _IN_FLIGHT = 8  # Arrow batches
 _CLOSE_S = 60.0  # for the feeding worker to come, so that it can be ended
-_EMPTY = pa.RecordBatch.from_arrays([pa.nulls(ROWS, one.type) for one in SCHEMA], schema=SCHEMA)
 
 
 class EvaluationEnded(Exception):
@@ -57,11 +57,16 @@ class _Part(NamedTuple):
 class Evaluator:
     """An evaluator owns the socket to the feeding worker, and the thread that reads the answers.
 
-    `batches` are the query's results, which Spark hands to the slot's worker.
+    `wanted` is what the query gets of each row, and `batches` are its results, which Spark hands to the
+    slot's worker.
     """
 
-    def __init__(self, token: str, transform: TransformSpec, batches: Iterable[pa.RecordBatch]) -> None:
+    def __init__(
+        self, token: str, transform: TransformSpec, wanted: QueryInput, batches: Iterable[pa.RecordBatch]
+    ) -> None:
         self.transform = transform
+        self._input = InputRows(wanted)
+        self._empty = self._input.empty(ROWS)
         file = socket_file(token)
         self._folder = file.parent
         self._folder.mkdir(mode=0o700)
@@ -141,7 +146,7 @@ class Evaluator:
         if self._failure is not None:
             raise self._failure
         future = asyncio.get_running_loop().create_future()
-        ask = _Ask(rows, _sizes(rows), future, due=rows.num_rows)
+        ask = _Ask(self._input.of(rows), _sizes(rows), future, due=rows.num_rows)
         self._asks.append(ask)
         self._asked.set()
         return await ask.answered
@@ -149,8 +154,8 @@ class Evaluator:
     async def _send(self, connection: socket.socket) -> None:
         """Sends the rows of the callers as they come, while few batches are in flight."""
         loop = asyncio.get_running_loop()
-        await loop.sock_sendall(connection, SCHEMA.serialize())
-        await loop.sock_sendall(connection, _EMPTY.slice(0, 1).serialize())
+        await loop.sock_sendall(connection, self._input.schema.serialize())
+        await loop.sock_sendall(connection, self._empty.slice(0, 1).serialize())
         while True:
             self._asked.clear()
             while self._asks:
@@ -178,7 +183,7 @@ class Evaluator:
                 break
             self._asks.popleft()
         self._parts.append(_Part(None, room + 1))
-        return pa.concat_batches([*parts, _EMPTY.slice(0, room + 1)])
+        return pa.concat_batches([*parts, self._empty.slice(0, room + 1)])
 
     def _read_answers(self, loop: asyncio.AbstractEventLoop) -> None:
         """Reads the answers in a thread of its own, because Spark's iterator blocks."""
@@ -232,3 +237,18 @@ def _sizes(rows: pa.RecordBatch) -> Integers:
         places = bytes_of(rows.column(name)).places
         together[: len(places)] += places - places[0]
     return together
+
+
+@contextlib.asynccontextmanager
+async def serving_evaluator(
+    token: str, transform: TransformSpec, wanted: QueryInput, batches: Iterable[pa.RecordBatch]
+) -> AsyncIterator[Evaluator]:
+    """Yields an evaluator that serves until the block ends; then the query ends, too."""
+    evaluator = Evaluator(token, transform, wanted, batches)
+    serving = asyncio.create_task(evaluator.run())
+    try:
+        yield evaluator
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await evaluator.close()

@@ -1,7 +1,7 @@
 """Finds the fields of many JSON values at once. It is pure, and knows flat objects without escapes alone.
 
 Such an object is searched for the quoted names. Where a name occurs once and a colon follows, it names a
-member, because no other object is in the text: Spark has parsed it. `json_fields` edits every other text, and
+member, because no other object is in the text, which is valid JSON. `json_fields` edits every other text, and
 gives the same bytes for these.
 """
 

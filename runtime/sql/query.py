@@ -9,23 +9,42 @@ The collecting worker is the slot: it gets an answer for every row, so it knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec
 from runtime.sql.avro_schema import ddl_of
-from runtime.sql.rows import DDL, FILTERED, KEY, MISMATCH, NEW, NEXT, ROWS, TRAVELS, VALUE, feed
+from runtime.sql.json_reader import SCALARS, JsonArray, JsonField, JsonObject, JsonType
+from runtime.sql.query_input import (
+    READ,
+    READ_FIELDS,
+    QueryInput,
+    read_columns,
+    read_fields,
+    reads_value,
+)
+from runtime.sql.rows import COLUMNS, FILTERED, KEY, MISMATCH, NEW, NEXT, ROWS, TRAVELS, VALUE, feed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER = "answer"
 CORRUPT = "__corrupt"
+_PARSED = "__parsed"
 _JSON_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
@@ -60,8 +79,11 @@ def decoded(rows: DataFrame, transform: TransformSpec) -> DataFrame:
 
 
 def answers(rows: DataFrame, transform: TransformSpec) -> DataFrame:
-    """Returns the answer to each row."""
-    known = decoded(rows, transform)
+    """Returns the answer to each row of whole records."""
+    return _answers(decoded(rows, transform), transform)
+
+
+def _answers(known: DataFrame, transform: TransformSpec) -> DataFrame:
     travels = F.expr(f"({transform.where})") if transform.where is not None else F.lit(True)
     changed = [
         F.concat(F.lit(NEXT), F.to_json(F.struct(F.expr(f"({transform.set[path]})").alias(NEW)), _WITH_NULLS))
@@ -107,6 +129,82 @@ def _bad(raw: str, name: str, form: FormatSpec) -> Column:
     return F.col(raw).isNotNull() & wrong
 
 
+def input_of(transform: TransformSpec) -> QueryInput:
+    """Returns what the query reads of each record. Raises PySparkException and BadSchema."""
+    read = read_columns(transform)
+    columns = tuple(name for name, _ in COLUMNS if name in read)
+    if transform.value.format not in FIELDS:
+        if reads_value(transform):
+            return QueryInput(columns, "text")
+        return QueryInput(tuple(name for name in columns if name != VALUE), "presence")
+    declared = _json_object(schema_of(transform.value).fields[:-1])
+    if declared is None:
+        return QueryInput(columns, "text")
+    fields = read_fields(transform)
+    known = tuple(replace(one, read=fields is None or one.name.lower() in fields) for one in declared.fields)
+    return QueryInput(columns, "fields", JsonObject(known), whole=fields is None)
+
+
+def _json_object(fields: Sequence[StructField]) -> JsonObject | None:
+    """Returns the type of an object with these fields; None where only Spark knows how to read them."""
+    found: list[JsonField] = []
+    for one in fields:
+        kind = _json_type(one.dataType)
+        # A field of this metadata has a default value, or a type that is no more than a text to Spark.
+        if kind is None or one.metadata or not one.nullable or "\ufffd" in one.name:
+            return None
+        found.append(JsonField(one.name, kind))
+    names = {one.name.lower() for one in found}
+    return JsonObject(tuple(found)) if found and len(names) == len(found) else None
+
+
+def _json_type(kind: DataType) -> JsonType | None:
+    if isinstance(kind, StructType):
+        return _json_object(kind.fields)
+    if isinstance(kind, ArrayType):
+        element = _json_type(kind.elementType)
+        return JsonArray(element) if element is not None and kind.containsNull else None
+    return name if (name := kind.simpleString()) in SCALARS else None
+
+
+def _answers_to(rows: DataFrame, transform: TransformSpec, wanted: QueryInput) -> DataFrame:
+    """Returns the answer to each row of a slot, which has read the values where it could."""
+    columns = [F.col(name) for name in wanted.columns if name != VALUE]
+    bad = F.lit(False)
+    if KEY in wanted.columns:
+        columns.append(_decoded(KEY, transform.key).alias("key"))
+        bad = _bad(KEY, "key", transform.key)
+    if wanted.value == "text":
+        known = rows.select(*columns, VALUE, _decoded(VALUE, transform.value).alias("value"))
+        known = known.withColumn("__tombstone", F.col(VALUE).isNull())
+        return _answers(known.withColumn("__bad", _bad(VALUE, "value", transform.value) | bad), transform)
+    read = F.coalesce(F.col(READ), F.lit(False))
+    if wanted.value == "presence":
+        known = rows.select(*columns, (~read).alias("__tombstone"))
+        return _answers(known.withColumn("__bad", bad), transform)
+    shown = [one.name for one in wanted.declared.fields if one.read]
+    # It is null where the slot has read the value. It is used several times, so that Spark evaluates it once.
+    parsed = _decoded(VALUE, transform.value).alias(_PARSED)
+    known = rows.select(*columns, VALUE, read.alias(READ), *([READ_FIELDS] if shown else []), parsed)
+    if shown:
+        known = known.withColumn("value", _value(shown, wanted.whole))
+    known = known.withColumn("__tombstone", ~F.col(READ) & F.col(VALUE).isNull())
+    return _answers(known.withColumn("__bad", _bad(VALUE, _PARSED, transform.value) | bad), transform)
+
+
+def _value(shown: Sequence[str], whole: bool) -> Column:
+    """Returns the value, from what the slot has read or else from what Spark has."""
+
+    def members(source: str) -> list[Column]:
+        return [F.col(source)[name].alias(name) for name in shown]
+
+    if whole:  # `from_json` has one more field
+        read = F.struct(*members(READ_FIELDS), F.lit(None).cast(StringType()).alias(CORRUPT))
+        return F.when(F.col(READ), read).otherwise(F.col(_PARSED))
+    parsed = F.when(F.col(_PARSED).isNotNull(), F.struct(*members(_PARSED)))
+    return F.when(F.col(READ), F.col(READ_FIELDS)).otherwise(parsed)
+
+
 _SETTINGS = {
     **SETTINGS,
     # An Arrow batch leaves for the slot as soon as it has as many rows as the slot sent, whatever its size in
@@ -124,25 +222,42 @@ def session_of(context: SparkContext, settings: dict[str, str]) -> SparkSession:
     return session
 
 
+def _ddl(transform: TransformSpec, wanted: QueryInput) -> StructType:
+    """Returns the schema of the query's rows, which is that of `InputRows`."""
+    found = StructType.fromDDL(
+        ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS if name in wanted.columns)
+    )
+    columns = [*cast(StructType, found).fields]
+    if wanted.value != "text":
+        columns.append(StructField(READ, BooleanType()))
+    shown = [one.name for one in wanted.declared.fields if one.read]
+    if shown:
+        fields = {one.name: one for one in schema_of(transform.value).fields}
+        columns.append(StructField(READ_FIELDS, StructType([fields[name] for name in shown])))
+    return StructType(columns)
+
+
 def standing_query(
     context: SparkContext,
     transform: TransformSpec,
     token: str,
-    collect: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    collect: Callable[[QueryInput, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     result: str,
 ) -> Any:
     """Runs the query until `collect` ends, and returns the one value that it yields.
 
-    `result` is the schema of that value, and `token` names the socket between the two workers.
+    `result` is the schema of that value, and `token` names the socket between the two workers. `collect` gets
+    what the query reads of each row, and the answers.
     """
+    wanted = input_of(transform)
 
     def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return feed(token, inputs)
 
     def collecting(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return collect(found)
+        return collect(wanted, found)
 
     session = session_of(context, _SETTINGS)
-    rows = session.range(0, 1, 1, 1).mapInArrow(feeding, DDL)
-    ((value,),) = answers(rows, transform).mapInArrow(collecting, result).collect()
+    rows = session.range(0, 1, 1, 1).mapInArrow(feeding, _ddl(transform, wanted))
+    ((value,),) = _answers_to(rows, transform, wanted).mapInArrow(collecting, result).collect()
     return value

@@ -6,7 +6,6 @@ task's own, which only this user may enter.
 
 from __future__ import annotations
 
-import re
 import socket
 import tempfile
 import time
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.contract.records.provenance import HEADER
-from runtime.contract.spec.transform import FIELDS, TransformSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,18 +86,6 @@ def row_of(
         timestamp_ms * 1000 if timestamp_ms >= 0 else None,
         APPENDED if appended else 0,
     )
-
-
-def read_columns(transform: TransformSpec) -> frozenset[str]:
-    """Returns the columns that the expressions may read; the others need not be sent.
-
-    It goes by the names that occur in their texts, so it may name a column that is not read.
-    """
-    words = {word.lower() for text in transform.expressions for word in re.findall(r"\w+", text)}
-    found = {name for name, _ in COLUMNS if name in words}
-    if "key" in words or transform.key.format in FIELDS:
-        found.add(KEY)
-    return frozenset({*found, VALUE})
 
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _PATIENCE_S = 0.005, 0.1, 60.0

@@ -51,6 +51,7 @@ from runtime.sql.columns import (
 )
 from runtime.sql.json_columns import flat_fields
 from runtime.sql.json_fields import JsonEditor, UneditableValue
+from runtime.sql.query_input import read_columns
 from runtime.sql.rows import (
     FILTERED,
     MISMATCH,
@@ -60,7 +61,6 @@ from runtime.sql.rows import (
     TRAVELS,
     InvalidValue,
     SourceRow,
-    read_columns,
 )
 
 if TYPE_CHECKING:

@@ -95,3 +95,122 @@ def test_a_transform_that_spark_refuses_is_named(topology: tuple[Path, str], tmp
     assert done.returncode == 1
     assert "`idd`" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+FIELDS = (
+    "id BIGINT, n INT, d DOUBLE, ok BOOLEAN, s STRING, unread STRING, out STRING,"
+    " a STRUCT<b: STRING, l: ARRAY<BIGINT>>"
+)
+SHOWN = "to_json(struct(value.id, value.n, value.d, value.ok, value.s, value.a))"
+# The slot reads the fields of the first two flows, and Spark those of the third: of a DATE only Spark knows.
+READERS = {
+    "fields": (FIELDS, SHOWN),
+    "whole": (FIELDS, f"if(value IS NULL, '', {SHOWN})"),
+    "spark": (f"{FIELDS}, day DATE", SHOWN),
+}
+MEMBERS = [
+    *(
+        b'"id":%s' % one
+        for one in (b"1", b"-0", b"1.0", b"1e2", b'"1"', b"true", b"null", b"[]", b"01", b"+1")
+    ),
+    *(b'"id":%d' % one for one in (2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 10**30)),
+    *(b'"n":%d' % one for one in (2**31 - 1, 2**31, -(2**31))),
+    *(
+        b'"d":%s' % one
+        for one in (b"1", b"-0", b"-0.0", b"0.1", b"1e999", b"1e-400", b"NaN", b'"NaN"', b"1.5E3")
+    ),
+    *(
+        b'"d":%s' % one
+        for one in (b"9007199254740993", b"123456789012345678901234567890", b"2.2250738585072011e-308")
+    ),
+    *(b'"ok":%s' % one for one in (b"true", b"false", b"null", b'"true"', b"1", b"tru")),
+    *(
+        b'"s":%s' % one
+        for one in (
+            b'"\xc3\xa9\xf0\x9f\x98\x80"',
+            b'"\xff"',
+            b'"\\u00e9\\/\\n"',
+            b'"\\ud83d\\ude00"',
+            b'"\\ud800"',
+        )
+    ),
+    *(
+        b'"s":%s' % one
+        for one in (b'"\\u0000"', b'"\\x"', b'"a\x01"', b"1", b'{"x" : [1, 2.50]}', b"true", b'""')
+    ),
+    *(b'"unread":%s' % one for one in (b"1", b'{"x":[1]}', b"[1,]", b"NaN", b'"\xff"', b"nul")),
+    *(
+        b'"a":%s' % one
+        for one in (b"{}", b"null", b"1", b"[]", b'{"b":"x","l":[1,null,2]}', b'{"b":1}', b'{"l":[1.5]}')
+    ),
+    *(b'"a":%s' % one for one in (b'{"b":"1","b":"2"}', b'{"l":1}', b'{"l":[]}', b'{"c":1}')),
+    b'"id":1,"id":2',
+    b'"id":1,"id":null',
+    b'"i\\u0064":7',
+    b'"ID":1',
+    b'"other":"' + b"x1" * 900 + b'"',
+    b'"other":' + b"1" * 1_200,
+    b'"other":1.' + b"1" * 1_200,
+    b'"d":1.' + b"1" * 1_200,
+    b'"other":' + b"[" * 1_100 + b"]" * 1_100,
+    b'"other":' + b"[" * 400 + b"]" * 400,
+    b"",
+    b'"x":1,',
+    b"x:1",
+    b"'x':1",
+    b'"x" : 1 ',
+]
+VALUES_READ = [
+    *(b"{%s}" % one for one in MEMBERS),
+    *(b'{"id":5,%s,"s":"y"}' % one for one in MEMBERS),
+    *(
+        b"[]",
+        b"null",
+        b"1",
+        b'[{"id":1}]',
+        b'{"id":1} x',
+        b'{"id":1}{"id":2}',
+        b' \t{"id":1} ',
+        b"{",
+        b'{"id":1',
+    ),
+    b"\xef\xbb\xbf{}",
+]
+
+
+def test_fields_that_the_slot_reads_are_those_that_spark_reads(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+) -> None:
+    source = dict(lab.clusters["dc1"].client)
+    topic = fresh("read")
+    create_topic(source, topic)
+    write(source, topic, VALUES_READ, b"k", 0)
+    file = tmp_path / "repl.yaml"
+    places = [lab.clusters[name].bootstrap for name in ("dc1", "dc2")]
+    flow = {"from": "dc1", "to": "dc2", "topics": {"include": [topic]}}
+    flows = [
+        {
+            **flow,
+            "name": name,
+            "rename": f"{name}.{{topic}}",
+            "transform": {
+                "value": {"format": "json", "schema": schema},
+                "set": {"value.out": shown},
+                "on_bad_record": "quarantine",
+            },
+        }
+        for name, (schema, shown) in READERS.items()
+    ]
+    clusters = {name: {"bootstrap": place} for name, place in zip(("dc1", "dc2"), places, strict=True)}
+    file.write_text(
+        json.dumps({"apiVersion": "repl/v1", "name": "tests", "clusters": clusters, "flows": flows})
+    )
+    found = {}
+    for name in READERS:
+        done = repl("try", name, str(file), "--json", "--limit", str(len(VALUES_READ)))
+        assert done.returncode == 2, done.stderr
+        records = json.loads(done.stdout)["records"]
+        found[name] = [(one["offset"], one["decision"], one.get("after")) for one in records]
+    assert len(found["spark"]) == len(VALUES_READ)
+    for offset, (one, two, three) in enumerate(zip(*found.values(), strict=True)):
+        assert one == two == three, VALUES_READ[offset][:200]

@@ -1,0 +1,127 @@
+"""Defines which columns the query of a transform reads, and makes them from the rows of the slot.
+
+A column that no expression reads is not sent. Nor is the text of a value whose fields the slot has read
+(`json_reader`): Spark gets those of its fields that expressions read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from runtime.contract.spec.transform import FIELDS, TransformSpec
+from runtime.sql.columns import SCHEMA
+from runtime.sql.json_reader import JsonObject, JsonReader
+from runtime.sql.rows import COLUMNS, KEY, VALUE
+
+# Beside the columns of a row: whether the slot has read the value, and the fields that it has read.
+READ, READ_FIELDS = "__read", "__fields"
+
+_WORDS = re.compile(r"\w+")
+_VALUE = re.compile(r"\bvalue\b", re.IGNORECASE)
+_MEMBER = re.compile(r"`?\s*\.\s*(?:(\w+)|`((?:[^`]|``)+)`)")
+_ANY_NAME = "identifier"  # the clause that makes a name of any text
+
+
+@dataclass(frozen=True, slots=True)
+class QueryInput:
+    """Says what the query gets of each record.
+
+    `value` is `text` where Spark reads the values itself, `fields` where the slot reads them by `declared`,
+    and `presence` where no expression reads them and all bytes are valid. `whole` says that an expression
+    may read the value as a whole.
+    """
+
+    columns: tuple[str, ...]
+    value: Literal["text", "fields", "presence"]
+    declared: JsonObject = field(default_factory=lambda: JsonObject(()))
+    whole: bool = False
+
+
+def read_columns(transform: TransformSpec) -> frozenset[str]:
+    """Returns the columns that the expressions may read; the others need not be sent.
+
+    It goes by the names that occur in their texts, so it may name a column that is not read.
+    """
+    words = _words(transform)
+    if _ANY_NAME in words:
+        return frozenset(name for name, _ in COLUMNS)
+    found = {name for name, _ in COLUMNS if name in words}
+    if "key" in words or transform.key.format in FIELDS:
+        found.add(KEY)
+    return frozenset({*found, VALUE})
+
+
+def reads_value(transform: TransformSpec) -> bool:
+    """Returns whether an expression may read the value."""
+    return not _words(transform).isdisjoint({"value", _ANY_NAME})
+
+
+def read_fields(transform: TransformSpec) -> frozenset[str] | None:
+    """Returns the fields of the value, in lower case, that expressions may read; None for all of them.
+
+    It goes by the texts: all are read where `value` stands without a field behind it.
+    """
+    if _ANY_NAME in _words(transform):
+        return None
+    found: set[str] = set()
+    for text in transform.expressions:
+        for place in _VALUE.finditer(text):
+            member = _MEMBER.match(text, place.end())
+            if member is None:
+                return None
+            found.add((member[1] or member[2].replace("``", "`")).lower())
+    return frozenset(found)
+
+
+def _words(transform: TransformSpec) -> frozenset[str]:
+    return frozenset(word.lower() for text in transform.expressions for word in _WORDS.findall(text))
+
+
+class InputRows:
+    """Makes the query's rows from those of the slot."""
+
+    def __init__(self, wanted: QueryInput) -> None:
+        self._wanted = wanted
+        self._reader = JsonReader(wanted.declared) if wanted.value == "fields" else None
+        columns = [SCHEMA.field(name) for name in wanted.columns]
+        if wanted.value != "text":
+            columns.append(pa.field(READ, pa.bool_()))
+        if self._reader is not None and self._reader.arrow is not None:
+            columns.append(pa.field(READ_FIELDS, self._reader.arrow))
+        self.schema = pa.schema(columns)
+
+    def empty(self, count: int) -> pa.RecordBatch:
+        """Returns empty rows."""
+        return pa.RecordBatch.from_arrays(
+            [pa.nulls(count, one.type) for one in self.schema], schema=self.schema
+        )
+
+    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns what the query gets of these rows."""
+        columns = {name: rows.column(name) for name in self._wanted.columns if name != VALUE}
+        value = rows.column(VALUE)
+        match self._wanted.value:
+            case "text":
+                columns[VALUE] = value
+            case "presence":
+                columns[READ] = value.is_valid()
+            case "fields":
+                assert self._reader is not None
+                valid, fields = self._reader.read(value)
+                columns[READ] = pa.array(valid)
+                columns[VALUE] = _texts(value, valid)
+                if fields is not None:
+                    columns[READ_FIELDS] = fields
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+def _texts(values: pa.Array, valid: np.ndarray) -> pa.Array:
+    """Returns the values that were not read; the others are null."""
+    if valid.all():
+        return pa.nulls(len(values), values.type)
+    return values.take(pa.array(np.arange(len(values)), mask=valid))

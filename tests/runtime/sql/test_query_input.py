@@ -1,0 +1,68 @@
+"""Spark gets what the expressions of a transform read, and no more."""
+
+import pyarrow as pa
+import pytest
+
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.sql.columns import batch_of_rows
+from runtime.sql.json_reader import JsonField, JsonObject
+from runtime.sql.query_input import InputRows, QueryInput, read_columns, read_fields, reads_value
+from runtime.sql.rows import SourceRow
+
+JSON = FormatSpec(format="json", schema="id BIGINT, email STRING")
+FIELDS = [
+    ("value.id > 1 AND VALUE . `Email` IS NULL", {"id", "email"}),
+    ("`value`.id > 1", {"id"}),
+    ("value.`a``b`.c > 1", {"a`b"}),
+    ("headers['test'] IS NULL", set()),
+    ("headers['value.x'] IS NULL", {"x"}),  # more than is read, never less
+    ("value IS NOT NULL", None),
+    ("value['id'] > 1", None),
+    ("value.* IS NULL", None),
+    ("to_json(value) LIKE '%x%'", None),
+    ("value /* all of it */ .id > 1", None),
+    ("identifier('val' || 'ue.id') > 1", None),
+]
+
+
+@pytest.mark.parametrize(("where", "fields"), FIELDS)
+def test_the_fields_that_an_expression_reads(where: str, fields: set[str] | None) -> None:
+    assert read_fields(TransformSpec(value=JSON, where=where, set={"value.email": "'x'"})) == fields
+
+
+def test_the_columns_that_an_expression_reads() -> None:
+    where = TransformSpec(where="Topic = 'a' AND offset > 1")
+    assert read_columns(where) == {"__value", "topic", "offset"}
+    assert not reads_value(where)
+    assert read_columns(TransformSpec(where="key IS NULL")) == {"__value", "__key"}
+    assert len(read_columns(TransformSpec(where="identifier('to' || 'pic') = 'a'"))) == 8
+    assert reads_value(TransformSpec(where="identifier('val' || 'ue') IS NULL"))
+
+
+def rows(*found: bytes | None) -> pa.RecordBatch:
+    return batch_of_rows([SourceRow(one, b"k", [], "t", 0, at, 0, 0) for at, one in enumerate(found)])
+
+
+def test_fields_are_sent_instead_of_the_text_where_they_could_be_read() -> None:
+    declared = JsonObject((JsonField("id", "bigint"), JsonField("email", "string", read=False)))
+    sent = InputRows(QueryInput(("__value", "offset"), "fields", declared))
+    found = sent.of(rows(b'{"id": 1, "email": "a"}', None, b'{"id": "x"}'))
+    assert found.to_pylist() == [
+        {"__value": None, "offset": 0, "__read": True, "__fields": {"id": 1}},
+        {"__value": None, "offset": 1, "__read": False, "__fields": None},
+        {"__value": b'{"id": "x"}', "offset": 2, "__read": False, "__fields": None},
+    ]
+    assert found.schema == sent.empty(2).schema == sent.schema
+
+
+def test_a_value_that_no_expression_reads_is_not_sent() -> None:
+    sent = InputRows(QueryInput(("offset",), "presence"))
+    assert sent.of(rows(b"x", None)).to_pylist() == [
+        {"offset": 0, "__read": True},
+        {"offset": 1, "__read": False},
+    ]
+
+
+def test_spark_reads_the_values_itself_where_the_slot_can_not() -> None:
+    sent = InputRows(QueryInput(("__value",), "text"))
+    assert sent.of(rows(b"x", None)).to_pylist() == [{"__value": b"x"}, {"__value": None}]
