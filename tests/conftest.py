@@ -54,6 +54,7 @@ LONGEST = (
     "bdd/test_meeting.py",
     "spark/test_killing.py",
     "spark/test_drill.py",
+    "spark/test_object_store.py",
     "bdd/test_promoting.py",
     "bdd/test_mirror_maker.py",
     "bdd/test_protection.py",

@@ -1,7 +1,7 @@
 """`repl verify` and `repl salvage`: both sides of a flow are compared.
 
-Verify is a Spark application and can continue after a cut. Salvage lists or replays the records that a source
-holds and that never reached the destination.
+Verify compares few records in this process, and many in a Spark application. It can continue after a cut.
+Salvage lists or replays the records that a source holds and that never reached the destination.
 """
 
 import hashlib
@@ -29,15 +29,19 @@ from planner.workflows.interaction import (
     Noticed,
     ProgressHandler,
     ReplayReady,
+    SparkOutput,
     silent,
 )
 from planner.workflows.observing import endpoints_of
 from planner.workflows.one_off import on_spark
 from planner.workflows.plans import see
 from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of, launcher_home
+from runtime.audit.ledger import AuditFailure
 from runtime.audit.salvage import SalvageRequest
 from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
+from runtime.audit.verify.plan import VerificationFile
+from runtime.audit.verify.small import needs_spark, verify_small
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.views.records_view import (
@@ -100,12 +104,32 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
     where = _on_its_cluster(job) if request.on_cluster else None
     main = Path(audit.__file__).parent / "verify" / "main.py"
     with verification_file(compared, request.path, progress, resume=request.resume) as file:
-        arguments = [*(["--book", str(file)] if file is not None else []), *["--resume"] * request.resume]
+        resume = request.resume
+        if where is None and not needs_spark(compared):
+            verified = _without_spark(compared, file, progress, resume=resume)
+            if verified is not None:
+                return verified
+            resume = True  # Spark continues from the plan that was just stored
+        arguments = [*(["--book", str(file)] if file is not None else []), *["--resume"] * resume]
         answer = on_spark(main, encode_request(compared), "verify: ", progress, arguments, where)
     outcome = decode_outcome(answer)
     if outcome.verified is None:
         raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.way_out))
     return outcome.verified
+
+
+def _without_spark(
+    request: VerifyRequest, file: Path | None, progress: ProgressHandler, *, resume: bool
+) -> VerificationReport | None:
+    """Returns the report of a comparison that is small enough for this process."""
+
+    def said(line: str) -> None:
+        progress(SparkOutput(line))
+
+    try:
+        return verify_small(request, VerificationFile(file), said, resume=resume)
+    except AuditFailure as failure:
+        raise Failure(error(f"{failure.cluster}: {failure.why}", failure.hint)) from None
 
 
 def _on_its_cluster(job: JobSpec) -> JobSpec:

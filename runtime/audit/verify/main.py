@@ -8,7 +8,6 @@ its Python worker. Records of the source cross into the JVM only where the flow 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import functools
 import secrets
 import sys
@@ -38,8 +37,15 @@ from runtime.audit.verify.pieces import (  # noqa: E402
     encode_outcome,
     encode_request,
 )
-from runtime.audit.verify.plan import SavedVerification, VerificationFile, grouped, plan, remaining  # noqa: E402  # noqa: E402
-from runtime.audit.verify.results import results  # noqa: E402
+from runtime.audit.verify.plan import (  # noqa: E402
+    SavedVerification,
+    VerificationFile,
+    begin,
+    grouped,
+    remaining,
+    resumed,
+)
+from runtime.audit.verify.results import report  # noqa: E402
 from runtime.audit.verify.task import (  # noqa: E402
     RESULT,
     decode_verified,
@@ -47,7 +53,6 @@ from runtime.audit.verify.task import (  # noqa: E402
     verify_pieces,
     verify_pieces_with_sql,
 )
-from runtime.contract.views.records_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
 _PREFIX = "verify: "  # lines with this prefix are shown to the user of the command
@@ -73,7 +78,7 @@ def _outcome(
 ) -> VerificationOutcome:
     began = time.monotonic()
     try:
-        begun = kept or _begun(asked, book)
+        begun = kept or begin(asked, book)
         pieces = _compared(asked, begun, book)
     except AuditFailure as failure:
         return VerificationOutcome(cluster=failure.cluster, why=failure.why, way_out=failure.hint)
@@ -83,22 +88,7 @@ def _outcome(
         return VerificationOutcome(
             cluster="Spark", why=why, way_out="with --resume it goes on where it stood"
         )
-    verified = VerificationReport(
-        flow=asked.flow.name,
-        source=asked.flow.source,
-        destination=asked.flow.destination,
-        at_ms=begun.at_ms,
-        took_ms=round((time.monotonic() - began) * 1000),
-        sample=asked.sample,
-        partitions=results(begun.planned, pieces),
-    )
-    return VerificationOutcome(verified=verified)
-
-
-def _begun(asked: VerifyRequest, book: VerificationFile) -> SavedVerification:
-    begun = SavedVerification(int(time.time() * 1000), asyncio.run(plan(asked)), [])
-    book.begin(begun.at_ms, begun.planned)
-    return begun
+    return VerificationOutcome(verified=report(asked, begun, pieces, time.monotonic() - began))
 
 
 def _compared(asked: VerifyRequest, begun: SavedVerification, book: VerificationFile) -> list[VerifiedPiece]:
@@ -106,7 +96,7 @@ def _compared(asked: VerifyRequest, begun: SavedVerification, book: Verification
     found, groups, reported = list(begun.pieces), grouped(begun.planned), 0.0
     if todo := remaining(groups, begun.pieces):
         if begun.pieces:
-            _report(f"goes on behind {len(groups) - len(todo)} of {len(groups)} stretches")
+            _report(resumed(groups, todo))
         context = _context(asked)
         tasks = min(max(context.defaultParallelism, 1), len(todo))
         threads = ThreadPoolExecutor(tasks)

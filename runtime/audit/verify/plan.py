@@ -7,9 +7,11 @@ again. Keys and values of records that differ may be in the file: only its owner
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import random
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -376,6 +378,13 @@ class VerificationFile:
             file.write(line + b"\n")
 
 
+def begin(asked: VerifyRequest, file: VerificationFile) -> SavedVerification:
+    """Plans a comparison and stores the plan. Raises AuditFailure."""
+    begun = SavedVerification(int(time.time() * 1000), asyncio.run(plan(asked)), [])
+    file.begin(begun.at_ms, begun.planned)
+    return begun
+
+
 def remaining(
     groups: Sequence[Sequence[VerificationPiece]], pieces: Iterable[VerifiedPiece]
 ) -> list[list[VerificationPiece]]:
@@ -383,6 +392,11 @@ def remaining(
     done = {(piece.number, piece.low) for piece in pieces}
     rest = ([piece for piece in group if (piece.number, piece.low) not in done] for group in groups)
     return [group for group in rest if group]
+
+
+def resumed(groups: Sequence[object], todo: Sequence[object]) -> str:
+    """Returns what the command says when it continues an interrupted comparison."""
+    return f"goes on behind {len(groups) - len(todo)} of {len(groups)} stretches"
 
 
 def _whole(lines: Iterable[bytes]) -> Iterable[VerifiedPiece]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerifiedPiece
-from runtime.audit.verify.plan import PlannedPartition
-from runtime.contract.views.records_view import Difference, UncomparableRange, VerifiedPartition
+from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.plan import PlannedPartition, SavedVerification
+from runtime.contract.views.records_view import (
+    Difference,
+    UncomparableRange,
+    VerificationReport,
+    VerifiedPartition,
+)
 
 _KEY_CHARACTERS = 40
 _CONTENT_BYTES = 32
@@ -100,6 +105,21 @@ def _kind(content: bytes | None) -> str:
 
 def _key(key: bytes | None) -> str:
     return "null" if key is None else _kind(key)[:_KEY_CHARACTERS]
+
+
+def report(
+    asked: VerifyRequest, begun: SavedVerification, pieces: Iterable[VerifiedPiece], took_s: float
+) -> VerificationReport:
+    """Returns what the command prints of a comparison that took so many seconds."""
+    return VerificationReport(
+        flow=asked.flow.name,
+        source=asked.flow.source,
+        destination=asked.flow.destination,
+        at_ms=begun.at_ms,
+        took_ms=round(took_s * 1000),
+        sample=asked.sample,
+        partitions=results(begun.planned, pieces),
+    )
 
 
 def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]) -> list[VerifiedPartition]:

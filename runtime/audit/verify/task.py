@@ -43,6 +43,7 @@ from runtime.sql.rows import InvalidValue, SourceRow, row_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from runtime.sql.query_input import QueryInput
     from runtime.sql.transformer import Evaluates
 
 RESULT = "result"  # the column of the result, in the output of verify_pieces_with_sql
@@ -70,15 +71,26 @@ def verify_pieces(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterat
             yield msgspec.msgpack.encode(runner.run(_verify(asked, tasks, _pieces.decode(group))))
 
 
+def verify_here(asked: VerifyRequest, pieces: Sequence[VerificationPiece]) -> list[VerifiedPiece]:
+    """Compares the given pieces in this process, without Spark. The flow must have no transform."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_verify(asked, 1, pieces))
+
+
 def verify_pieces_with_sql(
-    request: bytes, tasks: int, group: bytes, token: str, answers: Iterable[pa.RecordBatch]
+    request: bytes,
+    tasks: int,
+    group: bytes,
+    token: str,
+    wanted: QueryInput,
+    answers: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Compares the given pieces of a flow with a transform, as the collecting worker of a query."""
     import pyarrow as pa
 
     asked = decode_request(request)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        found = runner.run(_verify_with_sql(asked, tasks, _pieces.decode(group), token, answers))
+        found = runner.run(_verify_with_sql(asked, tasks, _pieces.decode(group), token, wanted, answers))
     yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(found)], pa.binary())], [RESULT])
 
 
@@ -87,20 +99,15 @@ async def _verify_with_sql(
     tasks: int,
     pieces: Sequence[VerificationPiece],
     token: str,
+    wanted: QueryInput,
     answers: Iterable[pa.RecordBatch],
 ) -> list[VerifiedPiece]:
-    from runtime.sql.evaluator import Evaluator
+    from runtime.sql.evaluator import serving_evaluator
 
     transform = asked.flow.transform
     assert transform is not None, "verify_pieces compares without a transform"
-    evaluator = Evaluator(token, transform, answers)
-    serving = asyncio.create_task(evaluator.run())
-    try:
+    async with serving_evaluator(token, transform, wanted, answers) as evaluator:
         return await _verify(asked, tasks, pieces, SourceTransform(transform, evaluator))
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        await evaluator.close()
 
 
 class SourceTransform:
