@@ -19,7 +19,9 @@ Feature: Failback
     And 6 records are written to dc1.invoices at dc2
     And dc1 is started again, and a forgotten producer writes 7 records to it
     And the topic invoices is deleted and created again at dc1
+    And a producer keeps writing to dc1.payments at dc2
     And the engineer runs repl failback dc1
+    And the producer stops
     Then the topology has a reverse flow, and the rest is unchanged
     And dc1 received the 50 records, and no others
     And payments at dc1 holds the same records as at dc2

@@ -40,9 +40,9 @@ def command(
     """Copy back to CLUSTER what was written at the destinations since its flows were promoted or failed over.
 
     Adds a reverse flow (NAME-back) for each such flow to the topology, plans, asks, applies, and waits
-    until all records are copied back. Then stop the producers at the destinations and run it again with
-    --switch: the reverse flows are promoted, consumer groups move to CLUSTER, and the original flows are
-    active again. Run it again after an interruption.
+    until all records are copied back that the destinations hold then. Producers may go on writing there.
+    Then stop them and run it again with --switch: the reverse flows are promoted, consumer groups move to
+    CLUSTER, and the original flows are active again. Run it again after an interruption.
     """
     from planner.cli.view import TerminalView, interaction
     from planner.workflows.flows.failover import FailbackRequest, failback, switch_back

@@ -1,6 +1,7 @@
 """Steps of failing_over/failback.feature: a lab that loses its dc1 twice, and gets it back."""
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,6 +37,13 @@ class World:
     orphans: list[bytes] = field(default_factory=list)
     read: list[bytes] = field(default_factory=list)
     before: str = ""
+    stopping: threading.Event = field(default_factory=threading.Event)
+    writing: threading.Thread | None = None
+
+    def stop(self) -> None:
+        self.stopping.set()
+        if self.writing is not None:
+            self.writing.join()
 
     def write(self, word: str, cluster: str, count: int) -> list[bytes]:
         town, there = self.town, topic(word, cluster)
@@ -94,7 +102,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     flow = {"name": "dc1-to-dc2", "topics": {"include": [*WORDS]}, "groups": {"every": "300ms"}}
     with two_datacenters(tmp_path, "town", flow) as town:
         town.topology.topics.append({"name": "orders", "cluster": "dc1", "partitions": 2})
-        yield World(town)
+        made = World(town)
+        yield made
+        made.stop()
 
 
 @pytest.fixture
@@ -153,6 +163,24 @@ def _(world: World, count: int, name: str, cluster: str) -> None:
     word = name.removeprefix("dc1.")
     assert topic(word, cluster) == name
     world.written[word, cluster] += world.write(word, cluster, count)
+
+
+@when("a producer keeps writing to dc1.payments at dc2")
+def _(world: World) -> None:
+    """Until it is stopped: a failback does not wait for what comes meanwhile."""
+
+    def write() -> None:
+        while not world.stopping.is_set():
+            world.written["payments", "dc2"] += world.write("payments", "dc2", 10)
+
+    world.writing = threading.Thread(target=write)
+    world.writing.start()
+
+
+@when("the producer stops")
+def _(world: World) -> None:
+    assert len(world.written["payments", "dc2"]) > 5, "nothing was written during the failback"
+    world.stop()
 
 
 @when("dc1.invoices gets a third partition at dc2")

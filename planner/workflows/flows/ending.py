@@ -4,7 +4,7 @@ The status is read again and again. Of the groups it tells positions, and the to
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,12 @@ from runtime.contract.records.job_status import PartitionState
 if TYPE_CHECKING:
     from runtime.audit.offsets.offsets import RehearsalRequest
     from runtime.contract.views.groups_view import GroupLoss, GroupTopics
-    from runtime.contract.views.status_view import FlowStatusView, StatusView, TopicStatusView
+    from runtime.contract.views.status_view import (
+        FlowStatusView,
+        PartitionStatusView,
+        StatusView,
+        TopicStatusView,
+    )
 
 
 SILENT_MS = 10_000  # after this silence a cluster is unreachable
@@ -66,12 +71,16 @@ async def drained(
 async def copied(
     topology: Topology, flow: Flow, seconds: float, late: TimedOutFailure, progress: ProgressHandler
 ) -> None:
-    """Waits likewise, but the job must run, and a source that does not answer may come back."""
+    """Waits until everything is copied that the source holds now. Producers may write on.
+
+    The job must run, and a source that does not answer may come back.
+    """
 
     def down(left: str) -> None:
         raise Failure(error(f"job.{flow.job} does not run any more: {left}", "run the same command again"))
 
-    await _until_copied(topology, flow, seconds, None, _GivesUp(late, down, lambda _: None), progress)
+    gives_up = _GivesUp(late, down, lambda _: None)
+    await _until_copied(topology, flow, seconds, None, gives_up, progress, left=CopyGoal().left)
 
 
 def _not_promoted(chosen: Chosen | None) -> TimedOutFailure:
@@ -94,11 +103,13 @@ async def _until_copied(
     chosen: Chosen | None,
     gives_up: _GivesUp,
     progress: ProgressHandler,
+    left: Callable[["Sequence[TopicStatusView]"], str] | None = None,
 ) -> None:
     from planner.workflows.audit.reading import status_request
     from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
 
+    left_of = left_to_copy if left is None else left
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     silence = SourceSilence()
@@ -110,19 +121,19 @@ async def _until_copied(
             status = join(looker.asked, now, before)
             seen = next(one for one in status.flows if one.name == flow.name)
             answers = seen.source_answers and seen.destination_answers
-            left = left_to_copy(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
-            if not left:
+            waits_for = left_of(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
+            if not waits_for:
                 return
             if seen.destination_answers and silence.lasts(seen.source_answers, loop.time()):
-                gives_up.silent(left)
+                gives_up.silent(waits_for)
             if not _up(status, seen):
-                gives_up.down(left)
+                gives_up.down(waits_for)
                 return
-            if left != shown:
-                progress(CopyAwaited(flow.name, left))
-                shown = left
+            if waits_for != shown:
+                progress(CopyAwaited(flow.name, waits_for))
+                shown = waits_for
             if loop.time() > deadline:
-                raise gives_up.late(flow.name, seconds, left)
+                raise gives_up.late(flow.name, seconds, waits_for)
             before = now
             await asyncio.sleep(_EVERY_S)
 
@@ -145,16 +156,45 @@ def _up(status: "StatusView", flow: "FlowStatusView") -> bool:
 
 def left_to_copy(topics: "Sequence[TopicStatusView]") -> str:
     """Says what is not copied yet, the largest lag first. Partitions that wait for a decision come first."""
+    return _unknown(topics) or _lags({one.topic: one.lag_records or 0 for one in topics})
+
+
+class CopyGoal:
+    """The ends of a flow's source partitions when they were first known.
+
+    Producers may write on meanwhile, so that the lag is never 0: what they add is not waited for.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[str, int], int] = {}
+
+    def left(self, topics: "Sequence[TopicStatusView]") -> str:
+        """Says which records below the goal are left to copy."""
+        if unknown := _unknown(topics):
+            return unknown
+        return _lags({one.topic: sum(map(self._left_of, one.partitions)) for one in topics})
+
+    def _left_of(self, partition: "PartitionStatusView") -> int:
+        lag = partition.lag_records or 0
+        if partition.source_end is None or partition.position is None:
+            return lag
+        end = self._ends.setdefault((partition.topic, partition.partition), partition.source_end)
+        return min(lag, max(end - partition.position, 0))
+
+
+def _unknown(topics: "Sequence[TopicStatusView]") -> str:
+    """Says which partitions wait for a decision, or have a lag that is not known; "" where there is none."""
     stopped = [part for one in topics for part in one.partitions if part.state in _LAG_UNKNOWN]
     if stopped:
         first = stopped[0]
         named = few([f"{one.topic}-{one.partition}" for one in stopped])
         return f"{named}: {first.state}, {first.why}. Next: {first.next}"
-    lags = {one.topic: one.lag_records for one in topics if one.lag_records != 0}
-    unknown = sorted(topic for topic, lag in lags.items() if lag is None)
-    if unknown:
-        return f"the lag of {', '.join(unknown[:3])} is not known yet"
-    known = sorted(((lag or 0, topic) for topic, lag in lags.items()), reverse=True)
+    unknown = sorted(one.topic for one in topics if one.lag_records is None)
+    return f"the lag of {', '.join(unknown[:3])} is not known yet" if unknown else ""
+
+
+def _lags(lags: Mapping[str, int]) -> str:
+    known = sorted(((lag, topic) for topic, lag in lags.items() if lag), reverse=True)
     if not known:
         return ""
     some = ", ".join(f"{topic} {lag:,}" for lag, topic in known[:3])

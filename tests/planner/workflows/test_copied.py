@@ -1,6 +1,6 @@
-"""While a promotion waits: how long a source may be silent."""
+"""While a promotion or a failback waits: how long a source may be silent, and what is left to copy."""
 
-from planner.workflows.flows.ending import SILENT_MS, SourceSilence, left_to_copy
+from planner.workflows.flows.ending import SILENT_MS, CopyGoal, SourceSilence, left_to_copy
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
@@ -44,3 +44,26 @@ def test_a_partition_that_was_recreated_is_not_copied_and_its_next_step_is_told(
     )
     (flow,) = join(asked(), look(source(), destination(), written)).flows
     assert left_to_copy(flow.topics) == ""
+
+
+def test_what_producers_add_while_a_failback_waits_is_not_waited_for() -> None:
+    def left(goal: CopyGoal, position: int, end: int) -> str:
+        written = ledger(progress(position), job(), report(said(S.COPYING)))
+        (flow,) = join(asked(), look(source(end=end), destination(end=position), written)).flows
+        assert (
+            left_to_copy(flow.topics)
+            == f"{end - position:,} records are left to copy (orders {end - position:,})"
+        )
+        return goal.left(flow.topics)
+
+    goal = CopyGoal()
+    assert left(goal, 40, 100) == "60 records are left to copy (orders 60)"
+    assert left(goal, 90, 170) == "10 records are left to copy (orders 10)"
+    assert left(goal, 100, 180) == ""
+    assert left(CopyGoal(), 100, 180) == "80 records are left to copy (orders 80)"
+
+
+def test_a_failback_waits_while_a_lag_is_not_known() -> None:
+    goal = CopyGoal()
+    (flow,) = join(asked(), look(source(), destination(), ledger(None, job()))).flows
+    assert goal.left(flow.topics) == left_to_copy(flow.topics) != ""
