@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-ui chaos
+.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-ui chaos soak
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -208,6 +208,9 @@ bench-offsets: setup ## records read again and skipped after a move, beside Mirr
 
 chaos: setup ## 1,000 kills and cuts while records are copied; ARGS='--seed 7 --blows 100 --sql'
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+soak: setup ## hours of daily life: load, applies, kills, failovers and failbacks; ARGS='--hours 2 --seed 7'
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 clean: ## remove what builds leave, not the clusters' data
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.* .import_linter_cache

@@ -70,19 +70,25 @@ class SparkCopier:
         return submit_command(self.spec, self.file, self.master)
 
     def victims(self, root: psutil.Process) -> Mapping[str, list[psutil.Process]]:
-        """Workers are the forks of pyspark's daemon, which the driver's JVM or an executor started; the
-        driver is that JVM or its Python process.
-        """
-        children = [one for one in below(root.pid) if one.pid != root.pid]
-        words = {one.pid: words_of(one) for one in children}
-        executors = [one for one in children if any(word.endswith(EXECUTOR) for word in words[one.pid])]
-        runs_daemons = {root.pid, *(one.pid for one in executors)}
-        daemons = {one.pid for one in children if parent_of(one) in runs_daemons and DAEMON in words[one.pid]}
-        return {
-            "worker": [one for one in children if parent_of(one) in daemons],
-            "executor": executors,
-            "driver": [root, *(one for one in children if str(MAIN) in words[one.pid])],
-        }
+        return processes_of(root)
+
+
+def processes_of(root: psutil.Process) -> dict[str, list[psutil.Process]]:
+    """Returns the processes of a job by role. `root` is the JVM of its driver.
+
+    Workers are the forks of pyspark's daemon, which the driver's JVM or an executor started. The driver is
+    that JVM or its Python process.
+    """
+    children = [one for one in below(root.pid) if one.pid != root.pid]
+    words = {one.pid: words_of(one) for one in children}
+    executors = [one for one in children if any(word.endswith(EXECUTOR) for word in words[one.pid])]
+    runs_daemons = {root.pid, *(one.pid for one in executors)}
+    daemons = {one.pid for one in children if parent_of(one) in runs_daemons and DAEMON in words[one.pid]}
+    return {
+        "worker": [one for one in children if parent_of(one) in daemons],
+        "executor": executors,
+        "driver": [root, *(one for one in children if str(MAIN) in words[one.pid])],
+    }
 
 
 def submit_command(spec: JobSpec, file: Path, master: str) -> list[str]:
