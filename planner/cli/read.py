@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
-from planner.cli.output import emit
+from planner.cli.output import emit, new_file, say
 from planner.model.diagnostic import ExitCode
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ class StartParam(click.ParamType["Start"]):
     help="latest: the last N. Or the first N from earliest, PARTITION:OFFSET, or a time on.",
 )
 @click.option("--full", is_flag=True, help="Show long values in full.")
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the records into a new file, each as a line of JSON: a sample for repl drill and try.",
+)
 @topology_path_after("topic")
 @var_file_option
 @timeout_option
@@ -80,6 +86,7 @@ def command(
     limit: int,
     start: Start,
     full: bool,
+    export: Path | None,
     path: Path,
     var_files: tuple[Path, ...],
     timeout: int,
@@ -87,19 +94,31 @@ def command(
 ) -> int:
     """Show what CLUSTER holds and how far each flow has copied into it, or committed records of TOPIC.
 
-    Each record is shown with its provenance. CLUSTER is a name of the topology.
+    Each record is shown with its provenance. CLUSTER is a name of the topology. With --export, records are
+    written to a file and not shown.
     """
     from planner.cli.console import print_lines
     from planner.render.reports import records as rendered
     from planner.workflows.audit.reading import ClusterRequest, cluster_content, records
 
+    if export is not None and as_json:
+        raise click.UsageError("--export writes JSON into a file: leave --json out")
     request = ClusterRequest(path, var_files, timeout, cluster=cluster, topic=topic)
     if topic is None:
+        if export is not None:
+            raise click.UsageError("--export goes with a topic: repl read CLUSTER TOPIC --export FILE")
         held = cluster_content(request)
         if as_json:
             emit({"format_version": FORMAT_VERSION, **rendered.cluster_json(held)})
         else:
             print_lines(lambda width: rendered.cluster_screen(held, width))
+        return ExitCode.DONE
+    if export is not None:
+        with new_file(export) as write:
+            seen = records(request, start, limit)
+            for line in rendered.export_lines(seen):
+                write(line)
+        say(f"{len(seen.records):,} records of {topic} at {cluster} written to {export}", err=True)
         return ExitCode.DONE
     seen = records(request, start, limit)
     if as_json:

@@ -33,17 +33,22 @@ from planner.drill.scratch import (
     scratch_topology,
     translated,
 )
-from planner.drill.traffic import PATIENCE_S, DrillConsumer, DrillProducer, values_at
+from planner.drill.traffic import PATIENCE_S, DrillConsumer, DrillProducer, records_at
 from planner.graph.acl_protection import job_principal
 from planner.kafka import ClusterEndpoint, client_settings, consumer, explain
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import CanaryFigures, Scenario
 from planner.model.topology import Flow, FlowState, Topology
+from planner.observe.disk_space import disk_space, too_little, unknown_space
 from planner.observe.rights import missing_on_existing, missing_rights
 from planner.workflows.observing import endpoints_of
 from planner.workflows.topology import ChangeRequest
 
 CANARIES = 200
+PARTITION_ROOM = (
+    24 * 2**20
+)  # two indexes of 10 MiB that Kafka allocates, the canaries and the ledger's records
+LEAST_ROOM = 256 * 2**20  # what a disk must keep beside them
 _NAME = "canary records cross the flows in scratch topics"
 _LOOK_S = 0.2
 _POLL_S = 0.05
@@ -163,7 +168,7 @@ class _Canary:
         """The group reads on at the destination to the end; what it read again or skipped is counted."""
         settings = client_settings(self.destination)
         before = set(self.read)
-        wanted = set(values_at(settings, self.topic)) - before
+        wanted = {one.id for one in records_at(settings, self.topic)} - before
         member = DrillConsumer(settings, self.topic, [self.topic])
         try:
             found = set(member.read_to_end(lambda: None))
@@ -230,15 +235,18 @@ class CanaryDrill:
         self._request = ChangeRequest(request.path, request.var_files, request.timeout_ms)
         self._progress = progress
         self._endpoints = endpoints_of(self._scratch.clusters.values())
+        self.notes: list[str] = []
 
     def check(self) -> None:
-        """Refuses where a flow would copy scratch topics, or a right is missing; removes what drills left.
+        """Refuses where a flow would copy scratch topics, or rights or room lack; removes what drills left.
 
         The caller holds the lock of this machine's drills. Nothing is made before every check has passed.
         """
         refuse_touching(self._topology, self.run)
         self._progress("the rights to make, write, read and delete scratch topics are checked")
         self._require_rights()
+        self._progress("the room on the disks is checked")
+        self._require_room()
         for run in left_runs(self._topology, self._request.path, now()):
             self._progress(f"what the drill of {run.began:%Y-%m-%d %H:%M} left is removed: {run.prefix}*")
             ScratchRemoval(self._topology, run, self._request).carry_out()
@@ -252,6 +260,20 @@ class CanaryDrill:
             found = missing_rights(endpoint, topics, topics, principal, self._request.timeout_ms / 1000)
             missing += [f"{one} at {name}" for one in found]
         _refuse(missing)
+
+    def _require_room(self) -> None:
+        """Refuses where a broker tells that a disk has too little room; what it does not tell is noted."""
+        lacking: list[str] = []
+        for name, endpoint in self._endpoints.items():
+            needed = LEAST_ROOM + PARTITIONS * len(self._topics_at(name)) * PARTITION_ROOM
+            found = disk_space(endpoint, self._request.timeout_ms / 1000)
+            lacking += too_little(name, found, needed)
+            self.notes += unknown_space(name, found)
+        for one in self.notes:
+            self._progress(one)
+        if lacking:
+            hint = "make room, or leave --canaries out"
+            raise Failure([error(one, hint, exit=ExitCode.REFUSED) for one in lacking])
 
     def _topics_at(self, cluster: str) -> list[str]:
         return sorted({one.name for one in self._scratch.topics if one.cluster == cluster})

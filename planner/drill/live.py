@@ -5,6 +5,9 @@ alone, and to scratch topics (`planner.drill.canaries`).
 """
 
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from planner.config import load
 from planner.drill import promises
@@ -31,6 +34,7 @@ from runtime.contract.views.status_view import StatusView
 
 _HEARTBEAT_WITHIN_S = 60.0
 _LOOK_S = 0.5
+AT_ONCE = 8  # groups that are read at the same time
 _READ_ONLY = "nothing was written: flows were not ended, and groups were not moved"
 _SCRATCH_ONLY = (
     "only scratch topics and groups were written: the topology's flows were not ended, its groups not moved",
@@ -61,7 +65,8 @@ def rehearse_live(request: DrillRequest, progress: Progress) -> DrillReport:
         started = now()
         canaries.check()
         scenarios = (*_losses(request, topology, clusters, progress), canaries.rehearse())
-    return drill_report(topology, started, (*_SCRATCH_ONLY, *_NOTES), scenarios, against=LIVE)
+    notes = (*_SCRATCH_ONLY, *_NOTES, *canaries.notes)
+    return drill_report(topology, started, notes, scenarios, against=LIVE)
 
 
 def _losses(
@@ -96,6 +101,23 @@ def _refuse_silent(topology: Topology, view: StatusView) -> None:
     if silent:
         hint = "a live drill needs every cluster; repl doctor CLUSTER shows what is wrong"
         raise Failure([error(f"{one} does not answer", hint, exit=ExitCode.ERROR) for one in sorted(silent)])
+
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+def at_once(read: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+    """Returns what `read` returns of each item, in their order; several are read at the same time.
+
+    The first failure is raised. Reads that have not begun are then left out.
+    """
+    with ThreadPoolExecutor(AT_ONCE, "reads") as pool:
+        try:
+            return list(pool.map(read, items))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 class _LiveLoss:
@@ -137,7 +159,9 @@ class _LiveLoss:
             )
         groups = [one for one in found.groups if one.flow in self._flows]
         with run.step(f"the next record of each of {len(groups)} groups is read at its destination"):
-            unread = [one for one in groups if not self._reads_on(one)]
+            unread = [
+                one for one, reads in zip(groups, at_once(self._reads_on, groups), strict=True) if not reads
+            ]
         run.rto_s = time.monotonic() - began
         run.loss = _loss([one for one in found.losses if one.flow in self._flows])
         promises.rpo(run, self._limits.rpo_records)

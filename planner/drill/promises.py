@@ -8,7 +8,6 @@ from contextlib import suppress
 from planner.drill.scenario_run import DrillAborted, DrillGroup, ScenarioRecord, ScenarioRun, printed
 from planner.graph.routes import reason_not_synced
 from planner.model.topology import RUNNING
-from planner.workflows.audit.reading import ReplicationStatusRequest, status
 
 
 def rpo(run: ScenarioRecord, most: int | None) -> bool:
@@ -77,6 +76,19 @@ def equal(run: ScenarioRun, clusters: Iterable[str] = ()) -> bool:
     )
 
 
+def transformed(run: ScenarioRun, flow: str) -> bool:
+    """The transform of a flow took each record: it let it through or left it out, and none was bad."""
+    view = next(one for one in run.status().flows if one.name == flow)
+    arrived = sum(one.records for one in view.partitions)
+    return run.promise(
+        f"the transform of {flow} takes each record",
+        "0 bad",
+        f"{view.quarantined:,} bad, {arrived:,} arrived, {view.dropped:,} left out by where",
+        kept=not view.quarantined,
+        why="their values do not match the format, or an expression fails on them: look at repl try",
+    )
+
+
 def no_changes(run: ScenarioRun) -> bool:
     """A plan finds nothing to do."""
     done = run.run("", "plan", "--detailed-exitcode")
@@ -121,7 +133,7 @@ def state(run: ScenarioRun, flow: str, state: str) -> bool:
     seen: set[str] = set()
 
     def reached() -> bool:
-        view = status(ReplicationStatusRequest(run.replica.file, over_ms=0))
+        view = run.status()
         for one in view.flows:
             if one.name == flow:
                 seen.clear()
@@ -167,8 +179,8 @@ def _different(run: ScenarioRun, clusters: Iterable[str] = ()) -> int:
     """Returns how many records are not at both sides of each flow, each as often."""
     found = 0
     for route in run.compared(clusters):
-        one = Counter(run.values(route.source, route.topic))
-        other = Counter(run.values(route.destination, route.mirror))
+        one = Counter(run.records(route.source, route.topic))
+        other = Counter(run.records(route.destination, route.mirror))
         found += sum((one - other).values()) + sum((other - one).values())
     return found
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +16,21 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.config import load
 from planner.drill.link import DrillLink
+from planner.drill.load.records import LoadedTopic, load_of
+from planner.graph.lints.transforms import changed_fields_of
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
-from planner.model.topology import RUNNING, Flow, Job, Protect, Topology
+from planner.model.topology import RUNNING, Flow, Job, Protect, SecretRef, Setting, Topology, Transform
 from planner.render.topology import topology_yaml
-from planner.workflows.lab import LINK, LabAction, LabChoices, act_on_lab, start_brokers, start_lab, stop_lab
+from planner.workflows.lab import (
+    KAFKA_VERSION,
+    LINK,
+    LabAction,
+    LabChoices,
+    act_on_lab,
+    start_brokers,
+    start_lab,
+    stop_lab,
+)
 from planner.workflows.topology import HOME, kill_all_below, processes_below
 
 Progress = Callable[[str], None]
@@ -27,12 +38,16 @@ Progress = Callable[[str], None]
 PARTITIONS = 3
 _MADE_WITHIN_S = 60.0
 _MEMORY = "512m"
+_FEWEST_CORES = 2
 _LEFT_OUT = frozenset({"min.insync.replicas"})
 
 
 @dataclass(frozen=True, slots=True)
 class DrillRoute:
-    """A topic that a flow copies, under its names at both sides."""
+    """A topic that a flow copies, under its names at both sides.
+
+    `filtered`: the flow may leave records out, or quarantine them.
+    """
 
     flow: str
     source: str
@@ -40,24 +55,33 @@ class DrillRoute:
     topic: str
     mirror: str
     transformed: bool
+    filtered: bool = False
 
 
-def scaled_down(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
-    """Returns the topology as single brokers without an authorizer can hold it, and what that leaves out."""
-    notes = [
-        "each cluster is one broker, or what a step needs; replication, min.insync.replicas are left out"
-    ]
-    if topology.acls or any(
-        one.protect is not Protect.OFF or one.acls_sync for one in topology.flows.values()
-    ):
-        notes.append("the lab's brokers have no authorizer: acls, acls.sync and protect are left out")
+def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[Topology, tuple[str, ...]]:
+    """Returns the topology as the lab's brokers can hold it, and what that leaves out.
+
+    `by_registry` are the flows that go on to ask their schema registry.
+    """
+    small = f"each cluster is one broker of Kafka {KAFKA_VERSION}, or what a step needs"
+    notes = [f"{small}; replication, min.insync.replicas are left out"]
+    if secured := needs_authorizer(topology):
+        notes.append(
+            "the lab's brokers have an authorizer: acls, acls.sync and protect are applied; jobs, commands"
+            " and clients of the drill are super users, so the rights of other principals are not tried"
+        )
+    if any(one.client.get("security.protocol") for one in topology.clusters.values()):
+        how = "by SCRAM, without TLS" if secured else "without a login and without TLS"
+        notes.append(f"clients connect to the lab's brokers {how}")
     jobs = {flow.job for flow in topology.flows.values()} | set(topology.jobs)
     declared = {name: topology.jobs.get(name, Job(name)) for name in sorted(jobs)}
     if any(one.launcher != "local" for one in declared.values()):
         notes.append("jobs run on this machine, whatever their launcher is")
-    small = replace(
+    copy = replace(
         topology,
-        clusters={name: replace(one, id=None, client={}) for name, one in topology.clusters.items()},
+        clusters={
+            name: replace(one, id=None, client={}, principal=None) for name, one in topology.clusters.items()
+        },
         topics=tuple(
             replace(
                 one,
@@ -66,16 +90,19 @@ def scaled_down(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
             )
             for one in topology.topics
         ),
-        acls=(),
         flows={
-            name: replace(flow, replication=None, protect=Protect.OFF, acls_sync=False)
+            name: replace(
+                flow,
+                replication=None,
+                transform=flow.transform if name in by_registry else _without_registry(flow.transform),
+            )
             for name, flow in topology.flows.items()
         },
         jobs={
             name: replace(
                 one,
                 launcher="local",
-                master="",
+                master=f"local[{_cores(topology, name)}]",
                 memory=_MEMORY,
                 standby=0,
                 conf={},
@@ -86,8 +113,38 @@ def scaled_down(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
         },
         internal=replace(topology.internal, replication=None),
         policies=replace(topology.policies, require=()),
+        # The samples were read: the copy is in another folder.
+        drill=replace(topology.drill, samples=()),
     )
-    return small, tuple(notes)
+    if lossy := [name for name, flow in sorted(topology.flows.items()) if changed_fields_of(flow)]:
+        notes.append(
+            f"{', '.join(lossy)}: the failback is left out, because values that a transform changes do not"
+            " compare equal after a round trip"
+        )
+    return copy, tuple(notes)
+
+
+def needs_authorizer(topology: Topology) -> bool:
+    """Returns whether brokers need an authorizer for what the topology declares."""
+    flows = topology.flows.values()
+    return bool(topology.acls) or any(one.protect is not Protect.OFF or one.acls_sync for one in flows)
+
+
+def _without_registry(transform: Transform | None) -> Transform | None:
+    if transform is None:
+        return None
+    return replace(
+        transform,
+        key=replace(transform.key, registry=None),
+        value=replace(transform.value, registry=None),
+    )
+
+
+def _cores(topology: Topology, job: str) -> int:
+    """Returns the cores of a job: each flow with a transform has a slot of its own, all others share one."""
+    flows = [flow for flow in topology.flows.values() if flow.job == job]
+    transforms = sum(flow.transform is not None for flow in flows)
+    return max(_FEWEST_CORES, transforms + (transforms < len(flows)))
 
 
 def routes_of(topology: Topology) -> list[DrillRoute]:
@@ -105,11 +162,17 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
             one.destination.cluster,
             one.source.topic,
             one.destination.topic,
-            topology.flows[one.flow].transform is not None,
+            (transform := topology.flows[one.flow].transform) is not None,
+            transform is not None and (transform.where is not None or topology.flows[one.flow].quarantines),
         )
         for one in edges
         if one.source not in mirrors
     ]
+
+
+def _loaded(route: DrillRoute) -> LoadedTopic:
+    places = (route.source, route.topic), (route.destination, route.mirror)
+    return LoadedTopic(route.flow, route.topic, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +189,9 @@ class Replica:
     def __init__(
         self, topology: Topology, folder: Path, progress: Progress, needs: ReplicaNeeds = ReplicaNeeds()
     ) -> None:
-        self.topology, self.notes = scaled_down(topology)
+        self.load = load_of(topology, map(_loaded, routes_of(topology)))
+        self.topology, notes = scaled_down(topology, self.load.by_registry)
+        self.notes = (*notes, *self.load.notes)
         self.routes = routes_of(self.topology)
         self._folder = folder.resolve()  # as processes below have it in their environment
         self.file = self._folder / "topology.yaml"
@@ -135,6 +200,7 @@ class Replica:
         self._home = self._folder / ".home"
         self._progress = progress
         self._needs = needs
+        self._security = "sasl" if needs_authorizer(topology) else "plain"
         self._clients: dict[str, dict[str, Any]] = {}
         self._links: dict[str, DrillLink] = {}
 
@@ -238,6 +304,15 @@ class Replica:
         self.topology = load(self.file)
         self.routes = routes_of(self.topology)
 
+    def take_out(self, flows: Collection[str]) -> None:
+        """Takes flows out of the topology's file; `repl apply` then ends them. Their topics stay."""
+        tree = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        tree["flows"] = [one for one in tree["flows"] if one["name"] not in flows]
+        self.file.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+        kept = {name: flow for name, flow in self.topology.flows.items() if name not in flows}
+        self.topology = replace(self.topology, flows=kept)
+        self.routes = [one for one in self.routes if one.flow not in flows]
+
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Runs a command of repl as an operator would, on the copy of the topology."""
         return subprocess.run(
@@ -255,7 +330,9 @@ class Replica:
         links = {name: link.addresses for name, link in self._links.items()}
         for brokers in sorted(set(counts.values())):
             names = ",".join(name for name, wanted in counts.items() if wanted == brokers)
-            choices = LabChoices(clusters=names, brokers=brokers, ports="auto", links=links)
+            choices = LabChoices(
+                clusters=names, brokers=brokers, security=self._security, ports="auto", links=links
+            )
             lab = start_lab(self._lab, choices)
         for name, link in self._links.items():
             link.start(lab.clusters[name].listener(LINK))
@@ -263,6 +340,7 @@ class Replica:
             name: replace(
                 one,
                 bootstrap=",".join(links[name].values()) if name in links else lab.clusters[name].bootstrap,
+                client=_client_of(lab.clusters[name].settings()),
             )
             for name, one in self.topology.clusters.items()
         }
@@ -290,6 +368,14 @@ class Replica:
         if self._lab.exists():
             stop_lab(self._lab, purge=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _client_of(settings: Mapping[str, str | dict[str, str]]) -> dict[str, Setting]:
+    """Returns the settings as a topology has them. Passwords stay in the files of the lab."""
+    return {
+        key: value if isinstance(value, str) else SecretRef("file", value["file"])
+        for key, value in settings.items()
+    }
 
 
 def _listed(value: Any) -> list[Any]:

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from planner.drill.replica import DrillRoute, Progress, Replica
-from planner.drill.traffic import DrillConsumer, DrillProducer, values_at
+from planner.drill.traffic import DrillConsumer, DrillProducer, DrillRecord, records_at
 from planner.graph.routes import reason_not_synced
 from planner.model.diagnostic import Failure
 from planner.model.drill import Promise, Scenario, Step
 from planner.model.topology import FlowState
 from planner.workflows.audit.reading import OffsetsRequest, ReplicationStatusRequest, offsets, status
 from runtime.contract.records.group_records import CheckpointState
+from runtime.contract.records.job_status import PartitionState
+from runtime.contract.views.status_view import StatusView
 
 WITHIN_S = 240.0  # for what a job must have done
 _LOOK_S = 0.3
@@ -114,6 +116,7 @@ class ScenarioRun(ScenarioRecord):
         self._numbers = count(1) if numbers is None else numbers
         self._written: dict[tuple[str, str], list[dict[bytes, float]]] = {}
         self._load: list[tuple[str, DrillProducer]] = []
+        self._producers: list[DrillProducer] = []
         self._lost: dict[str, float] = {}
         self._last: subprocess.CompletedProcess[str] | None = None
         self._may_fail: subprocess.CompletedProcess[str] | None = None
@@ -228,7 +231,7 @@ class ScenarioRun(ScenarioRecord):
             self._load.remove(entry)
 
     def written(self, cluster: str, topic: str) -> Collection[bytes]:
-        """Returns the values that the cluster acknowledged."""
+        """Returns the ids of the records that the cluster acknowledged."""
         return self._acknowledged(cluster, topic)
 
     def _acknowledged(self, cluster: str, topic: str) -> dict[bytes, float]:
@@ -239,7 +242,10 @@ class ScenarioRun(ScenarioRecord):
         return found
 
     def _producer(self, cluster: str, topics: Sequence[str]) -> DrillProducer:
-        producer = DrillProducer(cluster, self.replica.client(cluster), topics, self._numbers)
+        producer = DrillProducer(
+            cluster, self.replica.client(cluster), topics, self._numbers, self.replica.load.record
+        )
+        self._producers.append(producer)
         for topic, told in producer.acknowledged.items():
             self._written.setdefault((cluster, topic), []).append(told)
         return producer
@@ -268,12 +274,34 @@ class ScenarioRun(ScenarioRecord):
         if not self._lost:
             return
         missing: list[float] = []
-        for route in self.compared(self._lost):
+        routes = self.routes(*self._lost)
+        filtering = self.status() if any(one.filtered for one in routes) else None
+        for route in routes:
             told = self._acknowledged(route.source, route.topic)
             end = max([self._lost[route.source], *told.values()])
-            arrived = set(self.values(route.destination, route.mirror))
-            missing += [end - at for value, at in told.items() if value not in arrived]
+            if filtering is not None and route.filtered:
+                arrived = self._passed(filtering, route, told)
+            else:
+                arrived = self.ids(route.destination, route.mirror)
+            missing += [end - at for id_, at in told.items() if id_ not in arrived]
         self.loss = DrillLoss(len(missing), max(missing, default=0.0))
+
+    def _passed(self, view: StatusView, route: DrillRoute, told: Iterable[bytes]) -> set[bytes]:
+        """Returns the records that a flow copied or left out: those before its position at the source."""
+        positions = {
+            place.partition: place.position or 0
+            for flow in view.flows
+            if flow.name == route.flow
+            for place in flow.partitions
+            if place.topic == route.topic
+        }
+        places: dict[bytes, tuple[int, int]] = {}
+        for one in self._producers:
+            if one.cluster == route.source:
+                places |= one.places
+        return {
+            id_ for id_ in told if (at := places.get(id_)) is not None and at[1] < positions.get(at[0], 0)
+        }
 
     # Groups
 
@@ -300,7 +328,7 @@ class ScenarioRun(ScenarioRecord):
         group = self.groups[name]
         topics = self._topics_at(group, cluster)
         before = set(group.read)
-        wanted = {value for topic in topics for value in self.values(cluster, topic)} - before
+        wanted = {id_ for topic in topics for id_ in self.ids(cluster, topic)} - before
         first: list[float] = []
         member = DrillConsumer(self.replica.client(cluster), name, topics)
         try:
@@ -341,13 +369,21 @@ class ScenarioRun(ScenarioRecord):
         uncopied = {
             route.flow
             for route in self.compared([cluster])
-            if set(self.values(cluster, route.topic)) - set(self.values(route.destination, route.mirror))
+            if self.ids(cluster, route.topic) - self.ids(route.destination, route.mirror)
         }
         return sorted(uncopied)
 
     def values(self, cluster: str, topic: str) -> list[bytes]:
         """Returns the values of all committed records of a topic."""
-        return values_at(self.replica.client(cluster), topic)
+        return [one.value or b"" for one in self.records(cluster, topic)]
+
+    def ids(self, cluster: str, topic: str) -> set[bytes]:
+        """Returns what tells the committed records of a topic apart."""
+        return {one.id for one in self.records(cluster, topic)}
+
+    def records(self, cluster: str, topic: str) -> list[DrillRecord]:
+        """Returns all committed records of a topic."""
+        return records_at(self.replica.client(cluster), topic)
 
     def await_copied(self, *clusters: str) -> None:
         """Returns when active flows out of these clusters, or all, have no lag and synced their groups."""
@@ -392,12 +428,23 @@ class ScenarioRun(ScenarioRecord):
         """Returns the routes that copy what the group reads at its first cluster."""
         return [
             one
-            for one in self.compared([group.cluster])
+            for one in self.routes(group.cluster)
             if one.topic in group.topics and group.flow in ("", one.flow)
         ]
 
+    def status(self) -> StatusView:
+        """Returns the status of the copy's flows."""
+        return status(ReplicationStatusRequest(self.replica.file, over_ms=0))
+
     def _is_copied(self, names: Collection[str]) -> bool:
-        view = status(ReplicationStatusRequest(self.replica.file, over_ms=0))
+        view = self.status()
+        for one in view.flows:
+            for place in one.partitions:
+                if one.name in names and place.state == PartitionState.RECORD_INVALID:
+                    raise DrillAborted(
+                        f"{one.name} stops at {place.topic}-{place.partition}: {place.why}; declare the"
+                        " schema of its records, or record a sample of them for drill.samples"
+                    )
         topics = {(one.flow, one.topic) for one in self.replica.routes if one.flow in names}
         found = {(flow.name, topic.topic) for flow in view.flows for topic in flow.topics}
         return topics <= found and all(one.lag_records == 0 for one in view.flows if one.name in names)

@@ -1,35 +1,68 @@
 """Real clients of a drill: producers that count what was acknowledged, consumer groups, and readers."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from planner.drill.load.records import DRILL_HEADER, LoadRecord, numbered
 from planner.model.diagnostic import Failure, error
+
+MakeRecord = Callable[[str, str, int], LoadRecord]  # of a cluster, a topic and a number
 
 PATIENCE_S = 60.0
 _POLL_S = 0.1
 _TICK_S = 0.02
-_KEYS = 50
 _READ = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": False}
 
 
-class DrillProducer:
-    """Writes numbered records to topics of one cluster.
+class DrillRecord(NamedTuple):
+    """A record that was read. `id` tells it apart from all others: its header of the drill, or its value."""
 
-    `acknowledged` has their values by topic, each with the monotonic time of the acknowledgement.
+    id: bytes
+    key: bytes | None
+    value: bytes | None
+
+
+def read_record(message: Message) -> DrillRecord:
+    """Returns a message as a record."""
+    key, value = message.key(), message.value()
+    id_ = dict(message.headers() or ()).get(DRILL_HEADER, value)
+    return DrillRecord(_bytes(id_) or b"", _bytes(key), _bytes(value))
+
+
+def _bytes(content: str | bytes | None) -> bytes | None:
+    """Returns what librdkafka gave: bytes, though its types also know text."""
+    return content.encode() if isinstance(content, str) else content
+
+
+def _of_number(cluster: str, _topic: str, number: int) -> LoadRecord:
+    return numbered(cluster, number)
+
+
+class DrillProducer:
+    """Writes records to topics of one cluster, each with a number of its own.
+
+    `acknowledged` has their ids by topic, each with the monotonic time of the acknowledgement; `places` has
+    the partition and offset of each.
     """
 
     def __init__(
-        self, cluster: str, client: Mapping[str, Any], topics: Sequence[str], numbers: "count[int]"
+        self,
+        cluster: str,
+        client: Mapping[str, Any],
+        topics: Sequence[str],
+        numbers: "count[int]",
+        make: MakeRecord = _of_number,
     ) -> None:
         self.acknowledged: dict[str, dict[bytes, float]] = {topic: {} for topic in topics}
-        self._cluster = cluster
+        self.places: dict[bytes, tuple[int, int]] = {}
+        self.cluster = cluster
         self._numbers = numbers
+        self._make = make
         self._producer = Producer(
             {
                 **client,
@@ -47,7 +80,7 @@ class DrillProducer:
         for _ in range(records):
             self._write_one()
         if self._producer.flush(PATIENCE_S):
-            raise Failure(error(f"{self._cluster} acknowledged no records within {PATIENCE_S:g} s"))
+            raise Failure(error(f"{self.cluster} acknowledged no records within {PATIENCE_S:g} s"))
 
     def start(self, rate: float) -> None:
         """Writes at a rate until `stop`."""
@@ -72,23 +105,29 @@ class DrillProducer:
 
     def _write_one(self) -> None:
         for topic, acknowledged in self.acknowledged.items():
-            number = next(self._numbers)
-            value = json.dumps({"drill": number, "from": self._cluster}).encode()
+            record = self._make(self.cluster, topic, next(self._numbers))
 
             def delivered(
-                failure: object, _: Message, value: bytes = value, to: dict[bytes, float] = acknowledged
+                failure: object,
+                message: Message,
+                id_: bytes = record.id,
+                to: dict[bytes, float] = acknowledged,
             ) -> None:
                 if failure is None:
-                    to[value] = time.monotonic()
+                    to[id_] = time.monotonic()
+                    self.places[id_] = message.partition() or 0, message.offset() or 0
 
+            headers = list(record.headers)
             try:
-                self._producer.produce(topic, value, f"key-{number % _KEYS}", on_delivery=delivered)
+                self._producer.produce(
+                    topic, record.value, record.key, on_delivery=delivered, headers=headers
+                )
             except BufferError:  # the cluster is lost: nothing is acknowledged any more
                 self._producer.poll(_TICK_S)
 
 
 class DrillConsumer:
-    """A consumer of a group that reads committed records and commits its place."""
+    """A consumer of a group that reads committed records and commits its place. Records are their ids."""
 
     def __init__(self, client: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
         self._consumer = Consumer({**client, **_READ, "group.id": group, "log_level": 0})
@@ -101,7 +140,7 @@ class DrillConsumer:
         while not enough(found) and time.monotonic() < deadline:
             message = self._consumer.poll(_POLL_S)
             if message is not None and message.error() is None:
-                found.append(message.value() or b"")
+                found.append(read_record(message).id)
         if found:
             self._consumer.commit(asynchronous=False)
         return found
@@ -121,7 +160,7 @@ class DrillConsumer:
                 if message is not None and message.error() is None:
                     if not found:
                         on_first()
-                    found.append(message.value() or b"")
+                    found.append(read_record(message).id)
                 if ends is None and (assigned := self._consumer.assignment()):
                     ends = self._ends(assigned)
             if found:
@@ -147,12 +186,12 @@ class DrillConsumer:
         self._consumer.close()
 
 
-def values_at(client: Mapping[str, Any], topic: str) -> list[bytes]:
-    """Returns the values of all committed records of a topic, up to its present end."""
+def records_at(client: Mapping[str, Any], topic: str) -> list[DrillRecord]:
+    """Returns all committed records of a topic, up to its present end."""
     consumer = Consumer({**client, **_READ, "group.id": "repl-drill-reader", "log_level": 0})
     try:
         known = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
-        found: list[bytes] = []
+        found: list[DrillRecord] = []
         for number in known:
             at = TopicPartition(topic, number)
             low, high = consumer.get_watermark_offsets(at, timeout=PATIENCE_S)
@@ -167,14 +206,14 @@ def values_at(client: Mapping[str, Any], topic: str) -> list[bytes]:
         consumer.close()
 
 
-def _until(consumer: Consumer, at: TopicPartition, end: int) -> list[bytes]:
+def _until(consumer: Consumer, at: TopicPartition, end: int) -> list[DrillRecord]:
     """Reads a partition until its position reaches the end; markers of transactions are passed too."""
-    found: list[bytes] = []
+    found: list[DrillRecord] = []
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         message = consumer.poll(_POLL_S)
         if message is not None and message.error() is None:
-            found.append(message.value() or b"")
+            found.append(read_record(message))
         (place,) = consumer.position([at])
         if place.offset >= end:
             return found

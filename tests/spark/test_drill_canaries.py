@@ -12,10 +12,14 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from planner.config import load
+from planner.drill import canaries
 from planner.drill.canaries import CanaryDrill
 from planner.drill.rehearsal import DrillRequest
 from planner.kafka import ClusterEndpoint
 from planner.kafka.log import compacted, read
+from planner.model.diagnostic import ExitCode, Failure
+from planner.observe.disk_space import disk_space
+from planner.workflows.observing import endpoints_of
 from planner.workflows.topology import kill_all_below
 from runtime.contract.spec import naming
 from runtime.lab.lab import Lab
@@ -201,7 +205,19 @@ def test_canaries_need_the_rights_that_the_docs_tell_and_no_more(
 
     file = topology(fresh("allowed"), granted())
     drill = CanaryDrill(DrillRequest(file, canaries=True), load(file), print)
+    for name, endpoint in endpoints_of(load(file).clusters.values()).items():
+        (space,) = disk_space(endpoint, 60.0)
+        assert space.usable_bytes is not None, name
+        assert space.usable_bytes > canaries.LEAST_ROOM
+    monkeypatch.setattr(canaries, "LEAST_ROOM", 1 << 60)
+    with pytest.raises(Failure) as full:
+        drill.check()
+    assert [one.exit for one in full.value.diagnostics] == [ExitCode.REFUSED] * 2
+    assert re.search(r"broker \d+ of dc2 has [\d,]+ MB left on a disk, and the drill needs", str(full.value))
+    monkeypatch.undo()
+    monkeypatch.setenv("REPL_HOME", str(home))
     drill.check()
+    assert drill.notes == []
     scenario = drill.rehearse()
     assert scenario.passed, scenario
     assert [one.kept for one in scenario.promises] == [True, True, True]

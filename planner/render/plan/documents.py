@@ -36,11 +36,16 @@ NEVER = "never"
 
 
 def simulation_heading(simulation: Simulation) -> str:
-    """Returns what was assumed."""
+    """Returns the heading, with what was assumed."""
+    return f"Simulation: {simulation_assumption(simulation)}"
+
+
+def simulation_assumption(simulation: Simulation) -> str:
+    """Returns what was assumed: the rate, and how long the link is down."""
     rates = {one.rate for one in simulation.flows}
     each = f"{octets(max(rates, default=0))}/s a flow"
     bounded = ", less where its rate_limit is lower" if len(rates) > 1 else ""
-    return f"Simulation: {each}{bounded}; the link down for {_outage(simulation)}"
+    return f"{each}{bounded}; the link down for {_outage(simulation)}"
 
 
 def simulation_columns(simulation: Simulation) -> tuple[Column, ...]:
@@ -359,7 +364,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
         errors=sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR),
         simulation=simulation,
-        heading=simulation_heading,
+        assumed=simulation_assumption,
         columns=simulation_columns,
         cells=simulation_cells,
         remarks=simulation_remarks,

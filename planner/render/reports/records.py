@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -120,7 +121,14 @@ def records_json(seen: RecordsView) -> dict[str, Any]:
     }
 
 
-def _record_json(record: RecordView) -> dict[str, Any]:
+def export_lines(seen: RecordsView) -> Iterator[str]:
+    """Yields each record as a line of JSON. The file is a sample: it has no provenance."""
+    for record in seen.records:
+        line = {"cluster": seen.cluster, "topic": seen.topic, **_content_json(record)}
+        yield json.dumps(line, ensure_ascii=False) + "\n"
+
+
+def _content_json(record: RecordView) -> dict[str, Any]:
     return {
         "partition": record.partition,
         "offset": record.offset,
@@ -128,6 +136,12 @@ def _record_json(record: RecordView) -> dict[str, Any]:
         "key": bytes_json(record.key),
         "value": bytes_json(record.value),
         "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
+    }
+
+
+def _record_json(record: RecordView) -> dict[str, Any]:
+    return {
+        **_content_json(record),
         "provenance": record.provenance,
         "flow": record.flow,
         "hops": msgspec.to_builtins(record.hops),

@@ -262,12 +262,14 @@ _WITH_ERROR, _WITH_VOLUME = 3, 4
 class DescribeLogDirsResponse:
     """The `replicas` of this response hold each replica and its bytes.
 
-    A replica that moves between disks occurs twice.
+    A replica that moves between disks occurs twice. `usable_bytes` is the room of each log directory's volume
+    that the broker tells: since Kafka 3.3.
     """
 
     throttle_ms: int
     error: ErrorCode
     replicas: tuple[tuple[TopicPartition, int], ...]
+    usable_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +291,7 @@ class DescribeLogDirsRequest:
         throttle_ms = reader.int32()
         error = ErrorCode(reader.int16()) if version >= _WITH_ERROR else ErrorCode.NONE
         replicas: list[tuple[TopicPartition, int]] = []
+        usable: list[int] = []
         for _ in range(reader.count()):
             reader.int16()  # an error of this directory: the response then leaves out its replicas
             reader.compact_string()
@@ -303,9 +306,10 @@ class DescribeLogDirsRequest:
                 reader.skip_tags()
             if version >= _WITH_VOLUME:
                 reader.int64()  # bytes of the volume
-                reader.int64()  # usable bytes of the volume
+                usable.append(reader.int64())
             reader.skip_tags()
-        return DescribeLogDirsResponse(throttle_ms, error, tuple(replicas))
+        known = tuple(one for one in usable if one >= 0)  # -1: the directory is offline
+        return DescribeLogDirsResponse(throttle_ms, error, tuple(replicas), known)
 
 
 @dataclass(frozen=True, slots=True)

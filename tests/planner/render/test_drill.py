@@ -63,6 +63,13 @@ def test_the_page_shows_outputs_as_text() -> None:
     assert "script" not in text
 
 
+def test_the_page_shows_the_lines_of_a_problem_and_outputs_below_their_steps() -> None:
+    ended = replace(FOUND, problem="repl failover failed\nerror: dc2 <b> does not answer")
+    text = page(report(ended))
+    assert "repl failover failed<br>error: dc2 &lt;b&gt; does not answer" in text
+    assert '<tr class="output"><td colspan="3"><details>' in text
+
+
 @pytest.mark.parametrize(
     ("scenario", "success"), [(FOUND, None), (Scenario("a", "a", (), (KEPT,)), 1_795_000_000.0)]
 )

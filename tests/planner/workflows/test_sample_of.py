@@ -8,7 +8,7 @@ import pytest
 from planner.model.diagnostic import Failure
 from planner.render.reports.comparison import line
 from planner.workflows.audit.comparison import ReplaySalvageRequest, replay_salvage
-from planner.workflows.one_off import sample_of
+from planner.workflows.samples import sample_of
 from runtime.contract.views.records_view import SalvagedRecord
 from runtime.contract.views.transform_view import SampleRecord
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from planner.workflows.samples import recorded, sample_of
 from runtime.contract.spec.jobspec import ConfigsSpec
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
@@ -184,6 +185,24 @@ def test_records_tell_where_they_are_from_by_the_offset_map(world: World):
     for one in copied:
         (hop,) = one["hops"]
         assert values[hop["partition"], hop["offset"]] == one["value"]
+
+
+def test_records_are_exported_as_a_sample(world: World, tmp_path: Path):
+    create_topic(world.client("dc1"), "sampled")
+    write(world.client("dc1"), "sampled", [b'{"id": 1}', b"\xff"])
+    file = tmp_path / "sampled.jsonl"
+    words = ("read", "dc1", "sampled", "--export", str(file), "--path", str(world.topology))
+    done = repl(*words)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert f"2 records of sampled at dc1 written to {file}" in done.stderr
+    assert file.stat().st_mode & 0o077 == 0
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert sorted(str(one["value"]) for one in lines) == ["{'base64': '/w=='}", "{'text': '{\"id\": 1}'}"]
+    assert sorted(one.value or b"" for one in recorded(file)) == [b'{"id": 1}', b"\xff"]
+    assert sorted(one.value or b"" for one in sample_of(file)) == [b'{"id": 1}', b"\xff"]
+    again = repl(*words)
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
 
 
 def test_records_tell_where_they_are_from_by_their_header(world: World):

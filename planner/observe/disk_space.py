@@ -1,0 +1,80 @@
+"""Reads how much room brokers have left on their disks. Kafka tells it since version 3.3 (KIP-827)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.kafka import ClusterEndpoint
+from planner.kafka.connection_errors import WireFailure
+from planner.kafka.connections import BlockingConnection, Session
+from planner.model.diagnostic import Failure, error
+from planner.observe.brokers import reach_each
+from planner.observe.metadata import identify
+from runtime.contract.client.settings import wire_settings
+from runtime.kafka.protocol.administration import DescribeLogDirsRequest
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSpace:
+    """The room on a broker's disks: of the fullest one. `why` says why it is not known."""
+
+    broker: int
+    usable_bytes: int | None
+    why: str = ""
+
+
+def disk_space(endpoint: ClusterEndpoint, timeout_s: float) -> list[BrokerSpace]:
+    """Returns the room of each broker, by id. What a broker does not tell this principal is unknown.
+
+    Failure: the cluster does not answer.
+    """
+    session = Session(wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command), timeout_s)
+    try:
+        reached = reach_each(session, session.ask(identify).brokers, timeout_s)
+        found = [BrokerSpace(broker, None, wrong.why) for broker, wrong in reached.unreachable.items()]
+        try:
+            found += [_space(broker, connection) for broker, connection in reached.connections.items()]
+        finally:
+            reached.close()
+    except WireFailure as failure:
+        raise Failure(error(f"{endpoint.cluster} does not answer: {failure.why}")) from None
+    finally:
+        session.close()
+    return sorted(found, key=lambda one: one.broker)
+
+
+def _space(broker: int, connection: BlockingConnection) -> BrokerSpace:
+    try:
+        answer = connection.call(DescribeLogDirsRequest([]))
+    except WireFailure as failure:
+        return BrokerSpace(broker, None, failure.why)
+    if answer.error:
+        return BrokerSpace(broker, None, "no right to DESCRIBE the cluster")
+    if not answer.usable_bytes:
+        return BrokerSpace(broker, None, "Kafka tells it since version 3.3")
+    return BrokerSpace(broker, min(answer.usable_bytes))
+
+
+def too_little(cluster: str, brokers: Iterable[BrokerSpace], needed_bytes: int) -> list[str]:
+    """Returns a sentence for each broker that has less room than what is needed."""
+    return [
+        f"broker {one.broker} of {cluster} has {_mb(one.usable_bytes)} left on a disk, and the drill needs"
+        f" {_mb(needed_bytes)}"
+        for one in brokers
+        if one.usable_bytes is not None and one.usable_bytes < needed_bytes
+    ]
+
+
+def unknown_space(cluster: str, brokers: Iterable[BrokerSpace]) -> list[str]:
+    """Returns a sentence for each reason why the room of brokers is not known."""
+    reasons: dict[str, list[str]] = {}
+    for one in brokers:
+        if one.usable_bytes is None:
+            reasons.setdefault(one.why, []).append(str(one.broker))
+    return [
+        f"the room on the disks of {cluster} was not checked for broker {', '.join(ids)}: {why}"
+        for why, ids in reasons.items()
+    ]
+
+
+def _mb(amount: int) -> str:
+    return f"{amount / 1_000_000:,.0f} MB"
