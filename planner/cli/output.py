@@ -8,7 +8,8 @@ no rich: `repl --help` must stay quick.
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
@@ -123,3 +124,33 @@ def diagnostic_trees(found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
 def reader_is_gone() -> None:
     """Sends the rest of stdout to nowhere: the reader went away (repl … | head)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def new_file(file: Path) -> Iterator[Callable[[str], None]]:
+    """Yields the function that writes to a new file. In the end the whole file exists, or none.
+
+    Only its owner may read it: it holds records. Failure where the file is there already, or can't be
+    written.
+    """
+    if file.exists():
+        raise Failure(error(f"{file} is there already", "name a new file"))
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=file.absolute().parent, prefix=f".{file.name}.", delete=False
+        ) as begun:
+            try:
+                yield lambda text: _write(begun.write, text)
+                begun.flush()
+                os.fsync(begun.fileno())
+                os.link(begun.name, file)  # unlike a rename, it never replaces another file
+            finally:
+                Path(begun.name).unlink()
+    except OSError as problem:
+        raise Failure(
+            error(f"{file} can't be written: {problem.strerror or problem}", "name another")
+        ) from None
+
+
+def _write(write: Callable[[str], int], text: str) -> None:
+    write(text)

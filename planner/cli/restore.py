@@ -101,7 +101,7 @@ def command(
 
     Shows the plan, asks, and applies it; every record is compared with the backup in the end. With --out,
     --markdown or --html it writes the plan and changes nothing. Run it again after an interruption: it
-    continues where it was. The folder of the endpoint must be mounted here.
+    continues where it was. The folder of the endpoint must be mounted here, or its object store reachable.
 
     Exit code: 0 done, 1 an error, 3 refused, for example because a topic exists and holds records.
     """

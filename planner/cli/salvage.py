@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +17,7 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.output import emit
+from planner.cli.output import emit, new_file
 from planner.model.diagnostic import ExitCode, Failure, error
 
 if TYPE_CHECKING:
@@ -125,24 +123,5 @@ def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
         return
     from planner.render.reports.comparison import line
 
-    if file.exists():
-        raise Failure(error(f"{file} is there already", "name a new file"))
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=file.absolute().parent, prefix=f".{file.name}.", delete=False
-        ) as begun:
-            try:
-                yield lambda record: _write(begun.write, line(record))
-                begun.flush()
-                os.fsync(begun.fileno())
-                os.link(begun.name, file)  # unlike a rename, it never replaces another file
-            finally:
-                Path(begun.name).unlink()
-    except OSError as problem:
-        raise Failure(
-            error(f"{file} can't be written: {problem.strerror or problem}", "name another")
-        ) from None
-
-
-def _write(write: Callable[[str], int], text: str) -> None:
-    write(text)
+    with new_file(file) as write:
+        yield lambda record: write(line(record))

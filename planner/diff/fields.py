@@ -45,7 +45,8 @@ class FieldType(Enum):
     FILES = (
         auto()
     )  # {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms, "snapshots": ms,
-    # "compact": {"every": ms, "below": bytes, "retention": ms}}; the last two are left out where not set
+    # "compact": {"every": ms, "below": bytes, "retention": ms}}; the last two are left out where not set, as
+    # is "client": settings of an object store, with references
     TRANSFORM = auto()  # {"value": format, "where": text, "set": by field, "drop": fields, …}
     GROUPS = auto()  # what a new flow does with consumer groups
     TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
@@ -146,8 +147,10 @@ def _files(flow: FlowSpec) -> dict[str, object] | None:
         if merges is not None
         else {}
     )
+    client = {"client": dict(sorted(files.client.items()))} if files.client else {}
     return {
         "folder": files.folder,
+        **client,
         "format": files.format,
         "layout": files.layout,
         "size": files.size_bytes,

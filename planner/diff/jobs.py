@@ -38,7 +38,9 @@ from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, RegistryEntry
 from planner.model.plan import Action, Change, FieldChange, Value
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.restarts import regrouped
 
 EXACTLY = "every partition resumes exactly where its ledger says"
 
@@ -168,7 +170,7 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
         *changed_fields(reached_values(before, names), reached_values(after)),
         *(
             FieldChange((f"{_fixed(after, name)} of flow.{name}",), "as it runs", "as declared")
-            for name in jobspec.regrouped(before, after)
+            for name in regrouped(before, after)
         ),
     )
 
@@ -276,7 +278,18 @@ def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
         else one
         for name, one in wanted.clusters.items()
     }
-    return msgspec.structs.replace(wanted, clusters=clusters)
+    stores = {flow.files.endpoint: flow.files.client for flow in running.flows if flow.files is not None}
+    flows = [
+        msgspec.structs.replace(flow, files=_with_store_of(stores[flow.files.endpoint], flow.files))
+        if flow.files is not None and flow.files.endpoint in stores
+        else flow
+        for flow in wanted.flows
+    ]
+    return msgspec.structs.replace(wanted, clusters=clusters, flows=flows)
+
+
+def _with_store_of(running: Mapping[str, jobspec.Setting], wanted: FilesSpec) -> FilesSpec:
+    return msgspec.structs.replace(wanted, client=_files_of(running, wanted.client))
 
 
 def _files_of(

@@ -293,7 +293,7 @@ def _setting_names(value: Parts) -> tuple[str, ...]:
 
 def _files(value: Parts) -> str:
     """`raw in /data/lake/{topic}/, closed at 128MiB, every 1m, snapshots every 10m, files below 16MiB merged
-    every 1h, replaced ones stay for 1d`
+    every 1h, replaced ones stay for 1d`; of an object store also `endpoint https://…, access.key {env: KEY}`
     """
     every, snapshots = _time(value.get("every")), _time(value.get("snapshots"))
     folder = f"{value.get('folder')}/{value.get('layout')}"
@@ -305,6 +305,11 @@ def _files(value: Parts) -> str:
         shown += (
             f", files below {_bytes(merges.get('below'))} merged every {_time(merges.get('every'))}"
             f", replaced ones stay for {_time(merges.get('retention'))}"
+        )
+    client = value.get("client")
+    if isinstance(client, Mapping):
+        shown += "".join(
+            f", {key} {_reference(one) if isinstance(one, Mapping) else one}" for key, one in client.items()
         )
     return shown
 

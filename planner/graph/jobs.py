@@ -16,6 +16,7 @@ from planner.graph.replication_graph import CopyEdge, ReplicationGraph, Replicat
 from planner.graph.routes import file_route, route_of
 from planner.graph.topics import existing_mirrors
 from planner.model.desired import DesiredFlow, DesiredJob
+from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed
 from planner.model.plan import SENSITIVE
 from planner.model.topology import (
@@ -23,6 +24,7 @@ from planner.model.topology import (
     DEFAULT_LOOK_MS,
     RUNNING,
     Cluster,
+    FileEndpoint,
     FileFormat,
     Flow,
     Job,
@@ -38,7 +40,7 @@ from planner.model.topology import (
 )
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import CompactionSpec, FilesSpec, Format, LinesSpec
+from runtime.contract.spec.files import CompactionSpec, FilesSpec, Format, LinesSpec, plain_folder
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     FlowSpec,
@@ -209,16 +211,19 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
         metrics_host=job.metrics_host,
         metrics_port=job.metrics_port,
         metrics_partitions=job.metrics_partitions,
-        flows=[_with_declared_folder(flow, topology) for flow in running.flows],
+        flows=[_with_declared_folder(flow, topology, folder) for flow in running.flows],
     )
 
 
-def _with_declared_folder(flow: FlowSpec, topology: Topology) -> FlowSpec:
-    """Returns a running flow with the folder of this topology. Raises KeyError for an unknown endpoint."""
+def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) -> FlowSpec:
+    """Returns a running flow with this topology's folder or store. Raises KeyError for another endpoint."""
     for key, at in (("files", flow.files), ("lines", flow.lines)):
         if at is not None:
-            folder = topology.endpoints[at.endpoint].folder.rstrip("/")
-            flow = msgspec.structs.replace(flow, **{key: msgspec.structs.replace(at, folder=folder)})
+            endpoint = topology.endpoints[at.endpoint]
+            more: dict[str, Any] = {"folder": plain_folder(endpoint.folder)}
+            if key == "files":
+                more["client"] = store_client(endpoint, base)
+            flow = msgspec.structs.replace(flow, **{key: msgspec.structs.replace(at, **more)})
     return flow
 
 
@@ -254,7 +259,7 @@ def _spec(
             for name in names
             if name in topology.clusters
         },
-        flows=[_flow(one, topology, before) for one in flows],
+        flows=[_flow(one, topology, before, folder) for one in flows],
         slots=0 if job.slots == "auto" else job.slots,
         launch=launch_spec(job),
         internal=_spec_of(InternalSpec, topology.internal),
@@ -302,11 +307,19 @@ def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folde
     return ClusterSpec(
         bootstrap=cluster.bootstrap,
         id=found or None,
-        client={key: _setting(key, value, cluster, folder) for key, value in sorted(cluster.client.items())},
+        client={
+            key: _setting(key, value, cluster.source, folder) for key, value in sorted(cluster.client.items())
+        },
     )
 
 
-def _setting(key: str, value: str | SecretRef, cluster: Cluster, folder: PurePath) -> Setting:
+def store_client(endpoint: FileEndpoint, folder: PurePath) -> dict[str, Setting]:
+    """Returns how a job reaches the object store of an endpoint."""
+    client = sorted(endpoint.client.items())
+    return {key: _setting(key, value, endpoint.source, folder) for key, value in client}
+
+
+def _setting(key: str, value: str | SecretRef, source: SourceLocation | None, folder: PurePath) -> Setting:
     """Returns a client setting. A secret that is written out is masked, and the plan refuses it."""
     match value:
         case str():
@@ -314,13 +327,13 @@ def _setting(key: str, value: str | SecretRef, cluster: Cluster, folder: PurePat
         case SecretRef(kind="env", name=name):
             return {"env": name}
         case SecretRef(name=name):
-            place = PurePath(cluster.source.file).parent if cluster.source is not None else PurePath()
+            place = PurePath(source.file).parent if source is not None else PurePath()
             if PurePath(name).is_absolute():
                 return {"file": name}
             return {"file": f"{folder / place}{jobspec.FROM_HERE}{name}"}
 
 
-def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> FlowSpec:
+def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, folder: PurePath) -> FlowSpec:
     flow = desired.flow
     known = next((one for one in before.flows if one.name == flow.name), None) if before is not None else None
     found: DesiredFlow | FlowSpec = desired
@@ -339,13 +352,13 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> F
         shared=found.shared,
         start=_start(flow.start),
         restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
-        files=_files(flow, topology),
+        files=_files(flow, topology, folder),
         lines=_lines(flow, topology),
         groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
     )
 
 
-def _files(flow: Flow, topology: Topology) -> FilesSpec | None:
+def _files(flow: Flow, topology: Topology, folder: PurePath) -> FilesSpec | None:
     """Returns where and how a flow writes files; None for another flow."""
     declared = topology.file_flows.get(flow.name)
     if declared is None or declared.from_files:
@@ -353,7 +366,8 @@ def _files(flow: Flow, topology: Topology) -> FilesSpec | None:
     endpoint = topology.endpoints[declared.destination_cluster]
     return FilesSpec(
         endpoint=endpoint.name,
-        folder=endpoint.folder.rstrip("/"),
+        folder=plain_folder(endpoint.folder),
+        client=store_client(endpoint, folder),
         format=_written(endpoint.format),
         layout=endpoint.layout,
         size_bytes=endpoint.size_bytes,

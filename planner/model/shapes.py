@@ -104,10 +104,12 @@ class SettingsShape:
     """A map of Kafka's settings. Durations and sizes are read for names that end in `.ms` and `.bytes`.
 
     `client`: settings of a cluster's clients, from an allow-list; credentials may be references.
+    `store`: the same for the client of an object store.
     `public`: the plan and the product's topics show them, so a setting that holds a secret is refused.
     """
 
     client: bool = False
+    store: bool = False
     public: bool = False
     prefix: str = ""
     expected: str = "a map of settings"
@@ -126,7 +128,7 @@ class ListShape:
 class MapShape:
     """A map whose keys are names that the user chooses."""
 
-    key: "TextShape | TopicNameShape | IntegerShape"
+    key: "TextShape | TopicNameShape | IntegerShape | RegexShape"
     value: "Shape"
     named: str
     least: int = 0

@@ -191,7 +191,8 @@ class RestoreRecords:
     """Writes the records of a backup's topic into `topic`, and compares them in the end.
 
     `commit` and `digest` name the state of the flow's manifest in `folder`. `ends` has, for each partition,
-    the offset of the backup before which the restore ends.
+    the offset of the backup before which the restore ends. `client` is a JSON text: how the object store is
+    reached that `folder` names, with references in the place of secrets.
     """
 
     id: str
@@ -207,6 +208,7 @@ class RestoreRecords:
     source_id: str
     ends: tuple[int, ...]
     records: int
+    client: str = ""
     needs: tuple[str, ...] = ()
 
 

@@ -37,7 +37,10 @@ _OF_A_CLUSTER = ("leader.replication.throttled.replicas", "follower.replication.
 
 @dataclass(frozen=True, slots=True)
 class BackupState:
-    """Which backup is restored: the manifest of `flow` in `folder` after a commit, and up to which time."""
+    """Which backup is restored: the manifest of `flow` in `folder` after a commit, and up to which time.
+
+    `client` is how the object store is reached that holds it, as the steps have it.
+    """
 
     endpoint: str
     folder: str
@@ -45,6 +48,7 @@ class BackupState:
     commit: int
     digest: str
     until: str = ""
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def restore_changes(
 def _topic_change(backup: BackupState, cluster: str, held: Mapping[str, str], topic: RestoredTopic) -> Change:
     after: dict[str, object] = {
         "restore": {
-            **{key: value for key, value in asdict(backup).items() if key != "until"},
+            **{key: value for key, value in asdict(backup).items() if key != "until" and value != ""},
             "source": topic.source,
             "source_id": topic.source_id,
             "ends": list(topic.ends),
@@ -235,6 +239,7 @@ def _topic_steps(address: Address, cluster: str, after: Mapping[str, Any]) -> li
         source_id=restore["source_id"],
         ends=tuple(restore["ends"]),
         records=restore["records"],
+        client=restore.get("client", ""),
         needs=tuple(needs),
     )
     steps.append(records)

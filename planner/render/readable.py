@@ -55,7 +55,7 @@ def count(number: int | None) -> str:
         return UNKNOWN
     for size, word in _MANY:
         if number >= 10 * size:
-            return f"{number / size:.1f} {word}"
+            return f"{number / size:,.1f} {word}"
     return f"{number:,}"
 
 

@@ -15,6 +15,7 @@ from planner.diff.values import in_units, rate
 from planner.model import shapes
 from planner.model.shapes import RecordKeyShape, RecordShape, Shape, record_of
 from planner.model.topology import (
+    DrillSample,
     Requirement,
     SecretRef,
     Setting,
@@ -275,7 +276,7 @@ def _settings(
     shape: shapes.SettingsShape, settings: Mapping[str, Setting], usual: Mapping[str, Setting], declared: Any
 ) -> Value:
     """Returns the settings that differ. Literal secrets never come out."""
-    if shape.client:
+    if shape.client or shape.store:
         return {key: _client_setting(declared.name, key, value) for key, value in settings.items()}
     return {
         key: setting(str(value) if shape.public else in_units(key, str(value)))
@@ -315,6 +316,10 @@ def _requirements(require: tuple[Requirement, ...]) -> Value:
     return {one.subject: f"{one.operator}{one.value}" for one in require}
 
 
+def _samples(samples: tuple[DrillSample, ...]) -> Value:
+    return {one.topics: one.file for one in samples}
+
+
 def _bootstrap(addresses: str) -> Value:
     return addresses
 
@@ -323,6 +328,7 @@ CONVERTERS: Mapping[str, Callable[[Any], Value]] = {
     "bootstrap": _bootstrap,
     "rename": _rename,
     "requirements": _requirements,
+    "samples": _samples,
     "schema": lambda text: text,  # of a file, its content
     "start": _start,
 }

@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from planner.model.diagnostic import Failure, error
-from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener, Security, default_ports
+from runtime.lab.cluster import (
+    KAFKA_VERSION,
+    LabClusterSpec,
+    LabKafkaCluster,
+    Listener,
+    Security,
+    default_ports,
+)
 from runtime.lab.files import LabError
 from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
 from runtime.lab.load import LoadGenerator, LoadTarget, targets_of
 
 __all__ = [
+    "KAFKA_VERSION",
     "LINK",
     "BrokerStatus",
     "ClusterStatus",

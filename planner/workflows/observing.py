@@ -9,12 +9,15 @@ import asyncio
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from planner.config.secrets import resolve, token_command
 from planner.diff.record import flow_of
 from planner.graph import ClusterReadRequest, read_request_of
+from planner.graph.jobs import store_client
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Kind, flow_address
@@ -28,7 +31,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
 )
 from planner.model.plan import Plan, PlannedFlow
-from planner.model.step import LaunchJob, ReconfigureJob
+from planner.model.step import LaunchJob, ReconfigureJob, RestoreRecords
 from planner.model.topology import RUNNING, Cluster, Topology
 from planner.observe import Observer, ProgressCallback, named_topics
 from planner.observe.imported import import_request
@@ -80,19 +83,51 @@ def endpoints_of(
     return found
 
 
+def check_stores(topology: Topology) -> None:
+    """Checks how the object stores of a topology are reached, as clusters are checked: addresses, variables
+    and files must be among those that this machine allows. Failure names all that are not.
+    """
+    problems: list[Diagnostic] = []
+    for name, endpoint in sorted(topology.endpoints.items()):
+        if not endpoint.in_store:
+            continue
+        folder = PurePath(endpoint.source.file).parent if endpoint.source is not None else PurePath()
+        client = store_client(endpoint, Path.cwd())
+        try:
+            ClientSecrets(os.environ, (Path(folder),)).check_store(client)
+        except ClientSettingsError as wrong:
+            what = f'"{wrong.key}" of endpoint {name}: {wrong.why}'
+            problems.append(error(what, wrong.way_out, source=endpoint.source, code="secret"))
+    if problems:
+        raise Failure(problems)
+
+
+def store_settings(text: str) -> dict[str, jobspec.Setting]:
+    """Returns the settings of a store's client in a step. Raises ClientSettingsError."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, jobspec.Setting])
+    except (msgspec.DecodeError, RecursionError):
+        raise ClientSettingsError("client", "can't be read", "plan again") from None
+
+
 def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
-    """Checks the clusters in the job specs of a saved plan: the same limits hold for them.
+    """Checks the clusters and the object stores in the steps of a saved plan: the same limits hold for them.
 
     `trusted` are the folders whose files they may refer to where REPL_ALLOW_FILES is not set.
     """
     secrets = ClientSecrets(os.environ, trusted)
     problems: list[Diagnostic] = []
     for step in plan.steps:
-        if not isinstance(step, LaunchJob | ReconfigureJob):
-            continue
         try:
-            for cluster in jobspec.decode(step.spec).clusters.values():
+            if isinstance(step, RestoreRecords) and step.client:
+                secrets.check_store(store_settings(step.client))
+            if not isinstance(step, LaunchJob | ReconfigureJob):
+                continue
+            spec = jobspec.decode(step.spec)
+            for cluster in spec.clusters.values():
                 secrets.check_all(cluster.bootstrap, cluster.client)
+            for client in spec.stores.values():
+                secrets.check_store(client)
         except (ClientSettingsError, BadJobSpec) as wrong:
             problems.append(error(str(wrong), address=str(step.address), code="secret"))
     if problems:

@@ -22,7 +22,7 @@ from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartit
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import endpoints_of, observe
+from planner.workflows.observing import check_stores, endpoints_of, observe
 from planner.workflows.one_off import check_transforms
 from planner.workflows.topology import TopologyRequest, checked
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
@@ -126,6 +126,7 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
     loaded = checked(request.path, request.var_files)
     if request.untrusted:
         judged(loaded.warnings)
+    check_stores(loaded.topology)
     if request.rollback is not None:
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))

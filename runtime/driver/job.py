@@ -14,8 +14,9 @@ from typing import Any
 
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
-from runtime.contract.spec import jobspec, naming
+from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobExit, JobSpec
+from runtime.contract.spec.restarts import not_started_with, regrouped
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters, OpenDestination, last_status, open_destination
 from runtime.driver.commands import CommandHandler, RefusedCommand
@@ -347,9 +348,9 @@ class JobRunner:
             raise RefusedCommand(
                 f"an edit was refused: {spec.job!r} into {spec.destination!r} is another job"
             )
-        if unexpected := jobspec.not_started_with(self._trusted, spec):
+        if unexpected := not_started_with(self._trusted, spec):
             raise RefusedCommand(_refusal(unexpected))
-        if other := jobspec.regrouped(self._started_with, spec):
+        if other := regrouped(self._started_with, spec):
             raise RefusedCommand(_refusal_of_transforms(other))
         self.spec = spec
         await self._flows.apply_spec(spec)

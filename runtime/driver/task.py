@@ -31,6 +31,8 @@ from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from runtime.sql.query_input import QueryInput
+
 RESULT = "result"  # the column of a slot's end, in the output of run_sql_task
 
 _COLLECT_AFTER = 50_000  # objects
@@ -88,7 +90,9 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
     yield msgspec.json.encode(ended)
 
 
-def run_sql_task(text: bytes, token: str, answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_sql_task(
+    text: bytes, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Runs a slot that evaluates a transform, as the collecting worker of the query's task (mapInArrow).
 
     It yields its encoded end, as `run_task` does. `answers` are what Spark answers to the slot's rows.
@@ -102,7 +106,7 @@ def run_sql_task(text: bytes, token: str, answers: Iterable[pa.RecordBatch]) -> 
         ended = SlotResult("retried", "Spark started the task again by itself")
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            ended = runner.run(_copy_with_sql(decode(text), token, answers))
+            ended = runner.run(_copy_with_sql(decode(text), token, wanted, answers))
     yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(ended)], pa.binary())], [RESULT])
 
 
@@ -134,7 +138,7 @@ def run_load(tickets: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def _copy_with_sql(
-    ticket: SlotStartRequest, token: str, answers: Iterable[pa.RecordBatch]
+    ticket: SlotStartRequest, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
 ) -> SlotResult:
     """Runs the slot of a ticket with its channel and the evaluator of its transform.
 
@@ -149,7 +153,7 @@ async def _copy_with_sql(
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
     keep_freed_memory()
-    evaluator = Evaluator(token, transform, answers)
+    evaluator = Evaluator(token, transform, wanted, answers)
     slot = Slot(ticket.spec, ticket.first, transformer=Transformer(transform, evaluator))
     try:
         return await run_with_channel(slot, _Companions(_ControlChannel(ticket, slot), evaluator))

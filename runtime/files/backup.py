@@ -7,9 +7,9 @@ is a ManifestProblem. A topic that was deleted and made again is another lineage
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final
 
 from crc32c import crc32c
@@ -21,10 +21,12 @@ from runtime.batch.rewrite import records_of
 from runtime.batch.spec import MAX_UNPACKED
 from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes
+from runtime.contract.client.stores import Setting
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition
 from runtime.contract.spec.files import OWN_FOLDER
 from runtime.contract.spec.naming import is_other_topic
 from runtime.files.manifest import ManifestFolder, ManifestProblem, as_unavailable
+from runtime.files.store import FileStore, LeadsOutside, LocalFolder, StoredFile
 
 _WINDOW: Final = 8 << 20  # bytes of a file that are read at a time (R8)
 
@@ -119,32 +121,37 @@ def _at(lineages: Sequence[TopicLineage], until_ms: int | None) -> TopicLineage:
     return begun[-1] if begun else lineages[0]
 
 
-def flows_in(endpoint: Path) -> list[str]:
+def flows_in(store: FileStore) -> list[str]:
     """Returns the names of the flows that have a manifest in the endpoint's folder.
 
-    Raises EndpointUnavailable.
+    Raises FileNotFoundError where the folder is not there; EndpointUnavailable.
     """
-    with as_unavailable(endpoint):
-        try:
-            return sorted(one.name for one in (endpoint / OWN_FOLDER).iterdir() if (one / "log").is_dir())
-        except FileNotFoundError:
-            return []
+    if isinstance(store, LocalFolder):
+        store.check()
+    with as_unavailable(store):
+        store.check()
+        return sorted(name for name in store.names(OWN_FOLDER) if store.names(f"{OWN_FOLDER}/{name}/log"))
 
 
-def read_backup(endpoint: str, flow: str, commit: int | None = None, digest: str = "") -> Backup:
+def read_backup(
+    endpoint: str,
+    flow: str,
+    commit: int | None = None,
+    digest: str = "",
+    client: Mapping[str, Setting] | None = None,
+) -> Backup:
     """Reads the manifest of a flow up to a commit, or to its newest one.
 
     Files that later commits have merged are those of the later commits, with the same records. Raises
     ManifestProblem where the manifest can't be trusted, or where `commit` has not that digest;
     EndpointUnavailable.
     """
-    folder = ManifestFolder(endpoint, flow)
+    folder = ManifestFolder(endpoint, flow, client)
     backup = Backup(flow)
-    with as_unavailable(folder.endpoint):
+    with as_unavailable(folder.store):
         numbers = folder.numbers()
         before = ""
-        for number in numbers:
-            found, seal = folder.commit(number)
+        for number, (found, seal) in zip(numbers, folder.commits(numbers), strict=True):
             if found.flow != flow or found.previous != before:
                 raise ManifestProblem(
                     f"the commit {number} of {flow} does not follow the commit before it, which was"
@@ -162,12 +169,12 @@ def read_backup(endpoint: str, flow: str, commit: int | None = None, digest: str
     return backup
 
 
-def windows(path: Path, where: PartitionLocation) -> Iterator[list[RecordSet]]:
+def windows(path: StoredFile, where: PartitionLocation) -> Iterator[list[RecordSet]]:
     """Yields the batches of a raw file, some MiB at a time, each with its checksum verified.
 
     Raises DamagedFile, CorruptBatch, OSError.
     """
-    with path.open("rb") as file:
+    with path.open() as file:
         rest = b""
         size = _WINDOW
         while True:
@@ -187,17 +194,22 @@ def windows(path: Path, where: PartitionLocation) -> Iterator[list[RecordSet]]:
                 yield walked.sets
 
 
-def check_file(folder: ManifestFolder, file: DataFile) -> Path:
-    """Returns the path of a file whose size and checksum are those of the manifest. Raises DamagedFile."""
+def check_file(folder: ManifestFolder, file: DataFile) -> StoredFile:
+    """Returns a file whose size and checksum are those of the manifest.
+
+    Raises DamagedFile, and OSError where an object store does not answer.
+    """
     path = folder.place(file)
     seen, size = 0, 0
     try:
-        if not path.resolve().is_relative_to(folder.endpoint.resolve()):
-            raise DamagedFile(f"{path} leads out of {folder.endpoint}: restore it from a copy")
-        with path.open("rb") as opened:
+        with path.open() as opened:
             while text := opened.read(_WINDOW):
                 seen, size = crc32c(text, seen), size + len(text)
+    except LeadsOutside as link:
+        raise DamagedFile(f"{link}: restore it from a copy") from None
     except OSError as error:
+        if not isinstance(error, FileNotFoundError) and not isinstance(folder.store, LocalFolder):
+            raise
         raise DamagedFile(
             f"{path} can't be read: {error.strerror or error}; restore it from a copy"
         ) from error
@@ -246,7 +258,7 @@ def cut(
 
 
 def _first_later(
-    path: Path, where: PartitionLocation, first: int, until_ms: int
+    path: StoredFile, where: PartitionLocation, first: int, until_ms: int
 ) -> tuple[int, int, int] | None:
     """Returns the offset of the first later record of a file, how many records precede it, and the newest
     timestamp of those; None where no record is later.
@@ -277,7 +289,7 @@ class BackedUpRecords:
     A batch is unpacked only where it must be: two batches with equal bytes hold equal records.
     """
 
-    def __init__(self, files: Iterable[tuple[DataFile, Path]], where: PartitionLocation) -> None:
+    def __init__(self, files: Iterable[tuple[DataFile, StoredFile]], where: PartitionLocation) -> None:
         self._where = where
         self._following = self._sets(files)
         self._batch: Batch | None = None
@@ -317,7 +329,7 @@ class BackedUpRecords:
             else:
                 self._records.extend(more)
 
-    def _sets(self, files: Iterable[tuple[DataFile, Path]]) -> Iterator[Batch | list[Raw]]:
+    def _sets(self, files: Iterable[tuple[DataFile, StoredFile]]) -> Iterator[Batch | list[Raw]]:
         """Yields whole batches, and the records of batches that are cut off or were stamped by the broker."""
         for file, path in files:
             for sets in windows(path, self._where):

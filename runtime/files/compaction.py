@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from runtime.contract.spec.files import FilesSpec
 from runtime.files.backup import DamagedFile, check_file, windows
 from runtime.files.formats import ROW_GROUP_BYTES, StagedFile, parquet_writer
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
+from runtime.files.store import StoredFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,7 +163,7 @@ def read_index(folder: ManifestFolder, below: int) -> FileIndex:
     def lists_them(commit: Commit) -> bool:
         return commit.small is not None and commit.small.below >= below
 
-    with as_unavailable(folder.endpoint):
+    with as_unavailable(folder.store):
         for commit, _ in folder.since(folder.numbers(), lists_them):
             if lists_them(commit) and commit.small is not None:
                 index = FileIndex(below, commit.small.files)
@@ -211,21 +212,19 @@ def compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Carries out the tickets of a task and yields their encoded results."""
     for text in tickets:
         ticket = _ticket.decode(text)
-        folder = ManifestFolder(ticket.files.folder, ticket.flow)
+        folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
         try:
-            if not folder.endpoint.is_dir():
-                raise EndpointUnavailable(f"the folder {folder.endpoint} is not there")
-            with as_unavailable(folder.endpoint):
-                staging = folder.staging(ticket.generation)
+            with as_unavailable(folder.store):
+                folder.store.check()
                 result = CompactionResult(
-                    [_merged(folder, ticket.files, some, staging) for some in ticket.merges]
+                    [_merged(folder, ticket.files, some, ticket.generation) for some in ticket.merges]
                 )
         except EndpointUnavailable as unavailable:
             result = CompactionResult(error=f"{unavailable} on {socket.gethostname()}")
         yield msgspec.json.encode(result)
 
 
-def _merged(folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], staging: Path) -> MergedFiles:
+def _merged(folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], generation: int) -> MergedFiles:
     """Merges files. Where one of them is not as the manifest says, all stay as they are. Raises OSError."""
     where = PartitionLocation(files[0].topic, files[0].partition)
     staged = None
@@ -236,7 +235,7 @@ def _merged(folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], stag
             paths = paths[: len(files)]
         if len(files) < 2:
             return MergedFiles(files, None, f"{paths[0]} can't be joined with the file after it")
-        staged = StagedFile(staging)
+        staged = StagedFile(folder, generation)
         if spec.format == "parquet":
             _join_parquet(staged, paths, sum(one.records for one in files))
         else:
@@ -253,7 +252,7 @@ def _merged(folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], stag
     whole = replace(
         files[0],
         path="",
-        staged=str(staged.path.relative_to(folder.own)),
+        staged=staged.name,
         end=files[-1].end,
         records=sum(one.records for one in files),
         size=staged.size,
@@ -264,7 +263,7 @@ def _merged(folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], stag
     return MergedFiles(files, whole)
 
 
-def _joinable(files: Sequence[DataFile], paths: Sequence[Path], where: PartitionLocation) -> int:
+def _joinable(files: Sequence[DataFile], paths: Sequence[StoredFile], where: PartitionLocation) -> int:
     """Returns how many of the raw files can be joined: in the others, the first batch holds records that are
     not part of the file. Raises DamagedFile, BatchFailure, OSError.
     """
@@ -275,15 +274,15 @@ def _joinable(files: Sequence[DataFile], paths: Sequence[Path], where: Partition
     return len(files)
 
 
-def _join_bytes(staged: StagedFile, paths: Iterable[Path]) -> None:
+def _join_bytes(staged: StagedFile, paths: Iterable[StoredFile]) -> None:
     """Writes the files one behind the other: JSON lines and record batches need nothing else."""
     for path in paths:
-        with path.open("rb") as file:
+        with path.open() as file:
             while text := file.read(_COPIED):
                 staged.write(text)
 
 
-def _join_parquet(staged: StagedFile, paths: Sequence[Path], records: int) -> None:
+def _join_parquet(staged: StagedFile, paths: Sequence[StoredFile], records: int) -> None:
     """Writes the rows of the files in their order, in row groups as large as those of a round.
 
     Raises DamagedFile where a file is no Parquet, or has other columns or another number of rows.
@@ -292,16 +291,17 @@ def _join_parquet(staged: StagedFile, paths: Sequence[Path], records: int) -> No
     import pyarrow.parquet as pq
 
     try:
-        schema = pq.read_schema(paths[0])
+        with paths[0].open() as file:
+            schema = pq.read_schema(file)
         written = 0
         with parquet_writer(staged, schema) as writer:
             held: list[pa.Table] = []
             for path in paths:
-                with pq.ParquetFile(path) as file:
-                    if not file.schema_arrow.equals(schema):
+                with path.open() as file, pq.ParquetFile(file) as rows:
+                    if not rows.schema_arrow.equals(schema):
                         raise DamagedFile(f"{path} has other columns than {paths[0]}")
-                    for number in range(file.num_row_groups):
-                        held.append(file.read_row_group(number))
+                    for number in range(rows.num_row_groups):
+                        held.append(rows.read_row_group(number))
                         if sum(one.nbytes for one in held) >= ROW_GROUP_BYTES:
                             written += _write(writer, held)
             if held:

@@ -10,7 +10,6 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -18,9 +17,10 @@ import uvloop
 
 from runtime.batch import AbortedTransactions, Batch, BatchFailure, PartitionLocation, RecordSet, walk
 from runtime.contract.records.manifest import DataFile
-from runtime.contract.spec.files import OWN_FOLDER, FilesSpec
+from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.files.formats import PartitionFiles
+from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
@@ -103,26 +103,27 @@ def export(tickets: Iterable[bytes]) -> Iterator[bytes]:
 
 async def _export(ticket: ExportTicket) -> ExportResult:
     host = socket.gethostname()
-    folder = Path(ticket.files.folder)
-    if not os.path.isdir(folder):  # noqa: ASYNC240, PTH112 - one call before anything runs in the loop
-        return ExportResult(error=f"the folder {folder} is not there on {host}: create it, or mount it")
+    folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
     try:
-        spec = named(ticket.cluster, ticket.client_id)
-        async with await opened(ticket.source, spec, os.environ) as cluster:
-            found = await _Round(ticket, cluster).run()
+        with as_unavailable(folder.store):
+            folder.store.check()  # before anything runs in the loop
+            spec = named(ticket.cluster, ticket.client_id)
+            async with await opened(ticket.source, spec, os.environ) as cluster:
+                found = await _Round(ticket, cluster, folder).run()
     except WireError as error:
         return ExportResult(error=f"{host}: {error}")
-    except OSError as error:
-        return ExportResult(error=f"{error.filename or folder} on {host}: {error.strerror or error}")
+    except EndpointUnavailable as error:
+        return ExportResult(error=f"on {host}: {error}")
     return ExportResult(found, "", host, os.getpid())
 
 
 class _Round:
     """Copies the partitions of a ticket, some at a time, each for its share of the round."""
 
-    def __init__(self, ticket: ExportTicket, cluster: KafkaCluster) -> None:
+    def __init__(self, ticket: ExportTicket, cluster: KafkaCluster, folder: ManifestFolder) -> None:
         self._ticket = ticket
         self._cluster = cluster
+        self._folder = folder
         self._bucket = TokenBucket(ticket.rate, time.monotonic)
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         shares = max(len(ticket.partitions) / _AT_A_TIME, 1.0)
@@ -140,10 +141,10 @@ class _Round:
 
     async def _one(self, one: ExportPartition) -> ExportedPartition:
         ticket = self._ticket
-        own = Path(ticket.files.folder) / OWN_FOLDER / ticket.flow
         where = PartitionLocation(one.topic, one.partition)
-        staging = own / "staging" / str(ticket.generation)
-        files = PartitionFiles(ticket.flow, ticket.files, where, one.topic_id.hex(), own, staging)
+        files = PartitionFiles(
+            ticket.flow, ticket.files, where, one.topic_id.hex(), self._folder, ticket.generation
+        )
         copy = _PartitionExport(self._cluster, one, files, self._bucket)
         async with self._turns:
             try:

@@ -6,11 +6,9 @@ headers, topic, partition, offset, timestamp, timestamp_type (0: set by the prod
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -19,6 +17,7 @@ from crc32c import crc32c
 from runtime.batch import Batch, PartitionLocation, Record, RecordSet, records
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, by_time, file_name, folder_of
+from runtime.files.manifest import ManifestFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 ROW_GROUP_BYTES: Final = 16 << 20  # of keys and values: bounds the memory of an open file (R8)
 _MOST_OPEN: Final = 4  # folders of one partition that are written at a time
 _HOUR_MS: Final = 3_600_000
-_BUFFER: Final = 1 << 20
 
 Row = tuple[Record, int]  # a record, and the type of its timestamp
 
@@ -35,10 +33,10 @@ Row = tuple[Record, int]  # a record, and the type of its timestamp
 class StagedFile:
     """A file that is being written: its size and checksum are known at any time."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{uuid.uuid4().hex}.part"
-        self._file = self.path.open("xb", buffering=_BUFFER)
+    def __init__(self, folder: ManifestFolder, generation: int) -> None:
+        name = f"{folder.staging(generation)}/{uuid.uuid4().hex}.part"
+        self.name = name.removeprefix(f"{folder.own}/")  # as a commit names it
+        self._file = folder.store.upload(name)
         self.size = 0
         self.crc32c = 0
 
@@ -49,15 +47,12 @@ class StagedFile:
         return len(text)
 
     def close(self) -> None:
-        """Syncs and closes the file."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Completes the file, and makes it durable."""
         self._file.close()
 
     def discard(self) -> None:
-        """Removes the file: no commit names it."""
-        self._file.close()
-        self.path.unlink(missing_ok=True)
+        """Gives the file up: no commit names it."""
+        self._file.discard()
 
 
 class FormatWriter(Protocol):
@@ -239,14 +234,20 @@ class PartitionFiles:
     """Writes the batches of one partition, in order, to as many files as its layout and size ask for."""
 
     def __init__(
-        self, flow: str, spec: FilesSpec, where: PartitionLocation, topic_id: str, own: Path, staging: Path
+        self,
+        flow: str,
+        spec: FilesSpec,
+        where: PartitionLocation,
+        topic_id: str,
+        folder: ManifestFolder,
+        generation: int,
     ) -> None:
         self._flow = flow
         self._spec = spec
         self._where = where
         self._topic_id = topic_id
-        self._own = own
-        self._staging = staging
+        self._folder = folder
+        self._generation = generation
         self._open: dict[str, _OpenFile] = {}
         self._by_time = by_time(spec.layout)
         self.done: list[DataFile] = []
@@ -304,7 +305,7 @@ class PartitionFiles:
         if found is None:
             while len(self._open) >= _MOST_OPEN:  # the folder that was not written for the longest time
                 self._close(next(iter(self._open.values())))
-            file = StagedFile(self._staging)
+            file = StagedFile(self._folder, self._generation)
             writer: FormatWriter | None = None
             match self._spec.format:
                 case "json":
@@ -329,7 +330,7 @@ class PartitionFiles:
         self.done.append(
             DataFile(
                 path=f"{one.folder}/{name}",
-                staged=str(one.file.path.relative_to(self._own)),
+                staged=one.file.name,
                 topic=where.topic,
                 topic_id=self._topic_id,
                 partition=where.partition,

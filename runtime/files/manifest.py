@@ -1,29 +1,28 @@
 """The manifest of a flow in an endpoint's folder: reads commits, adds one, and moves staged files into place.
 
-A commit is added by a hard link to its numbered name, which fails if the name is taken: so of two drivers one
-wins, whatever they know of each other (R3). All methods block: the driver calls them in a thread.
+A commit is added under its numbered name only if the name is free, by a hard link or a conditional put: so of
+two drivers one wins, whatever they know of each other (R3). All methods block: the driver calls them in a
+thread.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
+from runtime.contract.client.stores import Setting
 from runtime.contract.records import manifest
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner, UnreadableCommit
 from runtime.contract.spec.files import OWN_FOLDER
+from runtime.files.store import FileStore, LeadsOutside, NameTaken, StoredFile, opened
 
 _LOG, _STAGING, _REPLACED = "log", "staging", "replaced"
 _DIGITS: Final = 20
+_READ_AT_ONCE: Final = 64  # commits
 _COMPLETE_EVERY: Final = 64  # commits: so few are read at a start
-_WITHOUT_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
 class ManifestProblem(Exception):
@@ -35,7 +34,7 @@ class ManifestTaken(Exception):
 
 
 class EndpointUnavailable(Exception):
-    """The folder can't be read or written now; the text says why. A retry may succeed."""
+    """The folder or the store can't be read or written now; the text says why. A retry may succeed."""
 
 
 @dataclass(slots=True)
@@ -55,25 +54,25 @@ class ManifestState:
 class ManifestFolder:
     """The folder of one flow's manifest below the endpoint's folder, which must exist."""
 
-    def __init__(self, endpoint: str, flow: str) -> None:
-        self.endpoint = Path(endpoint)
-        self.own = self.endpoint / OWN_FOLDER / flow
-        self._log = self.own / _LOG
+    def __init__(self, endpoint: str, flow: str, client: Mapping[str, Setting] | None = None) -> None:
+        self.store = opened(endpoint, client)
+        self.own = f"{OWN_FOLDER}/{flow}"
+        self._log = f"{self.own}/{_LOG}"
 
-    def staging(self, generation: int) -> Path:
+    def staging(self, generation: int) -> str:
         """Returns the folder of the files that a generation has not committed yet."""
-        return self.own / _STAGING / str(generation)
+        return f"{self.own}/{_STAGING}/{generation}"
+
+    def check_exclusive(self) -> None:
+        """Checks that of two commits with one number one is refused. Raises EndpointUnavailable."""
+        with as_unavailable(self.store):
+            self.store.check_exclusive(f"{self.own}/{_STAGING}/probe")
 
     def read(self) -> ManifestState:
         """Reads the commits from the newest complete one on. Raises ManifestProblem, EndpointUnavailable."""
-        with as_unavailable(self.endpoint):
-            if not self.endpoint.is_dir():
-                raise EndpointUnavailable(
-                    f"the folder {self.endpoint} is not there: create it, or mount it, on every machine of"
-                    " the job"
-                )
-            numbers = self.numbers()
-            return self._folded(numbers)
+        with as_unavailable(self.store):
+            self.store.check()
+            return self._folded(self.numbers())
 
     def check(self, state: ManifestState) -> None:
         """Checks that the last commit is as it was written. Raises ManifestProblem, EndpointUnavailable.
@@ -83,29 +82,38 @@ class ManifestFolder:
         if state.last is None:
             return
         path = self._path(state.last.number)
-        with as_unavailable(self.endpoint):
-            if not path.exists():
-                raise EndpointUnavailable(f"{path} is gone: is {self.endpoint} mounted?")
-            _, digest = self.commit(state.last.number)
+        with as_unavailable(self.store):
+            try:
+                _, digest = self.commit(state.last.number)
+            except FileNotFoundError:
+                raise EndpointUnavailable(f"{path} is gone: is {self.store.address} mounted?") from None
         if digest != state.digest:
             raise ManifestProblem(f"{path} was exchanged: restore the folder")
 
     def numbers(self) -> list[int]:
         """Returns the numbers of all commits, in order. Raises ManifestProblem where one is missing."""
-        try:
-            names = [path.name for path in self._log.iterdir()]
-        except FileNotFoundError:
-            return []
+        names = self.store.names(self._log)
         found = sorted(int(name.removesuffix(".json")) for name in names if _is_commit(name))
         if found != list(range(1, len(found) + 1)):
             missing = next(number for number, one in enumerate(found, 1) if one != number)
-            raise ManifestProblem(f"the commit {missing} is missing in {self._log}: restore the folder")
+            raise ManifestProblem(
+                f"the commit {missing} is missing in {self.store.path(self._log)}: restore the folder"
+            )
         return found
 
     def commit(self, number: int) -> tuple[Commit, str]:
         """Returns a commit and its digest. Raises ManifestProblem, OSError."""
+        return self._decoded(number, self.store.read(self._name(number)))
+
+    def commits(self, numbers: Sequence[int]) -> Iterator[tuple[Commit, str]]:
+        """Yields commits with their digests, some read at a time. Raises ManifestProblem, OSError."""
+        for at in range(0, len(numbers), _READ_AT_ONCE):
+            some = numbers[at : at + _READ_AT_ONCE]
+            texts = self.store.read_all([self._name(number) for number in some])
+            yield from map(self._decoded, some, texts)
+
+    def _decoded(self, number: int, text: bytes) -> tuple[Commit, str]:
         path = self._path(number)
-        text = path.read_bytes()
         try:
             found = manifest.decode(text)
         except UnreadableCommit as error:
@@ -128,11 +136,10 @@ class ManifestFolder:
         """
         first = next((at for at in reversed(range(len(numbers))) if begins(self.commit(numbers[at])[0])), 0)
         before: str | None = None
-        for number in numbers[first:]:
-            commit, digest = self.commit(number)
+        for commit, digest in self.commits(numbers[first:]):
             if before is not None and commit.previous != before:
                 raise ManifestProblem(
-                    f"{self._path(number)} does not follow the commit before it, which was exchanged:"
+                    f"{self._path(commit.number)} does not follow the commit before it, which was exchanged:"
                     " restore the folder"
                 )
             yield commit, digest
@@ -148,16 +155,8 @@ class ManifestFolder:
             commit = replace(commit, complete=True, positions=list((state.positions | moved).values()))
         commit = replace(commit, previous=state.digest)
         text = manifest.encode(commit)
-        path = self._path(commit.number)
-        with as_unavailable(self.endpoint):
-            self._log.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.stem}.{commit.generation}.tmp")
-            try:
-                write_synced(temporary, text)
-                link_new(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
-            sync_folder(self._log)
+        with as_unavailable(self.store):
+            self.store.add(self._name(commit.number), text)
         state.apply(commit, manifest.digest_of(text))
 
     def publish(self, files: Iterable[DataFile]) -> None:
@@ -165,112 +164,82 @@ class ManifestFolder:
 
         Raises ManifestProblem for a file that is in neither place, and EndpointUnavailable.
         """
-        folders: set[Path] = set()
-        with as_unavailable(self.endpoint):
-            for one in files:
-                target = self.endpoint / one.path
-                if target.parent not in folders:
-                    self._make_inside(target.parent)
-                    folders.add(target.parent)
-                try:
-                    (self.own / one.staged).replace(target)
-                except FileNotFoundError:
-                    if not target.exists():
-                        raise ManifestProblem(
-                            f"{target} is missing, and so is its staged file: restore it from a copy"
-                        ) from None
-            for folder in folders:
-                sync_folder(folder)
+        with as_unavailable(self.store):
+            missing = self.store.move([(self.staged(one), one.path) for one in files])
+            for path, size in zip(missing, self.store.sizes(missing), strict=True):
+                if size is None:
+                    raise ManifestProblem(
+                        f"{self.store.path(path)} is missing, and so is its staged file: restore it from a"
+                        " copy"
+                    )
 
     def hide(self, replaced: Iterable[str]) -> None:
         """Moves the files that a commit replaces below the flow's own folder; the merged ones are published.
 
-        It may be repeated. Raises ManifestProblem, EndpointUnavailable.
+        It may be repeated: a file that is not there was moved by an earlier driver, and perhaps removed.
+        Raises ManifestProblem, EndpointUnavailable.
         """
-        folders: set[Path] = set()
-        with as_unavailable(self.endpoint):
-            for path in replaced:
-                here, there = self.endpoint / path, self.own / _REPLACED / path
-                if not here.exists():
-                    continue  # moved by an earlier driver, and perhaps removed
-                if there.parent not in folders:
-                    self._make_inside(there.parent)
-                os.utime(here)  # its retention begins
-                here.replace(there)
-                folders |= {here.parent, there.parent}
-            for folder in folders:
-                sync_folder(folder)
+        with as_unavailable(self.store):
+            self.store.move([(path, f"{self.own}/{_REPLACED}/{path}") for path in replaced])
 
-    def place(self, file: DataFile) -> Path:
+    def place(self, file: DataFile) -> StoredFile:
         """Returns where a file of a commit is now. A file that is nowhere has its own place.
 
         It is staged until its commit is finished, and a file that was replaced stays for a while.
         """
-        own = self.endpoint / file.path
-        places = (own, self.own / file.staged, own, self.own / _REPLACED / file.path)
-        return next((one for one in places if one.is_file()), own)
+        own = file.path
+        for name in (own, self.staged(file), own, f"{self.own}/{_REPLACED}/{file.path}"):
+            if self.store.sizes([name])[0] is not None:
+                return self.store.file(name)
+        return self.store.file(own)
+
+    def staged(self, file: DataFile) -> str:
+        """Returns the name of a file before its commit is finished."""
+        return f"{self.own}/{file.staged}"
 
     def remove_replaced(self, retention_s: float) -> int:
         """Removes the files that were replaced so long ago, and returns how many. Raises EndpointUnavailable.
 
-        The clock is that of the file system. After a clock jump they are removed early or late: a reader
-        that still has their names then gets an error.
+        The clock is that of the store. After a clock jump they are removed early or late: a reader that still
+        has their names then gets an error.
         """
-        root = self.own / _REPLACED
-        removed = 0
-        with as_unavailable(self.endpoint):
-            if not root.is_dir():
-                return 0
-            probe = root / ".now"
-            probe.touch()
-            now = probe.stat().st_mtime
-            for folder, _, names in os.walk(root, topdown=False):
-                for name in names:
-                    path = Path(folder, name)
-                    if path != probe and now - path.stat().st_mtime >= retention_s:
-                        path.unlink()
-                        removed += 1
-                if Path(folder) != root and not any(Path(folder).iterdir()):
-                    Path(folder).rmdir()
-        return removed
+        with as_unavailable(self.store):
+            return self.store.remove_older(f"{self.own}/{_REPLACED}", retention_s)
 
     def clear_staging(self) -> None:
         """Removes what is staged and not committed, by a round that failed too. What can't be removed stays.
 
         The last commit must be published before.
         """
-        for folder in (self.own / _STAGING).glob("*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            names = self.store.names(f"{self.own}/{_STAGING}")
+        except OSError:
+            return  # the next round finds the same, and says why
+        for name in names:
+            self.store.remove_folder(f"{self.own}/{_STAGING}/{name}")
 
     def check_staged(self, files: Iterable[DataFile]) -> None:
         """Checks that the driver sees the files that tasks have staged. Raises EndpointUnavailable."""
-        with as_unavailable(self.endpoint):
-            for one in files:
-                path = self.own / one.staged
-                size = path.stat().st_size if path.exists() else None
-                if size != one.size:
-                    what = "is not there" if size is None else f"has {size} bytes in place of {one.size}"
-                    raise EndpointUnavailable(
-                        f"{path} {what} for the driver: all machines of the job must share {self.endpoint}"
-                    )
+        wanted = list(files)
+        with as_unavailable(self.store):
+            sizes = self.store.sizes([self.staged(one) for one in wanted])
+        for one, size in zip(wanted, sizes, strict=True):
+            if size != one.size:
+                what = "is not there" if size is None else f"has {size} bytes in place of {one.size}"
+                raise EndpointUnavailable(
+                    f"{self.store.path(self.staged(one))} {what} for the driver: all machines of the job must"
+                    f" share {self.store.address}"
+                )
 
-    def _make_inside(self, folder: Path) -> None:
-        """Creates a folder below the endpoint. Raises ManifestProblem where a link leads out of it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if not folder.resolve().is_relative_to(self.endpoint.resolve()):
-            raise ManifestProblem(
-                f"{folder} leads out of {self.endpoint}: remove the symbolic link, no file is written there"
-            )
-        for one in (folder, *folder.parents):
-            sync_folder(one)
-            if one == self.endpoint:
-                break
+    def _name(self, number: int) -> str:
+        return f"{self._log}/{number:0{_DIGITS}d}.json"
 
-    def _path(self, number: int) -> Path:
-        return self._log / f"{number:0{_DIGITS}d}.json"
+    def _path(self, number: int) -> str:
+        """Returns where a commit is, for people."""
+        return self.store.path(self._name(number))
 
 
-def owner_problem(state: ManifestState, owner: ManifestOwner, endpoint: Path) -> str:
+def owner_problem(state: ManifestState, owner: ManifestOwner, endpoint: str) -> str:
     """Returns why this job may not write the manifest; an empty text where it may."""
     if state.last is None or state.last.owner == owner:
         return ""
@@ -287,49 +256,29 @@ def owner_problem(state: ManifestState, owner: ManifestOwner, endpoint: Path) ->
 
 
 class as_unavailable:  # noqa: N801 - a context manager, named as the functions of contextlib are
-    """Converts an OSError into EndpointUnavailable, with the path and the error's own text."""
+    """Converts the errors of a store: OSError into EndpointUnavailable, with the path and its own text; a
+    link out of the folder into ManifestProblem, a name that is taken into ManifestTaken.
+    """
 
-    def __init__(self, endpoint: Path) -> None:
-        self._endpoint = endpoint
+    def __init__(self, store: FileStore) -> None:
+        self._store = store
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            where = error.filename or self._endpoint
-            raise EndpointUnavailable(f"{where}: {error.strerror or error}") from error
+        match error:
+            case NameTaken():
+                raise ManifestTaken(str(error)) from None
+            case LeadsOutside():
+                raise ManifestProblem(
+                    f"{error}: remove the symbolic link, no file is written there"
+                ) from None
+            case OSError():
+                where = error.filename or self._store.address
+                raise EndpointUnavailable(f"{where}: {error.strerror or error}") from error
 
 
 def _is_commit(name: str) -> bool:
     stem, _, ending = name.partition(".")
     return ending == "json" and len(stem) == _DIGITS and stem.isdecimal()
-
-
-def write_synced(path: Path, text: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def link_new(temporary: Path, path: Path) -> None:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise ManifestTaken(str(path)) from None
-    except OSError as error:
-        if error.errno in _WITHOUT_LINKS:
-            raise EndpointUnavailable(
-                f"the file system of {path.parent} has no hard links ({error.strerror}), without which two"
-                " drivers could write the same commit: use another file system"
-            ) from error
-        raise
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

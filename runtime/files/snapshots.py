@@ -1,22 +1,23 @@
 """The snapshots of a flow in an endpoint's folder: dated files beside the manifest, each of them whole.
 
-A snapshot is written under another name, synced, and linked to its own name. Few of them stay: the newest
-ones, and the last one of each day. All methods block: the driver calls them in a thread.
+A snapshot is written whole, and only where there is none of its name. Few of them stay: the newest ones, and
+the last one of each day. All methods block: the driver calls them in a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
+from runtime.contract.client.stores import Setting
 from runtime.contract.records import manifest
 from runtime.contract.records.manifest import Snapshot, SnapshotTopic, UnreadableCommit
 from runtime.contract.spec.files import OWN_FOLDER
-from runtime.files.manifest import ManifestProblem, as_unavailable, link_new, sync_folder, write_synced
+from runtime.files.manifest import ManifestProblem, as_unavailable
+from runtime.files.store import opened
 
 KEPT_NEWEST: Final = 48
 KEPT_DAYS: Final = 90
@@ -27,25 +28,22 @@ _FORM: Final = "%Y%m%dT%H%M%S"
 class SnapshotFolder:
     """The snapshots of one flow below the endpoint's folder."""
 
-    def __init__(self, endpoint: str, flow: str) -> None:
-        self.endpoint = Path(endpoint)
-        self._folder = self.endpoint / OWN_FOLDER / flow / "snapshots"
+    def __init__(self, endpoint: str, flow: str, client: Mapping[str, Setting] | None = None) -> None:
+        self.store = opened(endpoint, client)
+        self._folder = f"{OWN_FOLDER}/{flow}/snapshots"
         self._read: dict[int, Snapshot] = {}  # those that `describing` has read
 
     def times(self) -> list[int]:
         """Returns the times of all snapshots in ms, in order. Raises EndpointUnavailable."""
-        with as_unavailable(self.endpoint):
-            try:
-                names = [path.name for path in self._folder.iterdir()]
-            except FileNotFoundError:
-                return []
+        with as_unavailable(self.store):
+            names = self.store.names(self._folder)
         return sorted(at_ms for name in names if (at_ms := _time_of(name)) is not None)
 
     def read(self, at_ms: int) -> Snapshot:
         """Returns the snapshot of a time. Raises ManifestProblem, EndpointUnavailable."""
-        path = self._folder / _name(at_ms)
-        with as_unavailable(self.endpoint):
-            text = path.read_bytes()
+        path = self._path(at_ms)
+        with as_unavailable(self.store):
+            text = self.store.read(f"{self._folder}/{_name(at_ms)}")
         try:
             found = manifest.decode_snapshot(text)
         except UnreadableCommit as error:
@@ -88,27 +86,23 @@ class SnapshotFolder:
             return False
         if times and times[-1] > snapshot.at_ms:
             snapshot = replace(snapshot, at_ms=times[-1] + 1)
-        path = self._folder / _name(snapshot.at_ms)
-        with as_unavailable(self.endpoint):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{snapshot.generation}.tmp")
-            try:
-                write_synced(temporary, manifest.encode(snapshot))
-                link_new(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
-            for old in superfluous([*times, snapshot.at_ms]):
-                (self._folder / _name(old)).unlink(missing_ok=True)
-            sync_folder(self._folder)
+        with as_unavailable(self.store):
+            self.store.add(f"{self._folder}/{_name(snapshot.at_ms)}", manifest.encode(snapshot))
+            old = superfluous([*times, snapshot.at_ms])
+            self.store.remove(f"{self._folder}/{_name(at_ms)}" for at_ms in old)
         return True
 
-    def misdated(self, now_ms: int) -> Path | None:
+    def misdated(self, now_ms: int) -> str | None:
         """Returns the newest snapshot if its date is in the future, None otherwise. Raises
         EndpointUnavailable.
         """
         times = self.times()
         ahead = bool(times) and times[-1] > now_ms + _CLOCKS_DIFFER_MS
-        return self._folder / _name(times[-1]) if ahead else None
+        return self._path(times[-1]) if ahead else None
+
+    def _path(self, at_ms: int) -> str:
+        """Returns where a snapshot is, for people."""
+        return self.store.path(f"{self._folder}/{_name(at_ms)}")
 
     def _same(self, at_ms: int, snapshot: Snapshot) -> bool:
         """Returns whether the snapshot of this time says the same. One that can't be read does not."""

@@ -92,9 +92,13 @@ class Launcher(Protocol):
 
 
 def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
-    """Yields (setting of a cluster, "env" or "file", name) for each reference."""
+    """Yields (setting of a cluster or of a store, "env" or "file", name) for each reference."""
     for name, cluster in sorted(spec.clusters.items()):
         for key, value in sorted(cluster.client.items()):
+            if isinstance(value, dict):
+                yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
+    for name, client in sorted(spec.stores.items()):
+        for key, value in sorted(client.items()):
             if isinstance(value, dict):
                 yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
 
@@ -107,6 +111,11 @@ def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
     for name, cluster in sorted(spec.clusters.items()):
         try:
             secrets.check_all(cluster.bootstrap, cluster.client)
+        except ClientSettingsError as wrong:
+            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.way_out) from None
+    for name, client in sorted(spec.stores.items()):
+        try:
+            secrets.check_store(client)
         except ClientSettingsError as wrong:
             raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.way_out) from None
 

@@ -116,7 +116,7 @@ def _on_spark(
 
 def _restore_outcome(request: RestoreRequest) -> RestoreOutcome:
     try:
-        backup = read_backup(request.folder, request.flow, request.commit, request.digest)
+        backup = read_backup(request.folder, request.flow, request.commit, request.digest, request.client)
         parts = [encode_restore_part(part) for part in _restore_parts(request, backup)]
         task = functools.partial(restore_partitions, encode_restore(request))
         done = _on_spark(f"repl restore {request.flow}", parts, 1, task) if parts else []

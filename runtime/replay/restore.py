@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -45,6 +44,7 @@ from runtime.contract.records.offset_map import Run, append
 from runtime.contract.spec.naming import is_other_topic
 from runtime.files.backup import BackedUpRecords, DamagedFile, check_file, raw_records, windows
 from runtime.files.manifest import ManifestFolder, ManifestProblem
+from runtime.files.store import StoredFile
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
@@ -100,8 +100,10 @@ async def _restored(asked: RestoreRequest, part: RestorePartition) -> RestoredPa
             await copy.run()
     except AuditFailure as failure:
         problem = f"{failure.cluster}: {failure.why}"
-    except (RestoreStopped, BatchFailure, DamagedFile, ManifestProblem, UnreadableRecord, OSError) as error:
+    except (RestoreStopped, BatchFailure, DamagedFile, ManifestProblem, UnreadableRecord) as error:
         problem = str(error)
+    except OSError as error:
+        problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     records, written = (copy.records, copy.written) if copy is not None else (0, 0)
     return RestoredPartition(
         into=part.into, partition=part.partition, records=records, written=written, problem=problem
@@ -133,7 +135,7 @@ class PartitionRestore:
         self._key = restore_key(asked.flow, part.into, part.partition)
         self._at = TopicPartition(part.into, part.partition)
         self._where = PartitionLocation(part.topic, part.partition)
-        self._folder = ManifestFolder(asked.folder, asked.flow)
+        self._folder = ManifestFolder(asked.folder, asked.flow, asked.client)
         self._said_at = time.monotonic()
         self._checked: set[str] = set()
 
@@ -221,7 +223,7 @@ class PartitionRestore:
     def _name(self) -> str:
         return f"{self._at.topic}-{self._at.partition}"
 
-    def _files(self) -> Iterator[tuple[DataFile, Path]]:
+    def _files(self) -> Iterator[tuple[DataFile, StoredFile]]:
         """Yields the files with their paths, each checked once before anything of it is used."""
         for file in self._part.files:
             if file.path not in self._checked:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from runtime.audit.partition_logs import fetch_records, open_spec
+from runtime.contract.client.stores import Setting
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
@@ -48,6 +49,7 @@ class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     folder: str
+    client: dict[str, Setting] = {}
     flow: str
     commit: int
     digest: str

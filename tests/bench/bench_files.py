@@ -2,23 +2,25 @@
 
 python -m tests.bench.bench_files [--megabytes 1000] [--rounds 3] [--only restore]
 
-On a lab of its own: dc1 is filled by librdkafka and written in each format, synced to disk as in a job. Then
-a backup is restored into dc1 under another name: written in transactions and compared record by record, and
-once more only compared. MB are those of the records' values, before compression. CPU is this process's and,
-beside it, the broker's. Rows that end in `ms` reach the broker through a proxy that holds its answers back
-for so long.
+On a lab of its own: dc1 is filled by librdkafka and written in each format, synced to disk as in a job, and
+into a bucket (`s3`) of a server that holds it in memory. Then a backup is restored into dc1 under another
+name: written in transactions and compared record by record, and once more only compared. MB are those of the
+records' values, before compression. CPU is this process's and, beside it, the broker's. Rows that end in `ms`
+reach the broker through a proxy that holds its answers back for so long.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import get_args
 
 from confluent_kafka.admin import AdminClient
+from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.spec import files, naming
@@ -43,6 +45,7 @@ from runtime.replay.restore_target import (
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.ports import free_port
 from tests.records import create_topic
+from tests.s3 import ADMIN, s3_server
 from tests.spark.backups import FLOW, BackupWriter
 from tests.toxiproxy import proxied, toxiproxy
 
@@ -57,17 +60,30 @@ def write_once(ticket: ExportTicket, load: Load, brokers: Brokers) -> None:
     folder = Path(ticket.files.folder)
     folder.mkdir()
     try:
-        with measured(brokers) as row:
-            (text,) = export([encode_ticket(ticket)])
-            result = decode_result(text)
-            assert not result.error, result.error
-            assert [one.stopped for one in result.partitions] == [""] * PARTITIONS
-            records = sum(one.records for one in result.partitions)
-            line = row(f"{ticket.files.format:<8} {load.name}", records, records * load.value_bytes)
-        written = sum(file.size for one in result.partitions for file in one.files)
-        print(f"{line}   {written / 1e6:.0f} MB in files", flush=True)
+        export_once(ticket, load, brokers, ticket.files.format)
     finally:
         shutil.rmtree(folder)
+
+
+def export_once(ticket: ExportTicket, load: Load, brokers: Brokers, name: str) -> None:
+    """Stages everything, and prints what it took."""
+    with measured(brokers) as row:
+        (text,) = export([encode_ticket(ticket)])
+        result = decode_result(text)
+        assert not result.error, result.error
+        assert [one.stopped for one in result.partitions] == [""] * PARTITIONS
+        records = sum(one.records for one in result.partitions)
+        line = row(f"{name:<8} {load.name}", records, records * load.value_bytes)
+    written = sum(file.size for one in result.partitions for file in one.files)
+    print(f"{line}   {written / 1e6:.0f} MB in files", flush=True)
+
+
+def upload_once(ticket: ExportTicket, load: Load, brokers: Brokers, home: Path) -> None:
+    """The same into an empty bucket of a server on this machine, whose CPU is not counted."""
+    with s3_server(home) as server:
+        bucket = server.create_bucket("lake")
+        stored = replace(ticket.files, folder=f"s3a://{bucket}/lake", client=server.settings)
+        export_once(replace(ticket, files=stored), load, brokers, f"s3 {stored.format}")
 
 
 def restore_once(
@@ -157,6 +173,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["restore"], help="leave out the rows of the formats")
     options = parser.parse_args()
+    os.environ.update(ADMIN)
     with tempfile.TemporaryDirectory(prefix="bench-files-") as home:
         lab = Lab(Path(home) / "lab")
         link = Listener(LISTENER, {1: f"127.0.0.1:{free_port()}"})
@@ -181,6 +198,8 @@ def main() -> None:
                     )
                     for _ in range(options.rounds):
                         write_once(ticket, load, Brokers(Path(home)))
+                        if form != "json":
+                            upload_once(ticket, load, Brokers(Path(home)), Path(home))
                 archive = Path(home) / f"archive-{load.value_bytes}"
                 archive.mkdir()
                 BackupWriter(dc1, archive, size=128 << 20).round(topic)

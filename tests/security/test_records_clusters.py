@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from planner.diff.compare import changed_fields
 from planner.diff.typed_values import reached_values
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, not_started_with
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.spec.restarts import not_started_with
 
 DC1 = ClusterSpec(bootstrap="dc1:1", id="one", client={"sasl.password": {"env": "DC1"}, "client.id": "x"})
 DC2 = ClusterSpec(bootstrap="dc2:1")

@@ -59,6 +59,48 @@ def test_nothing_lets_others_listen(
     assert why in said
 
 
+STORE = "endpoints: {lake: {file: 's3a://bucket', client: %s}}\n"
+INTO = "flows: [{name: f, from: dc1, to: lake, topics: {include: [orders]}}]\n"
+KEYS = "access.key: {env: DC1_KEY}, secret.key: {env: DC1_SECRET}"
+
+
+@pytest.mark.parametrize(
+    ("client", "why"),
+    [
+        (
+            f"{{endpoint: 'https://evil.net', {KEYS}}}",
+            '"endpoint" of endpoint lake: evil.net:443 is not among',
+        ),
+        (f"{{region: eu-1, {KEYS}}}", "s3.eu-1.amazonaws.com:443 is not among the addresses"),
+        ("{}", "s3.us-east-1.amazonaws.com:443 is not among the addresses"),
+        (
+            "{endpoint: 'https://s3.ours.org', access.key: {env: HOME}, secret.key: {env: DC1_SECRET}}",
+            "the environment variable HOME is not among those that a topology may use here",
+        ),
+        (
+            "{endpoint: 'https://s3.ours.org', access.key: {env: DC1_KEY}, secret.key: {file: /etc/passwd}}",
+            "the file /etc/passwd is in no folder that a topology may read here",
+        ),
+        (f"{{endpoint: 'http://s3.ours.org', {KEYS}}}", "in clear text"),
+    ],
+)
+def test_credentials_go_to_no_other_store(
+    client: str,
+    why: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "kafka.invalid,s3.ours.org")
+    monkeypatch.setenv("REPL_ALLOW_ENV", "DC1_*")
+    file = tmp_path / "t.yaml"
+    file.write_text(f"{HEAD}  dc1: {{bootstrap: 'kafka.invalid:9092'}}\n{STORE % client}{INTO}")
+
+    assert run(["plan", str(file), "--untrusted"]) == ExitCode.ERROR
+
+    assert why in capsys.readouterr().err
+
+
 def test_variables_come_from_the_topologys_own_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,7 +132,7 @@ class BackupWriter:
         """Gives the newest snapshot another time."""
         folder = SnapshotFolder(self._files.folder, self._flow)
         newest: Snapshot = folder.read(folder.times()[-1])
-        for path in (folder.endpoint / "_repl" / self._flow / "snapshots").iterdir():
+        for path in (Path(self._files.folder) / "_repl" / self._flow / "snapshots").iterdir():
             path.unlink()
         folder.add(replace(newest, at_ms=at_ms))
 

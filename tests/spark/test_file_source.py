@@ -231,6 +231,11 @@ def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Pa
     wait_for(lambda: inbox.status("gone.log") is None, _WITHIN_S, about=inbox.job.tail)
     inbox.arrived()
 
+    # A new file that takes the name of one that was deleted is read from its beginning.
+    inbox.write("fine.log", "a new file", "of the same name")
+    inbox.arrived()
+    assert "file_name_reused" in inbox.job.log.read_text()
+
 
 def test_json_lines_are_checked_and_a_line_longer_than_a_record_is_named(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]

@@ -27,6 +27,7 @@ from planner.model.topology import (
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
     Cluster,
+    DrillSample,
     FileEndpoint,
     FileFormat,
     Job,
@@ -88,14 +89,19 @@ def parts_of(root: ParsedRecord) -> TopologyParts:
     )
 
 
+_NAMELESS = "?"
+
+
 def _with_named_source(flow: ParsedRecord, endpoints: dict[str, Any]) -> ParsedRecord:
     """Returns a flow with the name of its source: files that stand in it become an endpoint of its name.
 
     `./` is the folder of the topology's file.
     """
     source, name = flow.get("from"), flow.get("name")
-    if not isinstance(source, ParsedRecord) or name is None:
+    if not isinstance(source, ParsedRecord):
         return flow
+    if name is None:  # which is an error already
+        name = _NAMELESS
     values = dict(source.values)
     folder = values.get("file")
     if isinstance(folder, str) and (folder == "." or folder.startswith("./")):
@@ -298,10 +304,26 @@ def _schema(value: Any) -> str | None:
     return read_text(file).strip()
 
 
+def _samples(named: Mapping[str, Any]) -> tuple[DrillSample, ...]:
+    """Returns the samples by topic. A file must lie beside the topology; only a drill reads it."""
+    found = []
+    for topics in sorted(named):
+        reference = named[topics]
+        if not isinstance(reference, NamedReference):
+            continue  # it was wrong, which is reported already
+        folder = Path(reference.source.file).parent
+        if not (folder / reference.text).resolve().is_relative_to(folder.resolve()):
+            what = f"the sample {reference.text} lies outside of the topology's folder"
+            raise Failure(error(what, f"copy it to {folder}", source=reference.source))
+        found.append(DrillSample(topics, reference.text, reference.source))
+    return tuple(found)
+
+
 CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "bootstrap": _bootstrap,
     "rename": rename_of,
     "requirements": _requirements,
+    "samples": _samples,
     "schema": _schema,
     "start": _start,
 }
@@ -376,9 +398,10 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, Cluster):
+    if isinstance(value, Cluster | FileEndpoint):
         client = {key: _plain_setting(key, one) for key, one in value.client.items()}
-        return {**_plain_fields(value), "client": client}
+        kind = {} if isinstance(value, Cluster) else {"is": type(value).__name__}
+        return {**kind, **_plain_fields(value), "client": client}
     return {"is": type(value).__name__, **_plain_fields(value)}
 
 

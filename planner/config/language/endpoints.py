@@ -1,6 +1,7 @@
 """Checks the file endpoints of a topology, and the flows that write files or read their lines."""
 
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from planner.config.hints import prose
 from planner.config.language.build import TopologyParts
@@ -11,11 +12,12 @@ from planner.model.topology import (
     LINE_FORMATS,
     LINES_FLOW_KEYS,
     RUNNING,
-    FileEndpoint,
     FileFormat,
+    SecretRef,
     bytes_of,
 )
-from runtime.contract.spec.files import folder_problem, layout_problem
+from runtime.contract.client.stores import LOCATIONS, MOST_BYTES, SECRETS, client_problem, is_store
+from runtime.contract.spec.files import folder_problem, layout_problem, plain_folder
 
 ENDPOINT_CODE = "endpoint"
 _SIZES = range(1 << 16, (1 << 40) + 1)
@@ -42,14 +44,13 @@ def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
                     source=endpoint.place("file"),
                     code=ENDPOINT_CODE,
                 )
-            other = first.setdefault(folder.rstrip("/"), name)
+            yield from _client(name, endpoint, folder)
+            other = first.setdefault(plain_folder(folder), name)
             if other != name:
                 what = f"the endpoints {other} and {name} are one folder"
                 yield error(what, "keep one of them", source=endpoint.place("file"), code=ENDPOINT_CODE)
         size = endpoint.get("size")
-        if size is not None and FileEndpoint(name, "", size=size).size_bytes not in _SIZES:
-            what = f"endpoint {name}: size is from 64k to 1t"
-            yield error(what, "write size: 128m", source=endpoint.place("size"), code=ENDPOINT_CODE)
+        yield from _size(name, endpoint, folder)
         snapshots = endpoint.get("snapshots") if "snapshots" in endpoint.places else None
         if snapshots is not None and (form is None or form.value != "raw"):
             what = f"endpoint {name}: only the format raw has snapshots"
@@ -67,6 +68,42 @@ def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
         if form is not None and layout is not None and (problem := layout_problem(layout, form.value)):
             where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
             yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=ENDPOINT_CODE)
+
+
+def _client(name: str, endpoint: ParsedRecord, folder: str) -> Iterable[Diagnostic]:
+    """Yields the mistakes in the settings of an object store's client."""
+    place = endpoint.place("client")
+    client = endpoint.get("client")
+    if not isinstance(client, dict) or "client" not in endpoint.places:
+        return
+    if not is_store(folder):
+        what = f"endpoint {name}: {folder} is a folder, and client is for an object store"
+        yield error(
+            what, "remove client, or write file: s3a://bucket/prefix", source=place, code=ENDPOINT_CODE
+        )
+        return
+    if (problem := client_problem(client)) is not None:
+        what = f"endpoint {name}: client.{problem[0]} {problem[1]}"
+        yield error(what, problem[2], source=place, code=ENDPOINT_CODE)
+    for key, value in client.items():
+        if key in SECRETS and not isinstance(value, SecretRef):
+            what = f"endpoint {name}: client.{key} stands in the topology as plain text"
+            hint = f"refer to it: {key}: {{env: VARIABLE}} or {{file: path}}"
+            yield error(what, hint, source=place, code=ENDPOINT_CODE)
+        elif key in LOCATIONS and not PurePath(str(value)).is_absolute():
+            what = f"endpoint {name}: client.{key} is a relative path"
+            yield error(what, "write it from the root on: /etc/…", source=place, code=ENDPOINT_CODE)
+
+
+def _size(name: str, endpoint: ParsedRecord, folder: str | None) -> Iterable[Diagnostic]:
+    """Yields an error for a size that files can't have."""
+    size = endpoint.get("size")
+    in_store = folder is not None and is_store(folder)
+    if size is None or _SIZES[0] <= bytes_of(size) <= (MOST_BYTES if in_store else _SIZES[-1]):
+        return
+    most = "4g in an object store, which copies a file at once" if in_store else "1t"
+    what = f"endpoint {name}: size is from 64k to {most}"
+    yield error(what, "write size: 128m", source=endpoint.place("size"), code=ENDPOINT_CODE)
 
 
 def _compaction(name: str, compact: ParsedRecord, size: str | None) -> Iterable[Diagnostic]:
@@ -121,6 +158,10 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
             place = endpoint.place("format") if "format" in endpoint.places else endpoint.place("file")
             what = f"flow {name} reads lines, and the files of {source.text} are {form.value}"
             yield error(what, "write format: text or format: json", source=place, code=ENDPOINT_CODE)
+        if (folder := endpoint.get("file")) is not None and is_store(folder):
+            what = f"flow {name} reads the lines of files in a folder, and {folder} is an object store"
+            hint = "name a folder on every machine of the job: from: {file: /data/inbox}"
+            yield error(what, hint, source=endpoint.place("file"), code=ENDPOINT_CODE)
         for key in ("layout", "size", "snapshots", "compact"):
             if key in endpoint.places:
                 what = f"endpoint {source.text} is read, and {key} is about files that are written"

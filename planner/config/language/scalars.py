@@ -17,6 +17,7 @@ from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.shapes import SettingsShape
 from planner.model.topology import SecretRef, Setting, looks_secret
 from planner.model.topology.quotas import number
+from runtime.contract.client import stores
 from runtime.contract.client.keys import CREDENTIALS, refusal
 from runtime.contract.client.secrets import secret_settings
 
@@ -157,18 +158,22 @@ def check_name(shape: SettingsShape, name: str) -> None:
         raise NotReadable(f'"{name}" does not begin with "{shape.prefix}"', "use the setting's whole name")
     if shape.client and (refused := refusal(name)) is not None:
         raise NotReadable(f'"{name}" {refused.why}', refused.way_out)
+    if shape.store and name not in stores.KEYS:
+        what = f'"{name}" is no setting of an object store'
+        raise NotReadable(what, f"it takes {prose(stores.KEYS, 'and')}")
 
 
 def _reference(shape: SettingsShape, name: str, node: Mapping) -> SecretRef:
-    if not shape.client:
+    if not (shape.client or shape.store):
         raise NotReadable(f'"{name}" is a map', "it takes text, a number, a duration or a size")
     keys = [key.text for key, _ in node.pairs]
     if len(keys) != 1 or keys[0] not in ("env", "file"):
         raise NotReadable(f'"{name}" is a map', "it takes text, {env: VARIABLE} or {file: path}")
-    if name not in CREDENTIALS:
+    credentials = stores.CREDENTIALS if shape.store else CREDENTIALS
+    if name not in credentials:
         raise NotReadable(
             f'"{name}" takes no reference: it carries no credential',
-            "write its value out; {env: …} and {file: …} are for " + prose(sorted(CREDENTIALS), "and"),
+            "write its value out; {env: …} and {file: …} are for " + prose(sorted(credentials), "and"),
         )
     kind, value = keys[0], node.pairs[0][1]
     if not isinstance(value, Scalar) or value.is_null:

@@ -13,6 +13,7 @@ from planner.config.yaml_tree import documents
 from planner.model import shapes
 from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape, record_of
 from planner.model.topology import Topology
+from runtime.contract.client import stores
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 
 Schema = dict[str, Any]
@@ -184,12 +185,13 @@ def _words(shape: shapes.ChoiceShape) -> list[Any]:
 
 
 def _settings(shape: shapes.SettingsShape) -> Schema:
-    if shape.client:
+    if shape.client or shape.store:
+        allowed, credentials = (stores.KEYS, stores.CREDENTIALS) if shape.store else (ALLOWED, CREDENTIALS)
         known = {
             name: {"anyOf": [_named("setting"), _named("secret")]}
-            if name in CREDENTIALS
+            if name in credentials
             else _named("setting")
-            for name in sorted(ALLOWED)
+            for name in sorted(allowed)
         }
         return {"type": "object", "properties": known, "additionalProperties": False}
     names = f"^{shape.prefix.replace('.', chr(92) + '.')}\\S+$"
@@ -210,6 +212,8 @@ def _map(shape: shapes.MapShape, definitions: dict[str, Schema]) -> Schema:
         table["propertyNames"] = {"pattern": r"^\d+$"}
     elif isinstance(shape.key, shapes.TopicNameShape):
         table["propertyNames"] = _named("topic-name")
+    elif isinstance(shape.key, shapes.RegexShape):
+        table["propertyNames"] = _named("regex")
     elif shape.key.pattern:
         table["propertyNames"] = {"pattern": f"^(?:{shape.key.pattern})$"}
     if shape.least:

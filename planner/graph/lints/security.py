@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from planner.model.diagnostic import Diagnostic, note, warning
-from planner.model.topology import Cluster, Flow, Setting, Topology
+from planner.model.topology import Cluster, FileEndpoint, Flow, Setting, Topology
 from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap, wire_settings
+from runtime.contract.client.stores import host_of
 
 CLEAR_TEXT = "credentials-in-clear-text"
 UNCHECKED = "certificate-not-checked"
@@ -15,12 +16,14 @@ _LOOPBACK = ("localhost", "::1")
 
 
 def security(topology: Topology) -> Iterator[Diagnostic]:
-    """Yields warnings for every cluster that is not on this machine."""
+    """Yields warnings for every cluster and every object store that is not on this machine."""
     for name in sorted(topology.clusters):
         cluster = topology.clusters[name]
         if not _on_this_machine(cluster):
             yield from _clear_text(cluster)
             yield from _unchecked(cluster)
+    for _, endpoint in sorted(topology.endpoints.items()):
+        yield from _store_in_clear_text(endpoint)
     for name in sorted({end for flow in topology.flows.values() for end in _ends(flow)}):
         if (cluster_of_flows := topology.clusters.get(name)) is not None:
             yield from _not_used(cluster_of_flows)
@@ -50,6 +53,21 @@ def _client_notes(cluster: Cluster) -> tuple[str, ...]:
         except ClientSettingsError:
             continue  # a token command may be set where jobs run; else validation tells what is wrong
     return ()
+
+
+def _store_in_clear_text(endpoint: FileEndpoint) -> Iterator[Diagnostic]:
+    """Yields a warning where the requests to an object store have no TLS. Secret keys only sign requests."""
+    if not endpoint.in_store:
+        return
+    at = host_of(endpoint.client)
+    if not at.tls and not at.on_this_machine:
+        yield warning(
+            f"records, and a session.token, go to the object store of endpoint {endpoint.name} in clear text:"
+            " anything on the network path can read them",
+            "write https:// in client.endpoint",
+            source=endpoint.source,
+            code=CLEAR_TEXT,
+        )
 
 
 def _clear_text(cluster: Cluster) -> Iterator[Diagnostic]:

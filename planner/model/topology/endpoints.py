@@ -1,13 +1,16 @@
-"""File endpoints: folders that flows write to or read from, in place of a cluster."""
+"""File endpoints: folders and object stores that flows write to or read from, in place of a cluster."""
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.shapes import DurationShape, Key, RecordName, TextShape
+from planner.model.shapes import DurationShape, Key, RecordName, SettingsShape, TextShape
 from planner.model.topology.flows import Configs, ConfigSync, Flow, Groups
+from planner.model.topology.resources import Setting
+from runtime.contract.client.stores import is_store
 from runtime.contract.spec.files import DEFAULT_LAYOUT, DEFAULT_SNAPSHOTS_MS
 
 # The keys of a flow into an endpoint. The others are about topics and groups at a destination cluster.
@@ -81,9 +84,9 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class FileEndpoint:
-    """A folder that every machine of a job sees under the same path.
+    """A folder that every machine of a job sees under the same path, or a prefix of a bucket.
 
-    Flows write files below it, or one flow reads the lines of the files in it.
+    Flows write files below it, or one flow reads the lines of the files in a folder.
     """
 
     record: ClassVar = RecordName("endpoint", "an endpoint")
@@ -92,8 +95,9 @@ class FileEndpoint:
     folder: Annotated[
         str,
         Key(
-            "The absolute path of a folder, which must exist on every machine of the job.",
-            TextShape("the path of a folder"),
+            "The absolute path of a folder, which must exist on every machine of the job, or"
+            " `s3a://bucket/prefix` of an object store, whose bucket must exist.",
+            TextShape("the path of a folder, or s3a://bucket/prefix"),
             name="file",
             example="/data/lake",
         ),
@@ -143,7 +147,22 @@ class FileEndpoint:
             unset=True,
         ),
     ] = None
+    client: Annotated[
+        Mapping[str, Setting],
+        Key(
+            "How an object store is reached: `region`, `endpoint` (AWS without it), `access.key`,"
+            " `secret.key`, `session.token`, `ssl.ca.location`. Secrets are `{env: VARIABLE}` or"
+            " `{file: path}`. Without keys, the machine's own credentials are used.",
+            SettingsShape(store=True, expected="a map of settings"),
+            example="{region: eu-central-1, access.key: {env: S3_KEY}, secret.key: {env: S3_SECRET}}",
+        ),
+    ] = field(default_factory=dict, repr=False)
     source: SourceLocation | None = None
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the files are in an object store."""
+        return is_store(self.folder)
 
     @property
     def size_bytes(self) -> int:

@@ -13,6 +13,7 @@ from planner.model.shapes import (
     ListShape,
     MapShape,
     RecordName,
+    RegexShape,
     TextShape,
     defaults_of,
     record_of,
@@ -147,6 +148,18 @@ class Policies:
 
 
 @dataclass(frozen=True, slots=True)
+class DrillSample:
+    """Recorded records that a drill writes to topics. `topics` is a name or a regex.
+
+    The path of `file` is relative to the file of the topology that names it, which `source` is in.
+    """
+
+    topics: str
+    file: str
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Drill:
     """What `repl drill` must show, and how often it must succeed."""
 
@@ -186,6 +199,17 @@ class Drill:
             example="true",
         ),
     ] = False
+    samples: Annotated[
+        tuple[DrillSample, ...],
+        Key(
+            "Recorded records that a drill on lab clusters writes, by topic or regex: files that"
+            " `repl read --export` made, in the folder of the file that names them, or below.",
+            MapShape(RegexShape("a topic or a regex"), TextShape("a path", placed=True), "topic"),
+            default_doc="unset",
+            example="{orders: samples/orders.jsonl}",
+            converter="samples",
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

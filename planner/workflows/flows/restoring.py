@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from planner.graph.jobs import destination_spec
 from planner.graph.messages import few
 from planner.model.address import topic_address
@@ -13,7 +15,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note,
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.step import BackedUpOffset, CreateTopic
-from planner.model.topology import AclRule, Cluster, FileEndpoint, FileFormat, Topology
+from planner.model.topology import AclRule, Cluster, Topology
 from planner.observe import Observer
 from planner.plan.fingerprint import fingerprints
 from planner.plan.guards import ownership
@@ -30,22 +32,20 @@ from planner.plan.restore import (
 from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.reading import answered
+from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
-from planner.workflows.observing import endpoints_of
+from planner.workflows.observing import check_stores, endpoints_of
 from planner.workflows.plans import now_text, verified
 from planner.workflows.topology import ChangeRequest, checked, cluster_of, endpoint_of
-from runtime.batch import BatchFailure
 from runtime.contract.records.manifest import Snapshot, SnapshotTopic
+from runtime.contract.spec.files import plain_folder
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.selection import regex
 from runtime.contract.spec.topic_settings import supported
-from runtime.files.backup import Backup, DamagedFile, PartitionCut, TopicLineage, cut, flows_in, read_backup
-from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem
-from runtime.files.snapshots import SnapshotFolder
+from runtime.files.backup import PartitionCut
 from runtime.replay.restore_target import TargetTopic, target_topics
 
 _TOPIC = "{topic}"
-_DAMAGED = "restore the folder of the endpoint from a copy; nothing was changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,108 +83,12 @@ def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = sile
     """
     loaded = checked(request.path, request.var_files)
     topology = loaded.topology
+    check_stores(topology)
     endpoint, cluster = endpoint_of(topology, request.endpoint), cluster_of(topology, request.to)
-    found = _Read(endpoint, request)
+    found = RequestedBackup(endpoint, request.flow, request.topics, request.until_ms)
     observed, live = _observe(cluster, request, progress)
     made = _Planned(topology, cluster, request, found, observed, live)
     return made.plan()
-
-
-class _Read:
-    """What the folder of an endpoint holds of the topics that are asked for."""
-
-    def __init__(self, endpoint: FileEndpoint, request: RestoreBackupRequest) -> None:
-        self.endpoint = endpoint
-        if endpoint.format is not FileFormat.RAW:
-            raise _refused(
-                f"the endpoint {endpoint.name} holds {endpoint.format.value} files, and only raw files are a"
-                " backup",
-                "name an endpoint of the format raw",
-            )
-        try:
-            self.backup = self._backup(request)
-            snapshots = SnapshotFolder(endpoint.folder, self.backup.flow)
-            wanted = regex(request.topics)
-            lineages = self.backup.topics(request.until_ms)
-            self.topics = {name: one for name, one in lineages.items() if wanted.matches(name)}
-            self.cuts = {name: self._cuts(one, request.until_ms) for name, one in self.topics.items()}
-            self.known = {
-                name: snapshots.describing(name, one.topic_id, request.until_ms)
-                for name, one in self.topics.items()
-            }
-        except EndpointUnavailable as problem:
-            raise Failure(
-                error(str(problem), "mount the folder on this machine, then run this again")
-            ) from None
-        except (ManifestProblem, DamagedFile, BatchFailure) as problem:
-            raise _refused(f"the backup {endpoint.name} can't be trusted: {problem}", _DAMAGED) from None
-        except OSError as problem:
-            why = f"{problem.filename}: {problem.strerror}"
-            raise Failure(error(why, "give this user the right to read the folder")) from None
-        self._check(request)
-
-    def _backup(self, request: RestoreBackupRequest) -> Backup:
-        folder = Path(self.endpoint.folder)
-        if not folder.is_dir():
-            raise EndpointUnavailable(
-                f"the folder {folder} of the endpoint {self.endpoint.name} is not there"
-            )
-        flows = flows_in(folder)
-        if request.flow is not None and request.flow not in flows:
-            what = f"{folder} holds no backup of a flow {request.flow}"
-            raise Failure(error(what, f"its flows: {few(flows) or 'none'}"))
-        if not flows:
-            raise Failure(error(f"{folder} holds no backup", "a flow into this endpoint writes one"))
-        if request.flow is None and len(flows) > 1:
-            what = f"{folder} holds the backups of several flows: {few(flows)}"
-            raise Failure(error(what, "name one of them with --flow"))
-        backup = read_backup(self.endpoint.folder, request.flow or flows[0])
-        if backup.format != "raw":
-            raise _refused(
-                f"flow {backup.flow} has written {backup.format} files, and only raw files are a backup",
-                "name another flow with --flow",
-            )
-        return backup
-
-    def _cuts(self, lineage: TopicLineage, until_ms: int | None) -> dict[int, PartitionCut]:
-        folder = ManifestFolder(self.endpoint.folder, self.backup.flow)
-        return {
-            partition: cut(folder, lineage, partition, until_ms) for partition in sorted(lineage.positions)
-        }
-
-    def _check(self, request: RestoreBackupRequest) -> None:
-        """Failure where nothing would be restored."""
-        if not self.topics:
-            names = few(sorted(self.backup.lineages)) or "none"
-            what = f"the backup {self.endpoint.name} holds no topic that matches {request.topics}"
-            raise Failure(error(what, f"its topics: {names}"))
-        if request.until_ms is not None and not any(
-            one.records for cuts in self.cuts.values() for one in cuts.values()
-        ):
-            first = min(
-                (
-                    file.first_timestamp
-                    for lineage in self.topics.values()
-                    for files in lineage.files.values()
-                    for file in files
-                ),
-                default=-1,
-            )
-            way_out = (
-                f"its first record is of {time_text(first)}" if first >= 0 else "it holds no records yet"
-            )
-            what = f"the backup {self.endpoint.name} holds no record up to {time_text(request.until_ms)}"
-            raise Failure(error(what, way_out))
-
-
-def time_text(at_ms: int) -> str:
-    """`2026-01-31T23:59:59.123Z`"""
-    text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{at_ms % 1000:03d}Z" if at_ms % 1000 else f"{text}Z"
-
-
-def _refused(what: str, way_out: str) -> Failure:
-    return Failure(error(what, way_out, code="restore", exit=ExitCode.REFUSED))
 
 
 def _observe(
@@ -216,7 +120,7 @@ class _Planned:
         topology: Topology,
         cluster: Cluster,
         request: RestoreBackupRequest,
-        read: _Read,
+        read: RequestedBackup,
         observed: Observed,
         live: ObservedCluster,
     ) -> None:
@@ -237,11 +141,12 @@ class _Planned:
         )
         state = BackupState(
             read.endpoint.name,
-            read.endpoint.folder.rstrip("/"),
+            plain_folder(read.endpoint.folder),
             read.backup.flow,
             read.backup.commit,
             read.backup.digest,
             self._until,
+            msgspec.json.encode(read.client).decode() if read.client else "",
         )
         topics = [self._topic(name, existing) for name in sorted(read.topics)]
         changes = restore_changes(

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.contract.client import keys as client_keys
+from runtime.contract.client import stores
 from runtime.contract.client.keys import token_endpoint_problem
 from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap
 
@@ -274,6 +275,29 @@ class ClientSecrets:
             port = int(url["port"]) if url["port"] else _PORTS[url["scheme"].lower()]
             self._check_address(_ENDPOINT, url["host"].strip("[]"), port)
 
+    def resolve_store(self, client: Mapping[str, Value]) -> dict[str, str]:
+        """Returns the text of every setting of an object store's client.
+
+        Raises ClientSettingsError for the first one that can't be read.
+        """
+        self.check_store(client)
+        return {key: self.text(key, value) for key, value in client.items()}
+
+    def check_store(self, client: Mapping[str, Value]) -> None:
+        """Checks every setting of an object store's client, and the address that its requests go to.
+
+        It reads nothing. Raises ClientSettingsError for the first one that is not allowed.
+        """
+        if (problem := stores.client_problem(client)) is not None:
+            raise ClientSettingsError(*problem)
+        at = stores.host_of(client)
+        self._check_address(stores.ENDPOINT, at.host, at.port)
+        for key, value in client.items():
+            if key in stores.LOCATIONS:
+                self._check_location(key, Path(str(value)))
+            elif not isinstance(value, str):
+                self._check_reference(key, value)
+
     def _check_address(self, key: str, host: str, port: int) -> None:
         if not self._allowed.allows_address(host, port):
             raise ClientSettingsError(
@@ -297,14 +321,19 @@ class ClientSecrets:
                 return
             case _ if key not in client_keys.CREDENTIALS:
                 raise not_a_credential(key)
-            case {"env": str(name)} if len(value) == 1:
+            case _:
+                self._check_reference(key, value)
+
+    def _check_reference(self, key: str, value: Value) -> None:
+        match value:
+            case {"env": str(name)} if isinstance(value, Mapping) and len(value) == 1:
                 if not self._allowed.allows_variable(name):
                     raise ClientSettingsError(
                         key,
                         f"the environment variable {name} is not among those that a topology may use here",
                         f"the operator adds it to {ALLOW_ENV}",
                     )
-            case {"file": str(path)} if len(value) == 1:
+            case {"file": str(path)} if isinstance(value, Mapping) and len(value) == 1:
                 if not self._allowed.allows_file(Path(path), self._folders):
                     raise ClientSettingsError(
                         key,
@@ -339,7 +368,7 @@ class ClientSecrets:
                 return "true" if value else "false"
             case str() | int() | float():
                 text = str(value)
-                if key in client_keys.SECRETS:
+                if key in client_keys.SECRETS or key in stores.SECRETS:
                     remember(text)
                 return text
             case {"env": name}:

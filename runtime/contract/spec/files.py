@@ -1,5 +1,7 @@
 """Defines the file endpoints of a job: the folder that a flow writes to, or the folder whose lines it reads.
 
+The folder of a flow into files may be a prefix in an object store: `s3a://bucket/prefix`.
+
 A layout such as `{topic}/date={date}/` names the folder of a record below the endpoint's folder.
 """
 
@@ -8,6 +10,15 @@ from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 import msgspec
+
+from runtime.contract.client.stores import (
+    SECRETS,
+    Setting,
+    address_problem,
+    client_problem,
+    is_store,
+    store_address,
+)
 
 Format = Literal["json", "parquet", "raw"]
 LineFormat = Literal["text", "json"]
@@ -43,13 +54,15 @@ class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Describes how a flow writes files.
 
     `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
-    the job. A file is closed when it has `size_bytes`, and at the end of each round; a round begins every
-    `every_ms`. Beside raw files, a snapshot of topics, ACLs and groups is taken every `snapshots_ms`. Small
-    files stay as they are without `compact`.
+    the job, or its address in an object store, which `client` says how to reach. A file is closed when it has
+    `size_bytes`, and at the end of each round; a round begins every `every_ms`.
+    Beside raw files, a snapshot of topics, ACLs and groups is taken every `snapshots_ms`. Small files stay as
+    they are without `compact`.
     """
 
     endpoint: str
-    folder: Annotated[str, msgspec.Meta(pattern="^/", max_length=4_096)]
+    folder: Annotated[str, msgspec.Meta(pattern="^(/|s3a?://)", max_length=4_096)]
+    client: dict[str, Setting] = {}
     format: Format
     layout: Annotated[str, msgspec.Meta(max_length=1_024)] = DEFAULT_LAYOUT
     size_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 128 << 20
@@ -75,11 +88,13 @@ class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def folder_problem(folder: str) -> tuple[str, str] | None:
     """Returns what is wrong with an endpoint's folder, and the way out."""
+    if is_store(folder):
+        return address_problem(folder)
     scheme, mark, _ = folder.partition("://")
     if mark:
         return (
             f"{scheme}:// is not supported",
-            "mount the store as a folder on every machine of the job, and name that: /mnt/archive",
+            "name a bucket, s3a://bucket/prefix, or a folder on every machine of the job: /mnt/archive",
         )
     if not folder.startswith("/"):
         return (
@@ -89,6 +104,21 @@ def folder_problem(folder: str) -> tuple[str, str] | None:
     if any(part in (".", "..") for part in folder.split("/")) or "\0" in folder or folder.strip("/") == "":
         return f"{folder} does not name a folder of its own", "write the plain path, such as /data/lake"
     return None
+
+
+def store_problem(files: FilesSpec) -> str | None:
+    """Returns what is wrong with the settings of the store that a flow writes to."""
+    if not is_store(files.folder):
+        return f"{files.folder} is a folder, and has no client" if files.client else None
+    if (problem := client_problem(files.client)) is not None:
+        return f"{problem[0]} {problem[1]}"
+    written = next((key for key in sorted(SECRETS) if isinstance(files.client.get(key), str)), None)
+    return f"{written} is written out, and a job spec must not hold a secret" if written else None
+
+
+def plain_folder(folder: str) -> str:
+    """Returns the folder without a trailing slash; the address of a store in its one form."""
+    return str(store_address(folder)) if is_store(folder) else folder.rstrip("/")
 
 
 def layout_problem(layout: str, form: Format) -> tuple[str, str] | None:

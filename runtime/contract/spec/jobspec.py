@@ -10,15 +10,16 @@ another checkout compare it with its topology.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Annotated, Literal
 
 import msgspec
 
+from runtime.contract.client.stores import is_store
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec.files import FilesSpec, LinesSpec, folder_problem, layout_problem
+from runtime.contract.spec.files import FilesSpec, LinesSpec, folder_problem, layout_problem, store_problem
 from runtime.contract.spec.rename import Match, Rename, Table, Template, pattern_problem
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.spec.transform import TransformSpec
@@ -207,6 +208,11 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         at = self.files or self.lines
         return at.folder if at is not None else None
 
+    @property
+    def reached(self) -> tuple[str | None, dict[str, Setting]]:
+        """The folder of a flow with files, and the settings by which the store that it is in is reached."""
+        return self.folder, self.files.client if self.files is not None else {}
+
 
 class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Describes a flow of the topology as far as names go.
@@ -337,6 +343,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Returns the flow of this name."""
         return next(flow for flow in self.flows if flow.name == name)
 
+    @property
+    def stores(self) -> dict[str, dict[str, Setting]]:
+        """The settings of the object stores that flows write to, by endpoint."""
+        return {
+            flow.files.endpoint: flow.files.client
+            for flow in self.flows
+            if flow.files is not None and is_store(flow.files.folder)
+        }
+
 
 class BadJobSpec(ValueError):
     """The file is no job spec of this version; the text says where the error is."""
@@ -397,6 +412,10 @@ def _check_files(spec: JobSpec) -> None:
         problem = layout_problem(flow.files.layout, flow.files.format) if flow.files is not None else None
         if problem is not None:
             raise BadJobSpec(f"flow {flow.name}: {problem[0]}")
+        if flow.files is not None and (wrong := store_problem(flow.files)):
+            raise BadJobSpec(f"flow {flow.name}: {wrong}")
+        if flow.lines is not None and is_store(flow.lines.folder):
+            raise BadJobSpec(f"flow {flow.name} reads lines, and {flow.lines.folder} is no folder")
         if flow.files is not None and flow.lines is not None:
             raise BadJobSpec(f"flow {flow.name} has files on both sides")
 
@@ -412,51 +431,6 @@ def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
         undoes = route.undoes
         more = (*undoes.include, *undoes.exclude) if undoes is not None else ()
         yield f"route {route.name}: topics", (*route.topics.include, *route.topics.exclude, *more)
-
-
-def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[str]:
-    """Returns the keys that take effect only after a restart: they change which clusters the job trusts.
-
-    `known` are the clusters of the spec that the job was started with. A cluster that is not among them is
-    such a key, and so is another address, pin or client setting of a known cluster.
-    """
-    found: list[str] = []
-    for name, cluster in sorted(spec.clusters.items()):
-        before = known.get(name)
-        if before is None:
-            found.append(f"clusters.{name}")
-            continue
-        found += [
-            f"clusters.{name}.{key}"
-            for key in ("bootstrap", "id")
-            if getattr(before, key) != getattr(cluster, key)
-        ]
-        keys = sorted({*before.client, *cluster.client})
-        found += [
-            f"clusters.{name}.client.{key}"
-            for key in keys
-            if before.client.get(key) != cluster.client.get(key)
-        ]
-    return found
-
-
-def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
-    """Returns the flows that need a restart, because no slot of the running job can copy them.
-
-    A slot evaluates one transform, or none, from its start to its end. A job with files reads and writes only
-    in the folders that it was started with: no record decides where a job reads or writes.
-    """
-    folders = {flow.folder for flow in before.flows}
-    if folders | {flow.folder for flow in after.flows} != {None}:
-        return [flow.name for flow in after.flows if flow.folder not in folders]
-    transforms = {flow.name: flow.transform for flow in before.flows}
-    without = any(transform is None for transform in transforms.values())
-    return [
-        flow.name
-        for flow in after.flows
-        if transforms.get(flow.name) != flow.transform
-        or (flow.name not in transforms and flow.transform is None and not without)
-    ]
 
 
 def rename_rule(rename: Rename) -> RenameRule:

@@ -39,7 +39,7 @@ class SnapshotDuty:
         flow = self._flow = spec.name
         self._source = spec.source
         self._is_backup = files.format == "raw"
-        self._folder = SnapshotFolder(files.folder, flow)
+        self._folder = SnapshotFolder(files.folder, flow, files.client)
         self._every_s = files.snapshots_ms / 1000
         self._clusters = clusters
         self._own_groups = own_groups

@@ -293,6 +293,9 @@ class FileSourceFlow(RoundFlow):
             if time.monotonic() - since > _FORGET_S:
                 look.records[ProgressKey(key)] = None
             return
+        if there and name in folder.gone_since:
+            self._read_anew(look, key, progress)
+            return
         if there:
             state = S.FILE_TRUNCATED
             why = f"it does not hold the {one.position:,} bytes that were read: lines may be lost"
@@ -306,7 +309,7 @@ class FileSourceFlow(RoundFlow):
         folder.sizes.pop(name, None)
         gap = Gap(one.position, one.position + max(unread, 0), "lost", _now_ms())
         if there:
-            again = moved_progress(progress, 0, NO_FINGERPRINT, -1, progress.destination_end, _now_ms())
+            again = _from_the_beginning(progress)
             look.records[ProgressKey(key)] = replace(again, gaps=(*progress.gaps, gap)[-_KEPT_GAPS:])
         else:
             look.records[ProgressKey(key)] = None
@@ -318,6 +321,20 @@ class FileSourceFlow(RoundFlow):
             state=state,
             position=one.position,
             decision="read it from its beginning" if there else "forget it",
+        )
+
+    def _read_anew(self, look: _Look, key: PartitionKey, progress: Progress) -> None:
+        """Notes that a new file has the name of one that was read to its end and then deleted."""
+        self._folder.gone_since.pop(key.topic, None)
+        self._folder.sizes.pop(key.topic, None)
+        look.records[ProgressKey(key)] = _from_the_beginning(progress)
+        log_event(
+            "file_name_reused",
+            key=f"{self.name} {key.topic}",
+            flow=self.name,
+            file=key.topic,
+            position=progress.position,
+            decision="read the new file from its beginning",
         )
 
     async def _commit(self, look: _Look) -> None:
@@ -456,6 +473,11 @@ def _problem_of(one: LoadedFile) -> tuple[PartitionState, str] | None:
         left = one.size - one.position
         return S.CAUGHT_UP, f"its last line is not complete: {left:,} bytes wait for a line feed"
     return None
+
+
+def _from_the_beginning(progress: Progress) -> Progress:
+    """Returns the progress of a file of which nothing was read."""
+    return moved_progress(progress, 0, NO_FINGERPRINT, -1, progress.destination_end, _now_ms())
 
 
 def _now_ms() -> int:

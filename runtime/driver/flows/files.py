@@ -77,7 +77,7 @@ class FileFlow(RoundFlow):
         assert spec.files is not None, "a flow into a cluster is a DriverFlow"
         super().__init__(spec, job, router, shared, spec.files.every_ms)
         self.files = spec.files
-        self._folder = ManifestFolder(self.files.folder, spec.name)
+        self._folder = ManifestFolder(self.files.folder, spec.name, self.files.client)
         self._manifest = ManifestState()
         self._snapshots = SnapshotDuty(spec, self.files, shared.clusters, own_groups(job))
         self._compaction = CompactionDuty(spec.name, self.files, self._folder)
@@ -148,8 +148,9 @@ class FileFlow(RoundFlow):
         """Reads the manifest, finishes its last commit, and claims it for this generation (R3)."""
         assert self.generation is not None
         state = await asyncio.to_thread(self._folder.read)
+        await asyncio.to_thread(self._folder.check_exclusive)
         owner = ManifestOwner(topology=self._job.topology, job=self._job.job, cluster_id=source.cluster_id)
-        if problem := owner_problem(state, owner, self._folder.endpoint):
+        if problem := owner_problem(state, owner, self.files.folder):
             raise ManifestProblem(problem)
         last = state.last
         if last is None and self._shared.ledger.all_progress(self.name):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.model.topology import Compaction, FileEndpoint, FileFormat, StartAt
+from planner.model.topology import Compaction, FileEndpoint, FileFormat, SecretRef, StartAt
 from tests.planner.config.given import loaded, mistakes
 
 ENDPOINT = "endpoints:\n  lake: {file: /data/lake, format: raw}\n"
@@ -34,7 +34,48 @@ def test_sizes(size: str, bytes_: int) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "expected"),
     [
-        ("{file: 's3a://b/k'}", "s3a:// is not supported — mount the store as a folder"),
+        (
+            "{file: 'gs://bucket/k'}",
+            "gs:// is not supported — name a bucket, s3a://bucket/prefix, or a folder",
+        ),
+        ("{file: 's3a://b/k'}", "s3a://b/k names no bucket — write s3a://bucket/prefix"),
+        ("{file: 's3a:///k'}", "names no bucket"),
+        ("{file: 's3://user@bucket'}", "names no bucket"),
+        ("{file: 's3a://bucket/a//b'}", 'has a part "" that is not allowed'),
+        ("{file: 's3a://bucket/../b'}", 'has a part ".." that is not allowed'),
+        ("{file: 's3a://bucket', size: 5g}", "size is from 64k to 4g in an object store"),
+        ("{file: /d, client: {region: eu-1}}", "/d is a folder, and client is for an object store"),
+        (
+            "{file: 's3a://bucket', client: {regoin: x}}",
+            '"regoin" is no setting of an object store — it takes region',
+        ),
+        ("{file: 's3a://bucket', client: {region: 'a/b'}}", "client.region is no region"),
+        ("{file: 's3a://bucket', client: {region: {env: A}}}", '"region" takes no reference'),
+        ("{file: 's3a://bucket', client: {endpoint: 's3.org'}}", "client.endpoint is no web address"),
+        (
+            "{file: 's3a://bucket', client: {endpoint: 'https://u:p@s3.org'}}",
+            "client.endpoint is no web address",
+        ),
+        (
+            "{file: 's3a://bucket', client: {endpoint: 'https://s3.org/path'}}",
+            "client.endpoint is no web address",
+        ),
+        (
+            "{file: 's3a://bucket', client: {access.key: A}}",
+            "needs the other one of access.key and secret.key",
+        ),
+        (
+            "{file: 's3a://bucket', client: {session.token: {env: A}}}",
+            "client.session.token belongs to access.key",
+        ),
+        (
+            "{file: 's3a://bucket', client: {access.key: A, secret.key: hidden}}",
+            "client.secret.key stands in the topology as plain text — refer to it: secret.key: {env:",
+        ),
+        (
+            "{file: 's3a://bucket', client: {ssl.ca.location: ca.pem}}",
+            "client.ssl.ca.location is a relative path",
+        ),
         ("{file: data/lake}", "data/lake is no absolute path"),
         ("{file: /data/../etc}", "/data/../etc does not name a folder of its own"),
         ("{file: /}", "/ does not name a folder of its own"),
@@ -61,6 +102,35 @@ def test_sizes(size: str, bytes_: int) -> None:
 def test_an_endpoint_that_can_not_be_written(tmp_path: Path, endpoint: str, expected: str) -> None:
     (found,) = mistakes(tmp_path, f"endpoints:\n  lake: {endpoint}\n" + FLOW % "")
     assert expected in found
+
+
+STORE = """endpoints:
+  lake:
+    {file: 's3://bucket/a/', format: raw,
+     client: {region: eu-1, access.key: {env: K}, secret.key: {file: s.txt}}}
+"""
+
+
+def test_an_endpoint_in_an_object_store(tmp_path: Path) -> None:
+    endpoint = loaded(tmp_path, STORE + FLOW % "").endpoints["lake"]
+    assert endpoint.in_store
+    assert endpoint.client["region"] == "eu-1"
+    secret = endpoint.client["secret.key"]
+    assert isinstance(secret, SecretRef)
+    assert (secret.kind, secret.name) == ("file", "s.txt")
+    assert "K" not in repr(endpoint)
+
+
+def test_two_endpoints_are_never_one_prefix(tmp_path: Path) -> None:
+    more = "  other: {file: 's3a://bucket/a'}\n"
+    (found,) = mistakes(tmp_path, STORE + more + FLOW % "")
+    assert "the endpoints lake and other are one folder" in found
+
+
+def test_lines_are_read_from_folders_only(tmp_path: Path) -> None:
+    flow = "flows:\n  - {name: in, from: {file: 's3a://bucket/in'}, to: dc1, topics: {to: inbox}}\n"
+    (found,) = mistakes(tmp_path, flow)
+    assert "flow in reads the lines of files in a folder, and s3a://bucket/in is an object store" in found
 
 
 def test_small_files_are_merged_only_where_the_endpoint_says_so(tmp_path: Path) -> None:
@@ -166,3 +236,11 @@ def test_an_endpoint_that_is_read_belongs_to_one_flow(tmp_path: Path) -> None:
     flows = [f"{{name: {name}, from: a, to: dc1, topics: {{to: inbox}}}}" for name in ("x", "y")]
     text = INBOX + "endpoints: {a: {file: /d, format: text}}\n" + f"flows: [{', '.join(flows)}]\n"
     assert ["has the endpoint a too" in one for one in mistakes(tmp_path, text)] == [True, True]
+
+
+def test_files_in_a_flow_without_a_name_are_an_error_of_the_name(tmp_path: Path) -> None:
+    lines = "from: {file: ./inbox, format: text}, to: dc1, topics: {to: orders}"
+    defaults = "defaults: {flow: {start: earliest}}\n"
+    (only,) = mistakes(tmp_path, f"{defaults}flows:\n  - {{{lines}}}\n")
+    assert "name" in only
+    assert "AttributeError" not in only

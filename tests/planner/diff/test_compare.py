@@ -142,7 +142,8 @@ flow_specs = st.builds(
     | st.builds(
         FilesSpec,
         endpoint=st.just("lake"),
-        folder=st.sampled_from(["/a", "/b"]),
+        folder=st.sampled_from(["/a", "s3a://bucket/a"]),
+        client=st.sampled_from([{}, {"region": "eu-1", "access.key": {"env": "A"}}, {"region": "eu-2"}]),
         format=st.sampled_from(["raw", "json"]),
         size_bytes=st.sampled_from([1 << 20, 1 << 30]),
         every_ms=st.sampled_from([1_000, 60_000]),

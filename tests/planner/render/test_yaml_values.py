@@ -20,6 +20,7 @@ from planner.model.topology import (
     Configs,
     ConfigSync,
     Drill,
+    DrillSample,
     FileEndpoint,
     FileFormat,
     Flow,
@@ -190,7 +191,13 @@ def without_places(value: Any) -> Any:
     st.none() | jobs,
     internals,
     st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))]),
-    st.builds(Drill, st.none() | intervals, st.none() | intervals, st.none() | st.integers(0, 9)),
+    st.builds(
+        Drill,
+        st.none() | intervals,
+        st.none() | intervals,
+        st.none() | st.integers(0, 9),
+        samples=st.sampled_from([(), (DrillSample(r"pay\..*", "a/b.jsonl"),)]),
+    ),
 )
 def test_a_topology_is_written_so_that_it_loads_as_the_same(
     flow: Flow, job: Job | None, internal: Internal, limits: Policies, drill: Drill
@@ -209,7 +216,7 @@ def test_a_topology_is_written_so_that_it_loads_as_the_same(
     assert without_places(loaded.flows) == topology.flows
     assert without_places(loaded.jobs) == (topology.jobs or {"dc2": Job("dc2")})
     assert without_places(loaded.clusters) == topology.clusters
-    assert loaded.drill == drill
+    assert replace(loaded.drill, samples=without_places(loaded.drill.samples)) == drill
     assert (loaded.internal, without_places(loaded.policies.require)) == (internal, limits.require)
 
 
@@ -248,26 +255,46 @@ lines_flows = st.builds(
     on_data_loss=st.sampled_from(OnDataLoss),
     job=st.sampled_from(["", "inbox"]),
 )
-endpoints = st.builds(
-    FileEndpoint,
-    name=st.just("lake"),
-    folder=st.sampled_from(["/data/lake", "/mnt/a b"]),
-    format=st.sampled_from([FileFormat.JSON, FileFormat.PARQUET]),
-    layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
-    size=st.sampled_from(["128m", "1g"]),
-    compact=st.none()
+endpoints = (
+    st.builds(
+        FileEndpoint,
+        name=st.just("lake"),
+        folder=st.sampled_from(["/data/lake", "/mnt/a b"]),
+        format=st.sampled_from([FileFormat.JSON, FileFormat.PARQUET]),
+        layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
+        size=st.sampled_from(["128m", "1g"]),
+        compact=st.none()
+        | st.builds(
+            Compaction,
+            every_ms=st.sampled_from([60_000, 3_600_000]),
+            below=st.sampled_from(["1m", "16m"]),
+            retention_ms=st.sampled_from([60_000, 86_400_000]),
+        ),
+    )
     | st.builds(
-        Compaction,
-        every_ms=st.sampled_from([60_000, 3_600_000]),
-        below=st.sampled_from(["1m", "16m"]),
-        retention_ms=st.sampled_from([60_000, 86_400_000]),
-    ),
-) | st.builds(
-    FileEndpoint,
-    name=st.just("lake"),
-    folder=st.just("/mnt/archive"),
-    format=st.just(FileFormat.RAW),
-    snapshots_every_ms=st.sampled_from([5_000, 600_000, 3_600_000]),
+        FileEndpoint,
+        name=st.just("lake"),
+        folder=st.just("/mnt/archive"),
+        format=st.just(FileFormat.RAW),
+        snapshots_every_ms=st.sampled_from([5_000, 600_000, 3_600_000]),
+    )
+    | st.builds(
+        FileEndpoint,
+        name=st.just("lake"),
+        folder=st.sampled_from(["s3a://bucket", "s3a://bucket/a=b/c"]),
+        client=st.sampled_from(
+            [
+                {},
+                {"region": "eu-1", "endpoint": "https://s3.example.org:9000", "ssl.ca.location": "/ca.pem"},
+                {
+                    "access.key": SecretRef("env", "KEY"),
+                    "secret.key": SecretRef("file", "/run/secrets/s3"),
+                    "session.token": SecretRef("env", "TOKEN"),
+                },
+            ]
+        ),
+        format=st.sampled_from([FileFormat.RAW, FileFormat.JSON]),
+    )
 )
 
 

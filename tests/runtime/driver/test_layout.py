@@ -2,7 +2,8 @@
 
 from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, regrouped
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.spec.restarts import regrouped
 from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.slots.membership import Membership, slot_layout
 

@@ -8,6 +8,8 @@ from crc32c import crc32c
 from runtime.batch import Batch, PartitionLocation, Record, walk
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner
 from runtime.files.manifest import ManifestFolder, ManifestState
+from runtime.files.snapshots import SnapshotFolder
+from runtime.files.store import LocalFolder
 from tests.runtime.batch.forge import batch_bytes
 
 OWNER = ManifestOwner(topology="t", job="archive", cluster_id="c1")
@@ -17,6 +19,17 @@ WHERE = PartitionLocation("orders", 0)
 
 def text_of(first: int, times: Sequence[int]) -> bytes:
     return batch_bytes([Record(first + at, stamp, b"k", b"v", ()) for at, stamp in enumerate(times)])
+
+
+def root_of(folder: ManifestFolder | SnapshotFolder) -> Path:
+    """The folder of a local endpoint."""
+    assert isinstance(folder.store, LocalFolder)
+    return folder.store.folder
+
+
+def own_of(folder: ManifestFolder) -> Path:
+    """The folder of a flow in a local endpoint."""
+    return root_of(folder) / folder.own
 
 
 class WrittenBackup:

@@ -18,6 +18,7 @@ from runtime.files.backup import (
     windows,
 )
 from runtime.files.manifest import ManifestProblem
+from runtime.files.store import LocalFolder
 from tests.runtime.files.backups import ONE, TWO, UNNAMED, WHERE, WrittenBackup, text_of
 
 
@@ -35,7 +36,7 @@ def test_the_newest_lineage_is_restored_and_before_it_began_the_one_before(writt
     assert chosen == {None: TWO, 200: TWO, 199: ONE, 5: ONE}
     assert [file.records for file in backup.topics(None)["orders"].files[0]] == [1]
     assert backup.topics(None)["orders"].partitions == 1
-    assert flows_in(written.folder) == ["f"]
+    assert flows_in(LocalFolder(written.folder)) == ["f"]
 
 
 def test_a_topic_that_got_its_id_in_an_upgrade_is_one_lineage(written: WrittenBackup) -> None:
@@ -101,7 +102,8 @@ def test_a_partition_ends_before_its_first_later_record(
         expected.last_timestamp,
     )
     restored = BackedUpRecords(
-        ((one, written.folder / one.path) for one in files_up_to(lineage.files[0], found.end)), WHERE
+        ((one, written.manifest.store.file(one.path)) for one in files_up_to(lineage.files[0], found.end)),
+        WHERE,
     )
     offsets = []
     while (one := restored.pop()) is not None:
@@ -114,7 +116,7 @@ def test_a_file_that_changed_is_not_used(written: WrittenBackup) -> None:
     assert file is not None
     path = written.folder / file.path
     whole = path.read_bytes()
-    assert check_file(written.manifest, file) == path
+    assert str(check_file(written.manifest, file)) == str(path)
     for text, why in (
         (whole[:-1], "bytes in place of"),
         (b"\x01" + whole[1:], "another checksum"),  # the base offset is in no checksum of the batch
@@ -134,7 +136,7 @@ def test_a_file_that_ends_inside_a_batch_is_damaged(tmp_path: Path) -> None:
     text = text_of(0, [1]) + text_of(1, [2])
     (tmp_path / "cut.log").write_bytes(text[:-3])
     with pytest.raises(DamagedFile, match="ends inside a batch"):
-        list(windows(tmp_path / "cut.log", WHERE))
+        list(windows(LocalFolder(tmp_path).file("cut.log"), WHERE))
 
 
 def test_a_batch_that_is_larger_than_a_window_is_read_whole(
@@ -143,7 +145,9 @@ def test_a_batch_that_is_larger_than_a_window_is_read_whole(
     monkeypatch.setattr("runtime.files.backup._WINDOW", 40)
     text = text_of(0, [1, 2, 3]) + text_of(3, [4])
     (tmp_path / "small.log").write_bytes(text)
-    found = [one.next_offset for some in windows(tmp_path / "small.log", WHERE) for one in some]
+    found = [
+        one.next_offset for some in windows(LocalFolder(tmp_path).file("small.log"), WHERE) for one in some
+    ]
     assert found == [3, 4]
 
 
@@ -153,12 +157,12 @@ def test_equal_batches_are_taken_whole_and_others_record_by_record(written: Writ
     equal, other = (walk(text, WHERE).sets[0] for text in (text_of(7, [1, 2]), text_of(9, [4])))
     assert isinstance(equal, Batch)
     assert isinstance(other, Batch)
-    wanted = BackedUpRecords([(file, written.folder / file.path)], WHERE)
+    wanted = BackedUpRecords([(file, written.manifest.store.file(file.path))], WHERE)
     assert wanted.takes_whole(equal)
     assert not wanted.takes_whole(other)
     last = wanted.pop()
     assert last is not None
     assert last[:2] == (2, 3)
     assert wanted.pop() is None
-    cut_off = BackedUpRecords([(replace(file, end=1), written.folder / file.path)], WHERE)
+    cut_off = BackedUpRecords([(replace(file, end=1), written.manifest.store.file(file.path))], WHERE)
     assert not cut_off.takes_whole(equal)  # the restore ends inside the batch

@@ -33,7 +33,7 @@ from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestState, ManifestTaken
 from tests.checker.shapes import digest
 from tests.runtime.batch.forge import batch_bytes, sets
-from tests.runtime.files.backups import ONE, TWO, WHERE
+from tests.runtime.files.backups import ONE, TWO, WHERE, own_of, root_of
 from tests.spark.exported import files_of, lines_of
 
 K = 1 << 10
@@ -185,7 +185,7 @@ class Lake:
         ]
         begin = self.offset if begin is None else begin
         text = batch_bytes(given)
-        files = PartitionFiles("f", self.spec, WHERE, ONE, self.folder.own, self.folder.staging(1))
+        files = PartitionFiles("f", self.spec, WHERE, ONE, self.folder, 1)
         files.write(sets(text)[0], memoryview(text), begin)
         self.offset += len(given)
         position = FilePosition(topic="orders", topic_id=ONE, partition=0, position=self.offset)
@@ -236,7 +236,7 @@ def test_a_merged_file_holds_the_same_records(tmp_path: Path, form: str) -> None
     (merged,) = last.files
     assert (merged.first, merged.end, merged.records) == (0, 15, 15)
     assert (merged.first_timestamp, merged.last_timestamp) == (NOON, NOON + 5)
-    assert check_file(lake.folder, merged) == path
+    assert str(check_file(lake.folder, merged)) == str(path)
     assert len(last.replaced) == 5
     assert b'"version":2' in encode(last)  # a reader that knows nothing of merges refuses it
 
@@ -291,7 +291,7 @@ def test_wherever_the_driver_dies_the_next_one_finishes_and_the_manifest_is_neve
     assert lines_of(tmp_path) == lines
     assert len(files_of(tmp_path)) == (4 if done == 0 else 2)
     assert lake.seen_by_the_manifest() == list(range(7))
-    assert list((again.own / "staging").rglob("*.part")) == []
+    assert list((own_of(again) / "staging").rglob("*.part")) == []
 
 
 def documented_files(lake: Lake) -> list[Path]:
@@ -345,7 +345,7 @@ def test_what_is_left_to_merge_is_read_from_the_last_merge_on(tmp_path: Path) ->
     lake.round(NOON)
     assert [one.first for one in read_index(lake.folder, 1 << 20).small().files] == [0, 3]
     # A smaller limit is no reason to read more; a larger one may find files that were not listed.
-    (lake.folder.own / "log" / f"{2:020d}.json").write_bytes(b"edited")
+    (own_of(lake.folder) / "log" / f"{2:020d}.json").write_bytes(b"edited")
     assert [one.first for one in read_index(lake.folder, 1 << 10).small().files] == [0, 3]
     with pytest.raises(ManifestProblem, match="cut off or edited"):
         read_index(lake.folder, 2 << 20)
@@ -364,7 +364,7 @@ def test_replaced_files_stay_readable_until_their_retention_is_over(tmp_path: Pa
     ]
     assert lake.folder.remove_replaced(3_600) == 0
     assert lake.folder.remove_replaced(0) == 3
-    assert not any(path.is_file() for path in (lake.folder.own / "replaced").rglob("*.log"))
+    assert not any(path.is_file() for path in (own_of(lake.folder) / "replaced").rglob("*.log"))
     assert lake.folder.remove_replaced(0) == 0
     assert lake.seen_by_the_manifest() == [0, 1, 2]
 
@@ -437,7 +437,7 @@ def test_a_pass_that_fails_is_noted_and_leaves_nothing_staged(tmp_path: Path) ->
         lake.round(NOON)
     assert asyncio.run(lake.duty.stage(1, 2, failing)) == []
     assert lake.duty.note == "small files are not merged: the executor was lost"
-    assert list((lake.folder.own / "staging").rglob("*.part")) == []
+    assert list((own_of(lake.folder) / "staging").rglob("*.part")) == []
     assert not lake.duty.is_due
 
 
@@ -446,12 +446,11 @@ def test_a_folder_that_takes_no_file_fails_the_pass_alone(tmp_path: Path) -> Non
     for _ in range(2):
         lake.round(NOON)
     lake.folder.clear_staging()
-    lake.folder.staging(1).parent.rmdir()
-    lake.folder.staging(1).parent.write_text("no folder")  # refuses root too, as a full disk does
+    staging = root_of(lake.folder) / lake.folder.staging(1)
+    staging.parent.rmdir()
+    staging.parent.write_text("no folder")  # refuses root too, as a full disk does
     assert lake.staged() == []
-    assert lake.duty.note.startswith(
-        f"small files are not merged: {lake.folder.staging(1)}: Not a directory on "
-    )
+    assert lake.duty.note.startswith(f"small files are not merged: {staging}: Not a directory on ")
     assert lake.seen_by_the_manifest() == [0, 1]
 
 
@@ -459,7 +458,7 @@ def test_an_old_commit_that_was_edited_stops_merges_and_not_the_flow(tmp_path: P
     lake = Lake(tmp_path, "json")
     for _ in range(2):
         lake.round(NOON)
-    (lake.folder.own / "log" / f"{1:020d}.json").write_bytes(b"edited")
+    (own_of(lake.folder) / "log" / f"{1:020d}.json").write_bytes(b"edited")
     assert lake.staged() == []
     assert "it was cut off or edited; restore the folder" in lake.duty.note
 

@@ -11,6 +11,7 @@ from runtime.batch import BatchFailure, Codec, PartitionLocation, Record, record
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, folder_of
 from runtime.files.formats import PartitionFiles
+from runtime.files.manifest import ManifestFolder
 from tests.runtime.batch.forge import batch_bytes, legacy_bytes, sets, summed
 
 WHERE = PartitionLocation("orders", 3)
@@ -27,7 +28,7 @@ def written(
     tmp_path: Path, form: Any, *batches: bytes, begin: int = 0, layout: str = "{topic}/", **changes: Any
 ) -> list[DataFile]:
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form, layout=layout, **changes)
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, tmp_path, tmp_path / "staging")
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
     for text in batches:
         (member,) = sets(text)
         files.write(member, memoryview(text), begin)
@@ -36,7 +37,7 @@ def written(
 
 def test_json_lines(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "json", batch_bytes(RECORDS))
-    lines = [json.loads(text) for text in (tmp_path / file.staged).read_text().splitlines()]
+    lines = [json.loads(text) for text in (tmp_path / "_repl/f" / file.staged).read_text().splitlines()]
     common = {"topic": "orders", "partition": 3, "timestamp_type": 0}
     assert lines == [
         {"key": "k", "value": "v", "headers": [], "offset": 5, "timestamp": NOON, **common},
@@ -57,7 +58,7 @@ def test_json_lines(tmp_path: Path) -> None:
 
 def test_parquet_has_the_columns_of_sparks_kafka_source(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "parquet", batch_bytes(RECORDS, Codec.ZSTD, more=0x08, max_timestamp=NOON))
-    table = pq.ParquetFile(tmp_path / file.staged).read()
+    table = pq.ParquetFile(tmp_path / "_repl/f" / file.staged).read()
     assert table.column_names == [
         "key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestamp_type",
     ]  # fmt: skip
@@ -66,7 +67,7 @@ def test_parquet_has_the_columns_of_sparks_kafka_source(tmp_path: Path) -> None:
     assert table["headers"].to_pylist()[1] == [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]
     assert table["timestamp_type"].to_pylist() == [1, 1, 1]
     assert [round(one.timestamp() * 1000) for one in table["timestamp"].to_pylist()] == [NOON] * 3
-    assert file.size == (tmp_path / file.staged).stat().st_size
+    assert file.size == (tmp_path / "_repl/f" / file.staged).stat().st_size
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -74,7 +75,7 @@ def test_raw_is_the_batch_byte_for_byte(tmp_path: Path, codec: Codec) -> None:
     text = batch_bytes(RECORDS, codec, producer=(9, 1, 4), more=0x10)
     old = legacy_bytes(1, Codec.NONE, [(9, RECORDS[0])])
     (file,) = written(tmp_path, "raw", text, old)
-    assert (tmp_path / file.staged).read_bytes() == text + old
+    assert (tmp_path / "_repl/f" / file.staged).read_bytes() == text + old
     assert (file.first, file.end, file.records) == (5, 10, 4)
 
 
@@ -112,21 +113,21 @@ def test_a_batch_that_can_not_be_read_leaves_nothing(tmp_path: Path) -> None:
     good, bad = batch_bytes(RECORDS), bytearray(batch_bytes(RECORDS, base=10, last=17, codec=Codec.NONE))
     bad[62] ^= 0xFF
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="json", size_bytes=1 << 16)
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, tmp_path, tmp_path / "staging")
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
     files.write(sets(good)[0], memoryview(good), 0)
     text = summed(bad)
     with pytest.raises(BatchFailure):
         files.write(sets(text)[0], memoryview(text), 0)
     (file,) = files.finish()
     assert (file.end, file.records) == (8, 3)
-    assert len((tmp_path / file.staged).read_text().splitlines()) == 3
+    assert len((tmp_path / "_repl/f" / file.staged).read_text().splitlines()) == 3
 
 
 def test_what_is_discarded_is_gone(tmp_path: Path) -> None:
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="raw")
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, tmp_path, tmp_path / "staging")
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
     text = batch_bytes(RECORDS)
     files.write(sets(text)[0], memoryview(text), 0)
     files.discard()
-    assert list((tmp_path / "staging").iterdir()) == []
+    assert list((tmp_path / "_repl/f/staging/1").iterdir()) == []
     assert len(records(sets(text)[0], WHERE)) == 3

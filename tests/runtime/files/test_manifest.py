@@ -23,6 +23,7 @@ from runtime.files.manifest import (
     ManifestTaken,
     owner_problem,
 )
+from tests.runtime.files.backups import own_of, root_of
 
 OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
 
@@ -43,7 +44,7 @@ def commit(
 
 
 def staged(folder: ManifestFolder, text: bytes, path: str = "orders/a.log") -> DataFile:
-    place = folder.staging(1)
+    place = root_of(folder) / folder.staging(1)
     place.mkdir(parents=True, exist_ok=True)
     (place / "x.part").write_bytes(text)
     return DataFile(
@@ -83,7 +84,7 @@ def test_of_two_drivers_one_gets_the_number(folder: ManifestFolder) -> None:
     with pytest.raises(ManifestTaken):
         folder.add(theirs, commit(1, generation=2))
     assert theirs.last is None
-    assert [path.name for path in (folder.own / "log").iterdir()] == ["00000000000000000001.json"]
+    assert [path.name for path in (own_of(folder) / "log").iterdir()] == ["00000000000000000001.json"]
 
 
 def test_a_file_is_moved_once_and_the_move_may_be_repeated(folder: ManifestFolder) -> None:
@@ -91,8 +92,8 @@ def test_a_file_is_moved_once_and_the_move_may_be_repeated(folder: ManifestFolde
     folder.check_staged([file])
     folder.publish([file])
     folder.publish([file])
-    assert (folder.endpoint / "orders/a.log").read_bytes() == b"abc"
-    (folder.endpoint / "orders/a.log").unlink()
+    assert (root_of(folder) / "orders/a.log").read_bytes() == b"abc"
+    (root_of(folder) / "orders/a.log").unlink()
     with pytest.raises(ManifestProblem, match="is missing, and so is its staged file"):
         folder.publish([file])
 
@@ -109,7 +110,7 @@ def test_no_link_leads_a_file_out_of_the_folder(
     folder: ManifestFolder, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("outside")
-    (folder.endpoint / "orders").symlink_to(outside)
+    (root_of(folder) / "orders").symlink_to(outside)
     with pytest.raises(ManifestProblem, match="leads out of"):
         folder.publish([staged(folder, b"abc")])
     assert list(outside.iterdir()) == []
@@ -121,7 +122,7 @@ def test_files_have_the_mode_that_the_umask_gives(folder: ManifestFolder) -> Non
         folder.add(folder.read(), commit(1))
     finally:
         os.umask(before)
-    path = folder.own / "log" / "00000000000000000001.json"
+    path = own_of(folder) / "log" / "00000000000000000001.json"
     assert path.stat().st_mode & 0o777 == 0o640
     assert path.parent.stat().st_mode & 0o777 == 0o750
 
@@ -130,7 +131,7 @@ def test_a_commit_that_was_edited_cut_off_or_lost_stops_the_flow(folder: Manifes
     state = folder.read()
     for number in range(1, 4):
         folder.add(state, commit(number, position=number))
-    paths = sorted((folder.own / "log").iterdir())
+    paths = sorted((own_of(folder) / "log").iterdir())
     whole = paths[1].read_bytes()
 
     paths[1].write_bytes(whole.replace(b'"position":2', b'"position":1'))
@@ -158,7 +159,7 @@ def test_a_folder_that_was_mounted_empty_is_noticed(folder: ManifestFolder) -> N
     folder.check(state)
     folder.add(state, commit(1))
     folder.check(state)
-    folder.own.rename(folder.endpoint / "elsewhere")
+    own_of(folder).rename(root_of(folder) / "elsewhere")
     with pytest.raises(EndpointUnavailable, match="mounted"):
         folder.check(state)
 
@@ -166,7 +167,7 @@ def test_a_folder_that_was_mounted_empty_is_noticed(folder: ManifestFolder) -> N
 def test_the_last_commit_is_noticed_when_it_was_edited_or_exchanged(folder: ManifestFolder) -> None:
     state = folder.read()
     folder.add(state, commit(1, position=7))
-    (path,) = (folder.own / "log").iterdir()
+    (path,) = (own_of(folder) / "log").iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"position":7', b'"position":6'))
     with pytest.raises(ManifestProblem, match="cut off or edited"):
@@ -199,21 +200,25 @@ def test_a_full_disk_commits_nothing(folder: ManifestFolder, monkeypatch: pytest
         with pytest.raises(EndpointUnavailable, match="No space left on device"):
             folder.add(state, commit(1))
     assert folder.read().last is None
-    assert list((folder.own / "log").iterdir()) == []
+    assert list((own_of(folder) / "log").iterdir()) == []
 
 
 def test_another_job_or_cluster_is_named(folder: ManifestFolder) -> None:
     state = folder.read()
-    assert owner_problem(state, OWNER, folder.endpoint) == ""
+    assert owner_problem(state, OWNER, folder.store.address) == ""
     folder.add(state, commit(1))
-    assert owner_problem(state, OWNER, folder.endpoint) == ""
-    assert "job lake of topology t writes" in owner_problem(state, replace(OWNER, job="x"), folder.endpoint)
-    assert "from the cluster c1" in owner_problem(state, replace(OWNER, cluster_id="c2"), folder.endpoint)
+    assert owner_problem(state, OWNER, folder.store.address) == ""
+    assert "job lake of topology t writes" in owner_problem(
+        state, replace(OWNER, job="x"), folder.store.address
+    )
+    assert "from the cluster c1" in owner_problem(
+        state, replace(OWNER, cluster_id="c2"), folder.store.address
+    )
 
 
 def test_what_failed_rounds_and_older_generations_have_staged_is_removed(folder: ManifestFolder) -> None:
     staged(folder, b"abc")
-    folder.staging(2).mkdir(parents=True)
+    (root_of(folder) / folder.staging(2)).mkdir(parents=True)
     folder.clear_staging()
-    assert list((folder.own / "staging").iterdir()) == []
+    assert list((own_of(folder) / "staging").iterdir()) == []
     folder.clear_staging()

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from runtime.contract.records.manifest import Snapshot, SnapshotOffset, SnapshotTopic
 from runtime.files.manifest import ManifestProblem, ManifestTaken
 from runtime.files.snapshots import KEPT_DAYS, KEPT_NEWEST, SnapshotFolder, superfluous
+from tests.runtime.files.backups import root_of
 
 _MINUTE, _DAY = 60_000, 86_400_000
 
@@ -35,7 +36,7 @@ def test_a_snapshot_is_read_as_it_was_written_and_its_name_is_its_time(folder: S
     assert folder.times() == []
     assert folder.add(snapshot(at_ms))
     assert folder.read(at_ms) == snapshot(at_ms)
-    (path,) = (folder.endpoint / "_repl/f/snapshots").iterdir()
+    (path,) = (root_of(folder) / "_repl/f/snapshots").iterdir()
     assert path.name == "20260131T235959.007Z.json"
 
 
@@ -57,8 +58,9 @@ def test_after_a_clock_jump_the_newest_snapshot_is_the_last_one_taken(folder: Sn
     found = folder.describing("orders", "aa")
     assert found is not None
     assert found[0].offsets[0].offset == 3
-    wrong = folder.misdated(3_000)
-    assert wrong is not None
+    misdated = folder.misdated(3_000)
+    assert misdated is not None
+    wrong = Path(misdated)
     assert wrong.name == "20691207T000000.001Z.json"
     assert folder.misdated(ahead) is None
 
@@ -97,7 +99,7 @@ def test_one_that_was_changed_is_not_read_and_the_next_one_is_written(
     folder: SnapshotFolder, edit, why: str
 ) -> None:
     folder.add(snapshot(1_000))
-    (path,) = (folder.endpoint / "_repl/f/snapshots").iterdir()
+    (path,) = (root_of(folder) / "_repl/f/snapshots").iterdir()
     path.write_bytes(edit(path.read_bytes()))
     with pytest.raises(ManifestProblem, match=why):
         folder.read(1_000)
@@ -107,7 +109,7 @@ def test_one_that_was_changed_is_not_read_and_the_next_one_is_written(
 
 def test_a_renamed_one_does_not_stand_for_another_time(folder: SnapshotFolder) -> None:
     folder.add(snapshot(1_000))
-    (path,) = (folder.endpoint / "_repl/f/snapshots").iterdir()
+    (path,) = (root_of(folder) / "_repl/f/snapshots").iterdir()
     path.rename(path.with_name("19700101T000009.000Z.json"))
     with pytest.raises(ManifestProblem, match="of another time"):
         folder.read(9_000)
@@ -122,7 +124,7 @@ def test_two_drivers_never_write_one_time(folder: SnapshotFolder) -> None:
 
 def test_other_files_in_the_folder_are_no_snapshots(folder: SnapshotFolder) -> None:
     folder.add(snapshot(1_000))
-    place = folder.endpoint / "_repl/f/snapshots"
+    place = root_of(folder) / "_repl/f/snapshots"
     for name in (".19700101T000009.000Z.json.1.tmp", "notes.txt", "19700101T000009.1Z.json", "x.000Z.json"):
         (place / name).write_text("x")
     assert folder.times() == [1_000]

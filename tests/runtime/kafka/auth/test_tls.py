@@ -29,7 +29,7 @@ HOST = "broker.example.org"
 class Authority:
     """A certificate authority, and one broker certificate that it signed."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, host: str = HOST) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         broker = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -38,7 +38,7 @@ class Authority:
         )
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
         signed = self._built(subject, issuer, broker.public_key()).add_extension(
-            x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False
+            x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False
         )
         self.pem = own.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
         self.ca = folder / f"{name}.pem"

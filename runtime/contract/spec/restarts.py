@@ -1,0 +1,54 @@
+"""Tells which parts of a job spec take effect only after a restart of the job.
+
+A spec may reach a running job by a record. No record decides which clusters and stores a job trusts.
+"""
+
+from collections.abc import Mapping
+
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+
+
+def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[str]:
+    """Returns the keys that take effect only after a restart: they change which clusters the job trusts.
+
+    `known` are the clusters of the spec that the job was started with. A cluster that is not among them is
+    such a key, and so is another address, pin or client setting of a known cluster.
+    """
+    found: list[str] = []
+    for name, cluster in sorted(spec.clusters.items()):
+        before = known.get(name)
+        if before is None:
+            found.append(f"clusters.{name}")
+            continue
+        found += [
+            f"clusters.{name}.{key}"
+            for key in ("bootstrap", "id")
+            if getattr(before, key) != getattr(cluster, key)
+        ]
+        keys = sorted({*before.client, *cluster.client})
+        found += [
+            f"clusters.{name}.client.{key}"
+            for key in keys
+            if before.client.get(key) != cluster.client.get(key)
+        ]
+    return found
+
+
+def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
+    """Returns the flows that need a restart, because no slot of the running job can copy them.
+
+    A slot evaluates one transform, or none, from its start to its end. A job with files reads and writes only
+    in the folders that it was started with, and reaches stores as it was started: no record decides where a
+    job reads or writes.
+    """
+    reached = [flow.reached for flow in before.flows]
+    if any(flow.folder is not None for flow in (*before.flows, *after.flows)):
+        return [flow.name for flow in after.flows if flow.reached not in reached]
+    transforms = {flow.name: flow.transform for flow in before.flows}
+    without = any(transform is None for transform in transforms.values())
+    return [
+        flow.name
+        for flow in after.flows
+        if transforms.get(flow.name) != flow.transform
+        or (flow.name not in transforms and flow.transform is None and not without)
+    ]

@@ -1,0 +1,412 @@
+"""The files of an endpoint in an object store that speaks S3, through obstore.
+
+A store has no rename: a file is moved by a copy and a deletion, which may be repeated. A file is created only
+where there is none by a conditional put (`If-None-Match: *`); a store that ignores the condition is refused.
+Every error becomes an OSError with one sentence for people, without credentials.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from runtime.contract.client import stores
+from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.client.stores import Setting
+from runtime.files.store import FileStore, NameTaken, NotExclusive, Upload
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+    from obstore.store import S3Credential
+
+_PART: Final = 5 << 20  # of an upload: with two in flight, an open file takes at most 15 MiB (R8)
+_IN_FLIGHT: Final = 2
+_READ: Final = 8 << 20
+_AT_ONCE: Final = 16  # requests about several files
+_DELETED_AT_ONCE: Final = 1_000
+_CONNECT: Final = timedelta(seconds=5)
+_REQUEST: Final = timedelta(seconds=60)
+_RETRIES: Final = 4
+_RETRY: Final = timedelta(seconds=20)  # then the flow's own retries go on, and say why
+
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class ObjectStore(FileStore):
+    """A prefix of a bucket. Credentials are resolved when it is first used."""
+
+    def __init__(
+        self, address: str, client: Mapping[str, Setting], environ: Mapping[str, str] | None = None
+    ) -> None:
+        self._at = stores.store_address(address)
+        self.address = str(self._at)
+        self._client = client
+        self._environ = environ
+        self._lock = Lock()
+        self._connected: S3Store | None = None
+        self._is_exclusive = False
+
+    def check(self) -> None:
+        with self._explained():
+            next(iter(obstore.list(self._store(), chunk_size=1)), None)
+
+    def check_exclusive(self, probe: str) -> None:
+        """Puts one object twice under the condition: the second put must be refused."""
+        if self._is_exclusive:
+            return
+        name = f"{probe}/probe-{uuid.uuid4().hex}"
+        with self._explained(name):
+            try:
+                obstore.put(self._store(), name, b"1", mode="create", use_multipart=False)
+                try:
+                    obstore.put(self._store(), name, b"2", mode="create", use_multipart=False)
+                except AlreadyExistsError:
+                    self._is_exclusive = True
+            except (NotImplementedError, BaseError) as error:
+                if _code_of(str(error)) not in ("NotImplemented", "501"):
+                    raise
+        self.remove_folder(probe)
+        if not self._is_exclusive:
+            raise NotExclusive(
+                errno.ENOTSUP,
+                "the store does not honour conditional puts (If-None-Match: *), without which two drivers"
+                " could write the same commit: use a store that does",
+                self.address,
+            )
+
+    def names(self, folder: str) -> list[str]:
+        with self._explained(folder):
+            found = obstore.list_with_delimiter(self._store(), folder)
+            paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+        return [path.rpartition("/")[2] for path in paths]
+
+    def read(self, name: str) -> bytes:
+        with self._explained(name):
+            return bytes(obstore.get(self._store(), name).bytes())
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        return self._each(self.read, names)
+
+    def open(self, name: str) -> BinaryIO:
+        with self._explained(name):
+            size = obstore.head(self._store(), name)["size"]
+        return cast(BinaryIO, io.BufferedReader(_ObjectReader(self, name, size), _READ))
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        with self._explained(name):
+            return bytes(obstore.get_range(self._store(), name, start=start, length=length))
+
+    def sizes(self, names: Sequence[str]) -> list[int | None]:
+        return self._each(self._size, names)
+
+    def _size(self, name: str) -> int | None:
+        try:
+            with self._explained(name):
+                return obstore.head(self._store(), name)["size"]
+        except FileNotFoundError:
+            return None
+
+    def add(self, name: str, text: bytes) -> None:
+        """Creates an object. After an answer that got lost, it reads back what is there."""
+        try:
+            with self._explained(name):
+                try:
+                    obstore.put(self._store(), name, text, mode="create", use_multipart=False)
+                except AlreadyExistsError:
+                    raise NameTaken(self.path(name)) from None
+        except (NameTaken, OSError):
+            if self._holds(name, text):
+                return  # an earlier attempt of this very put has written it
+            raise
+
+    def _holds(self, name: str, text: bytes) -> bool:
+        try:
+            return self.read(name) == text
+        except OSError:
+            return False
+
+    def upload(self, name: str) -> Upload:
+        return _Upload(self, name)
+
+    def writer(self, name: str) -> WritableFile:
+        return obstore.open_writer(self._store(), name, buffer_size=_PART, max_concurrency=_IN_FLIGHT)
+
+    def move(self, moves: Sequence[tuple[str, str]]) -> list[str]:
+        """Copies all files, then deletes the old ones: one of them is there at any time."""
+        copied = self._each(lambda move: self._copied(*move), moves)
+        self.remove(old for (old, _), done in zip(moves, copied, strict=True) if done)
+        return [new for (_, new), done in zip(moves, copied, strict=True) if not done]
+
+    def _copied(self, old: str, new: str) -> bool:
+        try:
+            with self._explained(old):
+                obstore.copy(self._store(), old, new)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove(self, names: Iterable[str]) -> None:
+        paths = list(names)
+        for at in range(0, len(paths), _DELETED_AT_ONCE):
+            with self._explained():
+                obstore.delete(self._store(), paths[at : at + _DELETED_AT_ONCE])
+
+    def remove_older(self, folder: str, age_s: float) -> int:
+        """The clock is the store's: an object that is written now shows it."""
+        with self._explained(folder):
+            found = obstore.list(self._store(), folder).collect()
+            if not found:
+                return 0
+            probe = f"{folder}/.now"
+            obstore.put(self._store(), probe, b"", use_multipart=False)
+            now = obstore.head(self._store(), probe)["last_modified"]
+        old = [
+            one["path"]
+            for one in found
+            if one["path"] != probe and (now - one["last_modified"]).total_seconds() >= age_s
+        ]
+        self.remove(old)
+        return len(old)
+
+    def remove_folder(self, folder: str) -> None:
+        try:
+            with self._explained(folder):
+                found = [one["path"] for one in obstore.list(self._store(), folder).collect()]
+            self.remove(found)
+        except OSError:
+            return  # no commit names these files, and they are removed before a later round
+
+    def _each(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        if len(items) < 2:
+            return [work(one) for one in items]
+        with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "store") as pool:
+            return list(pool.map(work, items))
+
+    def _store(self) -> S3Store:
+        """Returns the client. Raises ClientSettingsError, OSError, BaseError."""
+        with self._lock:
+            if self._connected is None:
+                self._connected = self._connect()
+            return self._connected
+
+    def _connect(self) -> S3Store:
+        environ = os.environ if self._environ is None else self._environ
+        settings = ClientSecrets(environ).resolve_store(self._client)
+        config: dict[str, Any] = {}
+        if stores.ENDPOINT in settings:  # the second name comes before the endpoint of the environment
+            config["endpoint"] = config["aws_endpoint_url_s3"] = settings[stores.ENDPOINT].rstrip("/")
+        if stores.REGION in settings:
+            config["region"] = settings[stores.REGION]
+        options: dict[str, Any] = {
+            "allow_http": not stores.host_of(settings).tls,
+            "connect_timeout": _CONNECT,
+            "timeout": _REQUEST,
+        }
+        if stores.CA_LOCATION in settings:
+            options["root_certificate"] = Path(settings[stores.CA_LOCATION]).read_bytes()
+        return S3Store(
+            self._at.bucket,
+            prefix=self._at.prefix or None,
+            config=cast(Any, config),
+            client_options=cast(Any, options),
+            retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY},
+            credential_provider=_declared(settings),
+        )
+
+    def _explained(self, name: str = "") -> _Explained:
+        return _Explained(self, name)
+
+    def problem(self, error: Exception, name: str = "") -> OSError:
+        """Returns the OSError that says what a foreign error means."""
+        at = stores.host_of(self._client)
+        number, text = explained(str(error), self._at.bucket, f"{at.host}:{at.port}")
+        where = self.path(name) if name and number == errno.ENOENT else self.address
+        if number == errno.ENOENT:
+            return FileNotFoundError(number, text, where)
+        return OSError(number, redacted(text), where)
+
+
+def _declared(settings: Mapping[str, str]) -> Callable[[], S3Credential] | None:
+    """Returns the credentials that the endpoint declares; None for those of the machine.
+
+    Given as a whole, no token of the environment is mixed with them: it belongs to other keys.
+    """
+    if stores.ACCESS_KEY not in settings:
+        return None
+    found: S3Credential = {
+        "access_key_id": settings[stores.ACCESS_KEY],
+        "secret_access_key": settings[stores.SECRET_KEY],
+        "expires_at": None,
+    }
+    if stores.SESSION_TOKEN in settings:
+        found["token"] = settings[stores.SESSION_TOKEN]
+    return lambda: found
+
+
+class _Explained:
+    """Converts the errors of obstore and of the settings into OSErrors."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ClientSettingsError):
+            what = f"{error.key}: {error.why}" + (f" ({error.way_out})" if error.way_out else "")
+            raise OSError(errno.EACCES, redacted(what), self._store.address) from None
+        # obstore has built-in exceptions without a number for some errors.
+        foreign = isinstance(error, BaseError | ValueError | NotImplementedError) or (
+            isinstance(error, OSError) and error.errno is None
+        )
+        if foreign and isinstance(error, Exception):
+            raise self._store.problem(error, self._name) from None
+
+
+class _Upload:
+    """An object that is uploaded in parts. Nothing is visible before it is complete."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store, self._name = store, name
+        with _Explained(store, name):
+            self._writer: WritableFile | None = store.writer(name)
+
+    def write(self, text: bytes | memoryview) -> None:
+        writer = self._writer
+        if writer is None:
+            raise OSError(errno.EIO, "an earlier part of the file could not be written", self._store.address)
+        self._writer = None  # after a failure the writer must not be closed: it would write elsewhere
+        with _Explained(self._store, self._name):
+            writer.write(text)
+        self._writer = writer
+
+    def close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is None:
+            raise OSError(errno.EIO, "an earlier part of the file could not be written", self._store.address)
+        with _Explained(self._store, self._name):
+            writer.close()
+
+    def discard(self) -> None:
+        """Leaves what was not completed, which no reader sees. A lifecycle rule of the store removes it."""
+        self._writer = None
+
+
+class _ObjectReader(io.RawIOBase):
+    """Reads ranges of an object."""
+
+    def __init__(self, store: ObjectStore, name: str, size: int) -> None:
+        super().__init__()
+        self._store, self._name, self._size = store, name, size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(base + offset, 0)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        length = min(len(view), self._size - self._position)
+        if length <= 0:
+            return 0
+        text = self._store.read_range(self._name, self._position, length)
+        view[: len(text)] = text
+        self._position += len(text)
+        return len(text)
+
+
+def _code_of(text: str) -> str:
+    """Returns S3's code of an error, or the HTTP status where there is none."""
+    if (found := _CODE.search(text)) is not None:
+        return found[1]
+    status = _STATUS.search(text)
+    return status[1] if status is not None else ""
+
+
+_METADATA: Final = (
+    "169.254.169.254",
+    "169.254.170.2",
+)  # where a machine asks for the credentials of its role
+_CREDENTIALS: Final = frozenset(
+    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+)
+_DENIED: Final = frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "401"})
+_BUSY: Final = frozenset({"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "503", "429"})
+_FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
+
+
+def explained(text: str, bucket: str, host: str) -> tuple[int, str]:
+    """Returns the number of an error of the store, and one sentence that says what it means."""
+    code = _code_of(text)
+    if any(word in text for word in _METADATA):
+        return errno.EACCES, "this machine has no credentials for the store: name them with client.access.key"
+    if code == "NoSuchBucket":
+        return errno.ENXIO, f"the bucket {bucket} is not there: create it"
+    if code in _CREDENTIALS:
+        return errno.EACCES, f"the store refuses the credentials ({code})"
+    if code in _DENIED:
+        rights = "s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject"
+        return errno.EACCES, f"access denied ({code}): the credentials need {rights}"
+    if code in _BUSY:
+        return errno.EBUSY, f"the store has no capacity for more requests now ({code})"
+    if code in _FULL:
+        return errno.ENOSPC, f"no space left in the store ({code})"
+    if code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"):
+        return errno.EINVAL, f"the bucket {bucket} is in another region ({code}): name it with client.region"
+    if code in ("NoSuchKey", "404") or (not code and "not found" in text.partition("\n")[0]):
+        return errno.ENOENT, "the file is not there"
+    if code:
+        return errno.EIO, f"the store answers with the error {code}"
+    return _unreachable(text, host)
+
+
+# Words in the causes of an error, in the order in which they are looked for.
+_CAUSES: Final = (
+    ("NotValidForName", "its certificate is for another name than that of client.endpoint"),
+    ("UnknownIssuer", "its certificate is not trusted: name the authority with client.ssl.ca.location"),
+    ("InvalidCertificate", "its certificate is not valid now"),
+    ("dns error", "its name is not known"),
+    ("lookup address", "its name is not known"),
+    ("onnection refused", "the connection is refused"),
+    ("ConnectionRefused", "the connection is refused"),
+    ("imed out", "it does not answer in time"),
+    ("TimedOut", "it does not answer in time"),
+    ("InvalidMessage", "it does not speak TLS: write http:// for a store without it"),
+)
+
+
+def _unreachable(text: str, host: str) -> tuple[int, str]:
+    why = next((why for word, why in _CAUSES if word in text), None)
+    if why is None and "HTTP error" not in text:
+        return errno.EIO, f"the answer of the store at {host} can't be read"
+    why = why or "the connection failed"
+    return errno.EHOSTUNREACH, f"the store at {host} can't be reached: {why}"

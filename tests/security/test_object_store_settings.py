@@ -1,0 +1,133 @@
+"""Object stores: no record, spec or plan file decides where a job's credentials and records go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from planner.model.address import topic_address
+from planner.model.diagnostic import Failure
+from planner.model.plan import Mode, Plan
+from planner.model.step import RestoreRecords
+from planner.workflows.observing import check_jobs
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.jobspec import (
+    BadJobSpec,
+    ClusterSpec,
+    FlowSpec,
+    JobSpec,
+    SelectionSpec,
+)
+from runtime.contract.spec.restarts import regrouped
+from runtime.launch.launcher import LaunchError, check_references, referenced_variables
+
+CLIENT: dict[str, Any] = {
+    "endpoint": "https://s3.example.org",
+    "access.key": {"env": "S3_KEY"},
+    "secret.key": {"env": "S3_SECRET"},
+}
+
+
+def spec(folder: str = "s3a://bucket/a", client: dict[str, Any] | None = None) -> JobSpec:
+    files = FilesSpec(
+        endpoint="archive", folder=folder, client=CLIENT if client is None else client, format="raw"
+    )
+    flow = FlowSpec(
+        name="f", source="dc1", destination="dc1", topics=SelectionSpec(include=["a"]), files=files
+    )
+    clusters = {"dc1": ClusterSpec(bootstrap="127.0.0.1:9092")}
+    return JobSpec(job="j", topology="t", destination="dc1", clusters=clusters, flows=[flow])
+
+
+@pytest.mark.parametrize(
+    ("folder", "client"),
+    [
+        ("s3a://evil/a", CLIENT),
+        ("s3a://bucket/a", {**CLIENT, "endpoint": "https://evil.net"}),
+        ("s3a://bucket/a", {**CLIENT, "access.key": {"env": "OTHER"}}),
+        ("s3a://bucket/a", {}),
+    ],
+)
+def test_a_record_can_not_send_a_running_job_to_another_store(folder: str, client: dict[str, Any]) -> None:
+    assert regrouped(spec(), spec(folder, client)) == ["f"]
+    assert regrouped(spec(), spec()) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "client", "why"),
+    [
+        ("s3a://bucket/../a", {}, "not allowed"),
+        ("s3a://b", {}, "names no bucket"),
+        ("s3a://bucket", {"profile": "x"}, "profile is no setting"),
+        ("s3a://bucket", {"region": "x.evil.net/"}, "region is no region"),
+        ("s3a://bucket", {"endpoint": "https://good@evil.net"}, "endpoint is no web address"),
+        ("s3a://bucket", {"access.key": "a", "secret.key": "hidden"}, "must not hold a secret"),
+        ("/data", {"region": "eu-1"}, "is a folder, and has no client"),
+    ],
+)
+def test_a_spec_that_no_job_starts_with(folder: str, client: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadJobSpec, match=why):
+        jobspec.decode(jobspec.encode(spec(folder, client)))
+
+
+def test_references_are_found_and_checked_before_a_launch() -> None:
+    assert referenced_variables(spec()) == ["S3_KEY", "S3_SECRET"]
+    known = {"S3_KEY": "a", "S3_SECRET": "b"}
+    check_references(spec(), known)
+    with pytest.raises(LaunchError, match=r"archive: access\.key wants the environment variable S3_KEY"):
+        check_references(spec(), {})
+    with pytest.raises(LaunchError, match=r"s3\.example\.org:443 is not among the addresses"):
+        check_references(spec(), {**known, "REPL_ALLOW_BOOTSTRAP": "127.0.0.1"})
+
+
+def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of a restore is in its steps: it is judged as the clusters of job specs are."""
+
+    def check(client: dict[str, Any]) -> None:
+        step = RestoreRecords(
+            id="restore:x",
+            address=topic_address("dc1", "a"),
+            cluster="dc1",
+            topic="a",
+            endpoint="archive",
+            folder="s3a://bucket/a",
+            flow="f",
+            commit=1,
+            digest="",
+            source="a",
+            source_id="",
+            ends=(1,),
+            records=1,
+            client=msgspec.json.encode(client).decode(),
+        )
+        plan = Plan(
+            topology="t",
+            mode=Mode.RESTORE,
+            topology_digest="",
+            created_at="",
+            clusters={},
+            changes=(),
+            steps=(step,),
+        )
+        check_jobs(plan, [tmp_path])
+
+    monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "s3.example.org")
+    check(CLIENT)
+    with pytest.raises(Failure, match="among the addresses"):
+        check({**CLIENT, "endpoint": "https://evil.net"})
+    with pytest.raises(Failure, match="in no folder that a topology may read"):
+        check({**CLIENT, "secret.key": {"file": "/etc/shadow"}})
+    with pytest.raises(Failure, match="no setting of an object store"):
+        check({**CLIENT, "proxy": "x"})
+
+
+def test_nothing_is_read_before_everything_is_allowed() -> None:
+    secrets = ClientSecrets({"S3_KEY": "a", "REPL_ALLOW_BOOTSTRAP": "elsewhere"})
+    with pytest.raises(ClientSettingsError, match="not among the addresses"):
+        secrets.resolve_store(CLIENT)
