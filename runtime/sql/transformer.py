@@ -219,8 +219,15 @@ class Transformer:
 
     async def answers(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
         """Returns Spark's answers to rows of raw bytes. Raises EvaluationEnded, RegistryUnavailable."""
-        found: list[bytes | None] = (await self._evaluated(batch_of_rows(rows))).to_pylist()
+        found: list[bytes | None] = (await self.evaluate(rows)).to_pylist()
         return found
+
+    async def evaluate(self, rows: Sequence[SourceRow]) -> pa.Array:
+        """Returns Spark's answers to rows of raw bytes as an array, which must be of one row at least.
+
+        Raises EvaluationEnded, RegistryUnavailable.
+        """
+        return await self._evaluated(batch_of_rows(rows))
 
     async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
         for part, values in self._avro.items():
@@ -330,11 +337,9 @@ class Transformer:
 
         Raises InvalidValue for a bad record.
         """
-        if answer is None:
-            raise InvalidValue(_FAILS)
-        flag, *new = answer.split(_NEXT)
-        if flag == _MISMATCH:
-            raise InvalidValue(self._mismatch(value))
+        flag, *new = answer.split(_NEXT) if answer is not None else [None]
+        if flag is None or flag == _MISMATCH:
+            raise InvalidValue(self.problem(value, flag))
         if flag == _FILTERED:
             return None
         if self._change is None:
@@ -343,6 +348,10 @@ class Transformer:
             return self._change(value, [one[len(_OPEN) : -len(_CLOSE)] for one in new])
         except UneditableValue as error:
             raise InvalidValue(f"its value can't be edited: {error}") from None
+
+    def problem(self, value: bytes, flag: bytes | None) -> str:
+        """Returns why a record is bad. Without a flag, an expression failed."""
+        return _FAILS if flag is None else self._mismatch(value)
 
     def _mismatch(self, value: bytes) -> str:
         if (avro := self._avro.get(VALUE)) is not None:
