@@ -337,9 +337,11 @@ class Transformer:
 
         Raises InvalidValue for a bad record.
         """
-        flag, *new = answer.split(_NEXT) if answer is not None else [None]
-        if flag is None or flag == _MISMATCH:
-            raise InvalidValue(self.problem(value, flag))
+        if answer is None:
+            raise InvalidValue(_FAILS)
+        flag, *new = answer.split(_NEXT)
+        if flag == _MISMATCH:
+            raise InvalidValue(self._mismatch(value))
         if flag == _FILTERED:
             return None
         if self._change is None:
@@ -348,10 +350,6 @@ class Transformer:
             return self._change(value, [one[len(_OPEN) : -len(_CLOSE)] for one in new])
         except UneditableValue as error:
             raise InvalidValue(f"its value can't be edited: {error}") from None
-
-    def problem(self, value: bytes, flag: bytes | None) -> str:
-        """Returns why a record is bad. Without a flag, an expression failed."""
-        return _FAILS if flag is None else self._mismatch(value)
 
     def _mismatch(self, value: bytes) -> str:
         if (avro := self._avro.get(VALUE)) is not None:
