@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from pathlib import PurePath
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -380,15 +380,6 @@ def _files(flow: Flow, topology: Topology, folder: PurePath) -> FilesSpec | None
 def _written(form: FileFormat) -> Format:
     """Returns a format that flows write. Reading the topology refuses a flow that would write text."""
     return "json" if form is FileFormat.JSON else "parquet" if form is FileFormat.PARQUET else "raw"
-
-
-def file_format_of(topology: Topology, flow: str) -> Literal["json", "parquet"] | None:
-    """Returns the format of the files in which a flow writes decoded values; None for another flow."""
-    declared = topology.file_flows.get(flow)
-    if declared is None or declared.from_files:
-        return None
-    form = _written(topology.endpoints[declared.destination_cluster].format)
-    return form if form != "raw" else None
 
 
 def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:

@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from planner.config import load
-from planner.graph.jobs import destination_spec, file_format_of, transform_of
+from planner.graph.jobs import destination_spec, transform_of
 from planner.graph.routes import file_route, router_of
 from planner.kafka import ClusterEndpoint
 from planner.model.address import flow_address
@@ -23,7 +24,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import DONE, RequestResult, RestoreOffsets, RestoreRecords, failed
-from planner.model.topology import Flow, Topology
+from planner.model.topology import FileFormat, Flow, Topology
 from planner.state import internal_topics
 from planner.workflows.interaction import ProgressHandler, SparkOutput, silent
 from planner.workflows.observing import store_settings
@@ -90,19 +91,27 @@ def check_transforms(
         for name, flow in topology.job_flows.items()
         if (spec := transform_of(flow)) is not None
         and not _runs(name, spec, observed)
-        and repr((spec, file_format_of(topology, name))) not in _checked
+        and repr((spec, _file_format(topology, name))) not in _checked
     }
     if not wanted:
         return
     from runtime import sql
 
     main = Path(sql.__file__).with_name("main.py")
-    files = {name: form for name in wanted if (form := file_format_of(topology, name)) is not None}
+    files = {name: form for name in wanted if (form := _file_format(topology, name)) is not None}
     answer = on_spark(main, encode(CheckRequest(wanted, files)), "sql: ", progress)
     problems = decode_outcome(answer).problems
     if problems:
         raise Failure(tuple(diagnostics_of(problems, topology)))
     _checked.update(repr((spec, files.get(name))) for name, spec in wanted.items())
+
+
+def _file_format(topology: Topology, flow: str) -> Literal["json", "parquet"] | None:
+    """Returns the format of the files in which a flow writes decoded values; None for another flow."""
+    declared = topology.file_flows.get(flow)
+    endpoint = topology.endpoints.get(declared.destination_cluster) if declared is not None else None
+    form = endpoint.format if endpoint is not None else None
+    return "json" if form is FileFormat.JSON else "parquet" if form is FileFormat.PARQUET else None
 
 
 def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> bool:
