@@ -332,14 +332,16 @@ async def unread_replays(asked: RehearsalRequest, replayed: str) -> list[UnreadR
     async with open_cluster(asked.source, asked.within_s) as source:
         with as_audit_failure(asked.source.name):
             opened = await ledger_of(source)
+            if opened is None:
+                return []
+            await opened.refresh(replayed)
             checkpoints = Checkpoints(source)
             await checkpoints.refresh()
-        committed = await _committed_at_source(asked, source)
-    if opened is None or committed is None:
-        return []
-    committed = {
-        item: offset for item, offset in committed.items() if not is_ours(offset, checkpoints.at(*item))
-    }
+            committed = {
+                item: offset
+                for item, offset in (await _committed(asked, source)).items()
+                if not is_ours(offset, checkpoints.at(*item))
+            }
     found: dict[tuple[str, str], int] = {}
     for key, orphans in opened.ledger.orphans(replayed).items():
         for _, one in orphans.replayed:
@@ -405,10 +407,15 @@ async def _committed_at_source(
     try:
         with as_audit_failure(asked.source.name):
             async with asyncio.timeout(asked.source.within(asked.within_s)):
-                listed = (await list_groups(source)).groups
-                read = await committed_by(source, [group for group in listed if asked.selects(group)])
+                return await _committed(asked, source)
     except (AuditFailure, TimeoutError):
         return None
+
+
+async def _committed(asked: RehearsalRequest, source: KafkaCluster) -> dict[GroupPartition, int]:
+    """Returns the offsets at the source of the groups and topics that the flow syncs. Raises WireError."""
+    listed = (await list_groups(source)).groups
+    read = await committed_by(source, [group for group in listed if asked.selects(group)])
     return {
         GroupPartition(group, *at): one.offset
         for group, found in read.offsets.items()
