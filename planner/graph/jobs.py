@@ -40,7 +40,14 @@ from planner.model.topology import (
 )
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import CompactionSpec, FilesSpec, Format, LinesSpec, plain_folder
+from runtime.contract.spec.files import (
+    CompactionSpec,
+    FilesSpec,
+    Format,
+    LinesSpec,
+    SourceFormat,
+    plain_folder,
+)
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     FlowSpec,
@@ -382,6 +389,11 @@ def _written(form: FileFormat) -> Format:
     return "json" if form is FileFormat.JSON else "parquet" if form is FileFormat.PARQUET else "raw"
 
 
+def _read(form: FileFormat) -> SourceFormat:
+    """Returns a format that flows read. Reading the topology refuses a flow that would read raw files."""
+    return "json" if form is FileFormat.JSON else "parquet" if form is FileFormat.PARQUET else "text"
+
+
 def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
     """Returns where and how a flow reads files; None for another flow."""
     declared = topology.file_flows.get(flow.name)
@@ -391,7 +403,7 @@ def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
     return LinesSpec(
         endpoint=endpoint.name,
         folder=endpoint.folder.rstrip("/"),
-        format="json" if endpoint.format is FileFormat.JSON else "text",
+        format=_read(endpoint.format),
         topic=declared.topics.to,
         every_ms=flow.every_ms or DEFAULT_LOOK_MS,
     )

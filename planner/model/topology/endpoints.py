@@ -44,7 +44,7 @@ class FileFormat(StrEnum):
     TEXT = "text"
 
 
-LINE_FORMATS: Final = frozenset({FileFormat.TEXT, FileFormat.JSON})
+SOURCE_FORMATS: Final = frozenset({FileFormat.TEXT, FileFormat.JSON, FileFormat.PARQUET})
 _SIZE: Final = TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 128m or 1g")
 
 
@@ -86,7 +86,7 @@ class Compaction:
 class FileEndpoint:
     """A folder that every machine of a job sees under the same path, or a prefix of a bucket.
 
-    Flows write files below it, or one flow reads the lines of the files in a folder.
+    Flows write files below it, or one flow reads the lines or rows of the files in a folder.
     """
 
     record: ClassVar = RecordName("endpoint", "an endpoint")
@@ -106,7 +106,7 @@ class FileEndpoint:
         FileFormat,
         Key(
             "`json` is a line for each record, `raw` holds record batches byte for byte, with offsets. Lines"
-            " of `text` and `json` can be read.",
+            " of `text` and `json` and rows of `parquet` can be read.",
             example="parquet",
         ),
     ] = FileFormat.PARQUET
