@@ -172,7 +172,7 @@ class RowReader:
         return self._digest if position else NO_FINGERPRINT
 
     def read(self, position: int, longest: int) -> Found:
-        """Returns the next rows of one row group as records. Raises OSError.
+        """Returns the next rows as records, of about READ_BYTES. Raises OSError.
 
         A row that can't be read stops the file at the rows that were unpacked with it.
         """
@@ -182,8 +182,8 @@ class RowReader:
         records: list[tuple[int, bytes]] = []
         size, at = 0, position
         try:
-            group = self._group_at(position)
-            while at < group.end and size < READ_BYTES:
+            while at < rows and size < READ_BYTES:
+                group = self._group_at(at)
                 batch = next(group.batches, None)
                 if batch is None or at + batch.num_rows > group.end:
                     raise UnreadableRows(
@@ -197,14 +197,14 @@ class RowReader:
                     records.append(one)
                     size += len(one[1])
                     at += 1
+                self._next = at
+                if at >= group.end:
+                    self._group = None
         except (*_FAILURES, OSError) as error:
             self._group = None
-            number = bisect_right(self._footer.ends, position)
+            number = bisect_right(self._footer.ends, at)
             why = f"row group {number} can't be read from row {at} on: {_reason(error)}"
             return Found(records, size, at, "corrupt", why, more=True)
-        self._next = at
-        if at >= group.end:
-            self._group = None
         return Found(records, size, at, more=at < rows)
 
     def _group_at(self, position: int) -> _Group:

@@ -278,7 +278,7 @@ def test_json_lines_are_checked_and_a_line_longer_than_a_record_is_named(
 def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transactions(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
 ):
-    """Each file has five transactions. A task dies behind its first one, or within its second one (R1)."""
+    """A task dies behind a file's first transaction, or within its second one, amid a row group (R1)."""
     client = dict(lab.clusters["dc1"].client)
     topic, folder, flow = fresh("rows"), tmp_path / "in", fresh("flow")
     folder.mkdir()
@@ -287,14 +287,16 @@ def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transacti
     (folder / "_SUCCESS").write_text("")
     (folder / "part.parquet").write_bytes(b"PAR1, and no footer yet")
     wanted: dict[str, list[str]] = {}
-    found = Topic(client, topic, 3)
+    found, more = Topic(client, topic, 3), "x" * 5_000  # a transaction takes 4 MiB
     try:
         for failpoint, failures in (("after_end:1", 2), ("after_ledger:2", 1)):
             for name in (f"a-{failures}", f"b-{failures}"):
-                table = pa.table({"file": [name] * 3_000, "id": list(range(3_000))})
-                pq.write_table(table, folder / f".{name}", row_group_size=600)
+                table = pa.table({"file": [name] * 3_000, "id": list(range(3_000)), "more": [more] * 3_000})
+                pq.write_table(table, folder / f".{name}", row_group_size=2_000)
                 (folder / f".{name}").rename(folder / f"{name}.parquet")
-                wanted[name] = [f'{{"file":"{name}","id":{number}}}' for number in range(3_000)]
+                wanted[name] = [
+                    f'{{"file":"{name}","id":{number},"more":"{more}"}}' for number in range(3_000)
+                ]
             job = started(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
             wait_for(partial(_failed, job, failures), _WITHIN_S, about=job.tail)
             job.kill()

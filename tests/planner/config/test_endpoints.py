@@ -192,6 +192,12 @@ def test_a_flow_may_name_the_endpoint_that_it_reads(tmp_path: Path) -> None:
     assert found.file_flows["in"].job == "inbox"
 
 
+@pytest.mark.parametrize("form", ["text", "json", "parquet"])
+def test_a_flow_reads_lines_of_text_or_json_or_rows_of_parquet(tmp_path: Path, form: str) -> None:
+    found = loaded(tmp_path, INBOX + LINES.replace("json", form) % "")
+    assert found.endpoints["in"].format == form
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -205,6 +205,13 @@ def test_values_that_a_dictionary_repeats_do_not_come_all_at_once(path: Path) ->
     assert values_of(path, 95) == [b"x" * 500_000] * 5
 
 
+def test_small_row_groups_are_read_at_once(path: Path) -> None:
+    write(path, {"value": ["a"] * 1_000}, rows=7)
+    with reader_of(path) as reader:
+        found = reader.read(3, LONGEST)
+    assert (len(found.records), found.position, found.more, found.size) == (997, 1_000, False, 997 * 4)
+
+
 def test_a_file_that_was_written_again_is_another_file(path: Path) -> None:
     write(path, {"value": ["a", "b"]})
     with reader_of(path) as reader:
