@@ -287,7 +287,7 @@ def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transacti
     (folder / "_SUCCESS").write_text("")
     (folder / "part.parquet").write_bytes(b"PAR1, and no footer yet")
     wanted: dict[str, list[str]] = {}
-    found, more = Topic(client, topic, 3), "x" * 5_000  # a transaction takes 4 MiB
+    found, more = Topic(client, topic, 3), "x" * 2_000  # a transaction takes 4 MiB
     try:
         for failpoint, failures in (("after_end:1", 2), ("after_ledger:2", 1)):
             for name in (f"a-{failures}", f"b-{failures}"):
