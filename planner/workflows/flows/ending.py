@@ -262,7 +262,7 @@ def warn_of_unread_replays(
 
 
 async def _unread_replays(request: "RehearsalRequest", replayed: str) -> "list[UnreadReplay]":
-    from runtime.audit.offsets.offsets import unread_replays
+    from runtime.audit.offsets.unread import unread_replays
 
     return await unread_replays(request, replayed)
 

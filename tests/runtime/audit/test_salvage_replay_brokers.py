@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from runtime.audit.ledger import ClusterAccess
-from runtime.audit.offsets.offsets import RehearsalRequest, unread_replays
+from runtime.audit.offsets.offsets import RehearsalRequest
+from runtime.audit.offsets.unread import unread_replays
 from runtime.contract.records.provenance import HEADER, decode
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
