@@ -86,6 +86,8 @@ class FileTransform:
 
         Raises EvaluationEnded, RegistryUnavailable.
         """
+        import pyarrow as pa
+
         rows = window.rows
         if not rows:
             return TransformedRows([], None, 0, window.through, window.bytes, window.failure)
@@ -108,7 +110,7 @@ class FileTransform:
         values = None
         if self._has_fields:
             values = answers.field(DECODED)
-            values = values.take(kept) if len(kept) < len(rows) else values
+            values = values.take(pa.array(kept, pa.int64())) if len(kept) < len(rows) else values
         return TransformedRows(found, values, filtered, through, window.bytes, failure)
 
     def _travels(self, record: Record, answer: bytes | None) -> Record | None:

@@ -77,6 +77,11 @@ def test_what_travels_has_its_decoded_value_and_what_does_not_is_counted() -> No
     assert (found.filtered, found.through, found.failure) == (1, 6, None)
 
 
+def test_a_window_of_which_nothing_travels_is_passed() -> None:
+    found = applied(of(1, 2), Answers(STRUCT, {1: b"f", 2: b"f"}), FIELDS)
+    assert (found.rows, values_of(found), found.filtered, found.through) == ([], [], 2, 3)
+
+
 def test_a_bad_record_ends_a_window_behind_those_before_it() -> None:
     for flag, why in ((b"b", "value is not json of this schema"), (None, "an expression of the transform")):
         found = applied(of(1, 2, 3, 4), Answers(STRUCT, {2: b"f", 3: flag}), FIELDS)
