@@ -138,8 +138,8 @@ def test_files_hold_decoded_values_once_and_a_bad_record_stops_its_partition(
         ManifestFolder(str(folder), flow.name) for folder, flow in zip((lake, lines), flows, strict=True)
     ]
 
-    # The first commit of each flow holds its positions alone.
-    for failpoint in ("before_end:3", "after_end:3"):
+    # Before the commit of files, of which there is one of positions for each flow first, and behind one.
+    for failpoint in ("before_end:3", "after_end:1"):
         job = start_job(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
         try:
             assert job.ended() != JobExit.STOPPED, job.tail()
