@@ -67,6 +67,11 @@ def test_certificates_need_a_version_that_reads_them() -> None:
     LabClusterSpec("dc1", version="2.7.2", security=Security.TLS)
 
 
+def test_a_mechanism_that_the_lab_lacks_is_refused() -> None:
+    with pytest.raises(LabError, match=r"'GSSAPI' is not a mechanism that the lab has — choose PLAIN, SCRAM"):
+        LabClusterSpec("dc1", security=Security.SASL, mechanism="GSSAPI")
+
+
 @pytest.mark.parametrize(
     ("version", "zookeeper"), [("2.4.1", True), ("3.4.1", True), ("3.5.2", False), ("4.1.1", False)]
 )
