@@ -52,8 +52,9 @@ class LabLogin(NamedTuple):
 
     def __str__(self) -> str:
         if not self.security.sasl:
-            certificates = " with certificates of clients" if self.security is Security.TLS else ""
-            return f"{self.security.protocol}{certificates}"
+            return {Security.TLS: "mutual TLS", Security.SERVER_TLS: "TLS"}.get(
+                self.security, self.security.protocol
+            )
         return f"{self.security.protocol} with {self.mechanism}"
 
 
@@ -280,4 +281,4 @@ def _logins(topology: Topology) -> Iterator[str]:
         if login.why:
             yield f"{where}: clients connect by {login} ({login.why})"
         elif login.security is not Security.PLAIN:
-            yield f"{where}: clients connect by {login}, with passwords and certificates of the lab"
+            yield f"{where}: clients connect by {login}, as declared, with secrets of the lab"

@@ -283,8 +283,9 @@ def format_command(cluster: LabKafkaCluster, kit: Kit, passwords: Mapping[str, s
     words += ["kafka.tools.StorageTool", "format", "-t", cluster.cluster_id]
     words += ["-c", str(cluster.properties_file(node))]
     if cluster.spec.security.sasl and cluster.spec.mechanism != PLAIN_PASSWORDS:
-        for user in cluster.users:
-            words += ["--add-scram", f"{cluster.spec.mechanism}=[name={user},password={passwords[user]}]"]
+        for user, password in passwords.items():
+            if user != CONTROLLER:
+                words += ["--add-scram", f"{cluster.spec.mechanism}=[name={user},password={password}]"]
     return words
 
 

@@ -171,7 +171,7 @@ def test_clusters_of_one_topology_have_logins_versions_and_rules_of_their_own(tm
         ),
         "paris: Kafka 3.9.1, as drill.versions says",
         f"tokyo: Kafka {KAFKA_VERSION}, the lab's own version; drill.versions may name another",
-        "paris: clients connect by SASL_SSL with PLAIN, with passwords and certificates of the lab",
+        "paris: clients connect by SASL_SSL with PLAIN, as declared, with secrets of the lab",
         (
             "tokyo: clients connect by SASL_PLAINTEXT with SCRAM-SHA-512"
             " (a login by SCRAM-SHA-512, because ACLs need principals)"
