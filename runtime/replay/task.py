@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import uvloop
+from msgspec import structs
 
 from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.partition_logs import open_spec
 from runtime.batch import Batch, BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
+    LedgerKey,
+    LedgerValue,
     OrphanedRange,
     PartitionKey,
     Replayed,
@@ -193,7 +196,7 @@ class PartitionReplay:
         return found[0], found[1]
 
     async def _stretch(self, writer: TransactionWriter, stretch: OrphanedRange, topic_id: bytes) -> None:
-        position, copied = stretch.low, 0
+        position, copied, destination_end = stretch.low, 0, -1
         while position < stretch.end:
             kept = self._keep(await self._fetch(position), position, stretch.end)
             batches = [out.batch for out, _ in kept.outgoing]
@@ -201,14 +204,29 @@ class PartitionReplay:
                 raise kept.failure
             position = min(kept.cursor.offset, stretch.end)
             copied += sum(batch.records for batch in batches)
-            done = Replayed(position, topic_id, self._destination_partition.topic, copied, now_ms())
-            await writer.commit(
-                {ReplayedKey(self._key, stretch.low): done}, {self._destination_partition: batches}
-            )
+            into = self._destination_partition.topic
+            done = Replayed(position, topic_id, into, copied, now_ms(), destination_end)
+            destination_end = await self._commit(writer, ReplayedKey(self._key, stretch.low), done, batches)
             self.records += sum(batch.records for batch in batches)
             _report(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
             if kept.failure is not None:
                 raise kept.failure
+
+    async def _commit(
+        self, writer: TransactionWriter, key: ReplayedKey, done: Replayed, batches: Sequence[Batch]
+    ) -> int:
+        """Commits the batches and their ledger record, and returns where they end at the destination."""
+        at = self._destination_partition
+        end = done.destination_end
+
+        def record(bases: Mapping[TopicPartition, Sequence[int]]) -> dict[LedgerKey, LedgerValue | None]:
+            nonlocal end
+            if batches:
+                end = bases[at][-1] + batches[-1].last_offset_delta + 1
+            return {key: structs.replace(done, destination_end=end)}
+
+        await writer.commit(record, {at: batches})
+        return end
 
     def _keep(self, answer: FetchedPartition, position: int, end: int) -> FilteredBatches:
         walked = walk(answer.records, self._spec.where)

@@ -14,6 +14,8 @@ import msgspec
 
 from runtime.contract.spec.transform import fields_of
 
+# Only characters and escapes are repeated possessively, and other groups are atomic. Python before 3.11.5
+# does not go back where the last repetition of a possessive group fails half-way.
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SCALAR = rb'[^\s,{}\[\]":]++'
 _DEEPEST = 3  # objects and arrays within one another that the pattern of a member passes over
@@ -22,7 +24,7 @@ _DEEPEST = 3  # objects and arrays within one another that the pattern of a memb
 def _nested(depth: int) -> bytes:
     """Returns the pattern of an object or array of so many levels, whose brackets match: it is valid JSON."""
     inside = rb'[^"{}\[\]]++|' + _STRING + (rb"|" + _nested(depth - 1) if depth > 1 else b"")
-    return rb"[{\[](?:" + inside + rb")*+[}\]]"
+    return rb"[{\[](?>(?:" + inside + rb")*)[}\]]"
 
 
 _VALUE = _STRING + rb"|" + _SCALAR + rb"|" + _nested(_DEEPEST)
@@ -60,7 +62,7 @@ class _Fields:
         names = b"|".join(map(re.escape, sorted([*self.drop, *self.set, *self.inside])))
         stays = rb'\s*+(?!"(?:' + names + rb')")"[^"\\]*+"\s*+:\s*+(?:' + _VALUE + rb")\s*+,"
         found = rb"\s*+(" + _STRING + rb")\s*+:\s*+(?:(" + _VALUE + rb")\s*+([,}])|[{\[])"
-        self.member = re.compile(rb"((?:" + stays + rb")*+)" + found, re.DOTALL)
+        self.member = re.compile(rb"((?>(?:" + stays + rb")*))" + found, re.DOTALL)
         for one in self.inside.values():
             one.compile()
 

@@ -304,6 +304,19 @@ def _(night: Night, text: str) -> None:
     assert (done.returncode, text in done.stdout) == (0, True), f"{done.stdout}\n{done.stderr}"
 
 
+@then(
+    parsers.parse(
+        "the command warns that {group} has not read up to {count:d} replayed records of {topic} at {cluster}"
+    )
+)
+def _(night: Night, group: str, count: int, topic: str, cluster: str) -> None:
+    said = night.town.last().stderr
+    warned = (
+        f"the group {group} has not read up to {count} records of {topic} at {cluster} that salvage replayed"
+    )
+    assert warned in " ".join(said.split()), said
+
+
 @then("repl locate says that a record left behind was replayed by salvage")
 def _(night: Night) -> None:
     origin = night.origins[night.behind[0]]

@@ -17,7 +17,7 @@ from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
     from runtime.audit.offsets.offsets import RehearsalRequest
-    from runtime.contract.views.groups_view import GroupLoss, GroupTopics
+    from runtime.contract.views.groups_view import GroupLoss, GroupTopics, UnreadReplay
     from runtime.contract.views.status_view import (
         FlowStatusView,
         PartitionStatusView,
@@ -228,11 +228,50 @@ def report_subscriptions(
     return groups
 
 
+def warn_of_unread_replays(
+    topology: Topology, flows: Sequence[Flow], timeout_ms: int, progress: ProgressHandler
+) -> None:
+    """Warns of groups that would leave out records, once these reverse flows have ended.
+
+    The records were replayed by salvage. Where a flow's groups continue, they lie before the groups' offsets.
+    What can't be read is a warning too.
+    """
+    from planner.workflows.audit.reading import answered
+
+    for flow, request in _requests(topology, flows, timeout_ms / 1000):
+        if flow.reverse_of is None:
+            continue
+        try:
+            unread = answered(_unread_replays(request, flow.reverse_of))
+        except Failure as failure:
+            for one in failure.diagnostics:
+                progress(Noticed(warning(one.summary, one.way_out)))
+            continue
+        source, destination = flow.source_cluster, flow.destination_cluster
+        for left in unread:
+            progress(
+                Noticed(
+                    warning(
+                        f"the group {left.group} has not read up to {left.records:,} records of {left.topic} "
+                        f"at {source} that salvage replayed: once it continues at {destination}, it never "
+                        "reads them",
+                        f"let its consumers read {left.topic} at {source} to the end first",
+                    )
+                )
+            )
+
+
+async def _unread_replays(request: "RehearsalRequest", replayed: str) -> "list[UnreadReplay]":
+    from runtime.audit.offsets.offsets import unread_replays
+
+    return await unread_replays(request, replayed)
+
+
 async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
     from runtime.audit.offsets.offsets import subscriptions
 
     found = []
-    for request in _requests(topology, flows, within_s):
+    for _, request in _requests(topology, flows, within_s):
         found += await subscriptions(request)
     return found
 
@@ -242,12 +281,14 @@ async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 
     running = [flow for flow in flows if flow.state is not FlowState.FAILED_OVER]
     found = []
-    for request in _requests(topology, running, within_s):
+    for _, request in _requests(topology, running, within_s):
         found += await rehearse(request)
     return found
 
 
-def _requests(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalRequest]":
+def _requests(
+    topology: Topology, flows: Sequence[Flow], within_s: float
+) -> "Iterator[tuple[Flow, RehearsalRequest]]":
     from planner.graph.routes import router_of
     from planner.workflows.audit.reading import cluster_access
     from runtime.audit.offsets.offsets import RehearsalRequest
@@ -259,14 +300,17 @@ def _requests(topology: Topology, flows: Sequence[Flow], within_s: float) -> "It
             continue
         names = (flow.source_cluster, flow.destination_cluster)
         access = cluster_access((topology.clusters[name] for name in names), given_up=names[0])
-        yield RehearsalRequest(
-            flow=flow.name,
-            router=router,
-            source=access[names[0]],
-            destination=access[names[1]],
-            selects=_selects(flow, own),
-            by_time=flow.groups.mode is GroupMode.TIMESTAMP,
-            within_s=within_s,
+        yield (
+            flow,
+            RehearsalRequest(
+                flow=flow.name,
+                router=router,
+                source=access[names[0]],
+                destination=access[names[1]],
+                selects=_selects(flow, own),
+                by_time=flow.groups.mode is GroupMode.TIMESTAMP,
+                within_s=within_s,
+            ),
         )
 
 

@@ -19,7 +19,13 @@ from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
 from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
-from planner.workflows.flows.ending import copied, drained, group_losses, report_subscriptions
+from planner.workflows.flows.ending import (
+    copied,
+    drained,
+    group_losses,
+    report_subscriptions,
+    warn_of_unread_replays,
+)
 from planner.workflows.flows.states import apply_edited, apply_with_states
 from planner.workflows.interaction import (
     UNATTENDED,
@@ -336,11 +342,12 @@ def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED)
         if one.back.state is FlowState.ACTIVE:
             asyncio.run(drained(topology, one.back, request.copied_within_ms / 1000, interaction.progress))
         states |= {one.back.name: FlowState.PROMOTED, one.flow.name: FlowState.ACTIVE}
+    backs = [one.back for one in found if one.back is not None]
+    warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
     applied = apply_with_states(states, request, interaction)
     destination = found[0].flow.destination_cluster
     if not applied.complete:
         return FailbackResult(applied, request.cluster, destination)
-    backs = [one.back for one in found if one.back is not None]
     groups = report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
     return FailbackResult(applied, request.cluster, destination, subscriptions=groups)
 

@@ -24,7 +24,7 @@ from planner.model.topology import RUNNING, Flow, FlowState, Topology
 from planner.plan import with_diagnostics
 from planner.plan.transitions import matches_nothing, may_follow
 from planner.workflows.applying.apply import ApplyResult, execute
-from planner.workflows.flows.ending import drained, report_subscriptions
+from planner.workflows.flows.ending import drained, report_subscriptions, warn_of_unread_replays
 from planner.workflows.interaction import (
     UNATTENDED,
     ApproveLoss,
@@ -260,6 +260,7 @@ def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> P
         raise wrong_state(flow, "promoted")
     if flow.state is FlowState.ACTIVE:
         asyncio.run(drained(topology, flow, seconds, interaction.progress))
+    warn_of_unread_replays(topology, [flow], request.timeout_ms, interaction.progress)
     applied = apply_with_states({flow.name: FlowState.PROMOTED}, request, interaction)
     if not applied.complete:
         return PromoteResult(applied)

@@ -198,7 +198,8 @@ class Orphaned(msgspec.Struct, frozen=True, array_like=True):
 class Replayed(msgspec.Struct, frozen=True, array_like=True):
     """Records that an operator had `records` records from the key's `low` to `end-1` copied after all.
 
-    The same transaction wrote them, into the same partition of `topic` at the destination.
+    The same transaction wrote them, into the same partition of `topic` at the destination. They lie before
+    `destination_end` there; it is -1 in records of releases that did not write it.
     """
 
     end: int
@@ -206,6 +207,7 @@ class Replayed(msgspec.Struct, frozen=True, array_like=True):
     topic: str
     records: int
     at_ms: int
+    destination_end: int = -1
 
 
 LedgerValue = Progress | Generation | Segment | Orphaned | Replayed

@@ -151,6 +151,14 @@ class GroupLoss(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[str] = []
 
 
+class UnreadReplay(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that a group has not read replayed records of a topic, and how many there are at most."""
+
+    group: str
+    topic: str
+    records: int
+
+
 class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
     """Lists the topics that a group's consumers subscribe to at the destination; the flow may rename them."""
 
