@@ -204,7 +204,8 @@ def _cluster(cluster: Cluster, topology: Topology) -> Cluster:
 def _topic(topic: Topic, brokers: int) -> Topic:
     config = dict(topic.config)
     if (in_sync := config.pop(_IN_SYNC, None)) is not None and brokers > 1:
-        config[_IN_SYNC] = str(_in_sync(int(in_sync), topic.replication, brokers))
+        number = in_sync.isdecimal()  # what is no number is refused by the brokers
+        config[_IN_SYNC] = str(_in_sync(int(in_sync), topic.replication, brokers)) if number else in_sync
     return replace(topic, replication=_replication(topic.replication, brokers), config=config)
 
 
