@@ -143,7 +143,7 @@ def login_of(cluster: Cluster, topology: Topology) -> LabLogin:
     why = []
     if tls and not KafkaVersion.of(version).pem:
         tls = False
-        why.append(f"no TLS, because Kafka {version} can't read the certificates of the lab")
+        why.append(f"no TLS, because Kafka {version} can't read the keys of the lab")
     if sasl:
         login = Security.SASL_TLS if tls else Security.SASL
         mechanism = _mechanism(cluster.client)

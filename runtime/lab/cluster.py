@@ -49,8 +49,11 @@ class KafkaVersion(NamedTuple):
 
     @property
     def pem(self) -> bool:
-        """Whether brokers read keys and certificates as PEM files (KIP-651)."""
-        return self >= (2, 7, 0)
+        """Whether brokers read certificates and keys as PEM files.
+
+        PEM files came with 2.7 (KIP-651). Keys without a password, as the lab's, are read from 3.3 on.
+        """
+        return self >= (3, 3, 0)
 
 
 OLDEST = KafkaVersion(2, 4, 0)
@@ -144,8 +147,8 @@ class LabClusterSpec:
             )
         if self.security.tls and not KafkaVersion.of(self.version).pem:
             raise LabError(
-                f"Kafka {self.version} does not read certificates as PEM files, which the lab makes",
-                f"choose version 2.7.0 or newer for --security {self.security}",
+                f"Kafka {self.version} does not read keys in PEM files without a password, which the lab makes",
+                f"choose version 3.3.0 or newer for --security {self.security}",
             )
         KafkaVersion.of(self.version)
 

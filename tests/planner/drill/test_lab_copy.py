@@ -124,17 +124,17 @@ def test_the_copy_of_a_cluster_has_its_logins(
         ),
         (
             {"security.protocol": "SSL"},
-            "2.6.3",
+            "3.2.3",
             False,
             Security.PLAIN,
-            "no TLS, because Kafka 2.6.3 can't read the certificates of the lab",
+            "no TLS, because Kafka 3.2.3 can't read the keys of the lab",
         ),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", **BY_NAME},
-            "2.6.3",
+            "3.2.3",
             True,
             Security.SASL,
-            "no TLS, because Kafka 2.6.3 can't read the certificates of the lab",
+            "no TLS, because Kafka 3.2.3 can't read the keys of the lab",
         ),
     ],
 )

@@ -85,7 +85,7 @@ def test_logins_and_encryption_are_mixed_in_a_lab(own_lab: MakeLab) -> None:
     lab = own_lab(
         spec("open", security=Security.SERVER_TLS),
         spec("named", security=Security.SASL_TLS, mechanism="PLAIN"),
-        spec("old", security=Security.SASL_TLS, mechanism="SCRAM-SHA-256", version="2.8.2"),
+        spec("old", security=Security.SASL, mechanism="SCRAM-SHA-256", version="2.8.2"),
     )
     for name, user in (("open", "admin"), ("named", "repl"), ("old", "repl")):
         cluster = lab.clusters[name]
