@@ -147,7 +147,7 @@ class LabClusterSpec:
             )
         if self.security.tls and not KafkaVersion.of(self.version).pem:
             raise LabError(
-                f"Kafka {self.version} does not read keys in PEM files without a password, which the lab makes",
+                f"Kafka {self.version} does not read the lab's keys, which are PEM files without a password",
                 f"choose version 3.3.0 or newer for --security {self.security}",
             )
         KafkaVersion.of(self.version)
