@@ -322,8 +322,9 @@ def _lines(value: Parts) -> str:
     """`lines of text in /data/inbox into inbox, looked at every 1s`"""
     every = value.get("every")
     shown = duration(every) if isinstance(every, int) else every
-    folder, into = value.get("folder"), value.get("topic")
-    return f"lines of {value.get('format')} in {folder} into {into}, looked at every {shown}"
+    folder, into, form = value.get("folder"), value.get("topic"), value.get("format")
+    read = "rows of Parquet" if form == "parquet" else f"lines of {form}"
+    return f"{read} in {folder} into {into}, looked at every {shown}"
 
 
 def _bytes(size: object) -> object:

@@ -25,7 +25,6 @@ from planner.model.topology import (
     RUNNING,
     Cluster,
     FileEndpoint,
-    FileFormat,
     Flow,
     Job,
     Protect,
@@ -40,7 +39,7 @@ from planner.model.topology import (
 )
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import CompactionSpec, FilesSpec, Format, LinesSpec, plain_folder
+from runtime.contract.spec.files import CompactionSpec, FilesSpec, LinesSpec, plain_folder
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     FlowSpec,
@@ -368,18 +367,13 @@ def _files(flow: Flow, topology: Topology, folder: PurePath) -> FilesSpec | None
         endpoint=endpoint.name,
         folder=plain_folder(endpoint.folder),
         client=store_client(endpoint, folder),
-        format=_written(endpoint.format),
+        format=endpoint.written_format,
         layout=endpoint.layout,
         size_bytes=endpoint.size_bytes,
         every_ms=flow.every_ms or DEFAULT_EVERY_MS,
         snapshots_ms=endpoint.snapshots_every_ms,
         compact=_spec_of(CompactionSpec, endpoint.compact) if endpoint.compact is not None else None,
     )
-
-
-def _written(form: FileFormat) -> Format:
-    """Returns a format that flows write. Reading the topology refuses a flow that would write text."""
-    return "json" if form is FileFormat.JSON else "parquet" if form is FileFormat.PARQUET else "raw"
 
 
 def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
@@ -391,7 +385,7 @@ def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
     return LinesSpec(
         endpoint=endpoint.name,
         folder=endpoint.folder.rstrip("/"),
-        format="json" if endpoint.format is FileFormat.JSON else "text",
+        format=endpoint.read_format,
         topic=declared.topics.to,
         every_ms=flow.every_ms or DEFAULT_LOOK_MS,
     )

@@ -9,25 +9,32 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from runtime.batch.varint import varint
 from runtime.contract.spec.files import LineFormat
 
 _HASHED: Final = 1_024  # bytes at the beginning of a file, and before the position
 _PACKED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".snappy")
 NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
+READ_BYTES: Final = 4 << 20  # of one file, in one transaction
+NO_KEY: Final = varint(-1)
+NO_HEADERS: Final = varint(0)
+
+Stop = Literal["", "corrupt", "too_large"]
 
 
 class FileState(NamedTuple):
     """The size of a file, the number that its file system gives it, and when it was written last.
 
-    A rename keeps the inode.
+    The size is in the unit of positions: bytes of lines, rows of Parquet. A rename keeps the inode.
     """
 
     size: int
@@ -45,11 +52,20 @@ class KnownFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class FileProblem:
+    """Says why a look at a file was enough to see that it can't be read now."""
+
+    kind: Literal["incomplete", "corrupt", "unreadable"]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The files of a folder. `ignored` counts the entries that are not read, by the reason."""
 
     files: Mapping[str, FileState]
     ignored: Mapping[str, int]
+    problems: Mapping[str, FileProblem] = field(default_factory=dict)
 
 
 def list_files(folder: Path) -> Listing:
@@ -157,9 +173,70 @@ class Lines(NamedTuple):
 
     lines: list[bytes]
     position: int
-    stopped: Literal["", "corrupt", "too_large"] = ""
+    stopped: Stop = ""
     why: str = ""
     more: bool = False
+
+
+class Found(NamedTuple):
+    """Records of a file as (timestamp, key, value and headers in the encoding of a batch).
+
+    `position`, `stopped`, `why` and `more` are those of Lines. `size` is in bytes.
+    """
+
+    records: list[tuple[int, bytes]]
+    size: int
+    position: int
+    stopped: Stop = ""
+    why: str = ""
+    more: bool = False
+
+
+class FileReader(Protocol):
+    """Reads the records of one open file.
+
+    While it is midway, going on costs less than coming back later, and the reader holds memory.
+    """
+
+    @property
+    def midway(self) -> bool: ...
+
+    def size(self) -> int:
+        """Returns the position behind all that the file holds. Raises OSError."""
+
+    def problem(self) -> FileProblem | None:
+        """Returns why nothing of the file can be read."""
+
+    def fingerprint(self, position: int) -> bytes | None:
+        """Returns the fingerprint at a position; None where the file is not what it was. Raises OSError."""
+
+    def read(self, position: int, longest: int) -> Found:
+        """Returns the next records. `longest` is the size of the longest one. Raises OSError."""
+
+
+class LineReader:
+    """Reads complete lines. Each is the value of a record."""
+
+    midway = False
+
+    def __init__(self, file: int, form: LineFormat) -> None:
+        self._file = file
+        self._form = form
+
+    def size(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def problem(self) -> None:
+        return None
+
+    def fingerprint(self, position: int) -> bytes | None:
+        return fingerprint(self._file, position)
+
+    def read(self, position: int, longest: int) -> Found:
+        found = read_lines(self._file, position, self._form, READ_BYTES, longest)
+        now_ms = int(time.time() * 1000)
+        records = [(now_ms, b"".join((NO_KEY, varint(len(line)), line, NO_HEADERS))) for line in found.lines]
+        return Found(records, found.position - position, *found[1:])
 
 
 def read_lines(file: int, position: int, form: LineFormat, most: int, longest: int) -> Lines:

@@ -1,4 +1,4 @@
-"""Copies lines of files into a topic, in a Spark task: records and positions in the same transactions (R1).
+"""Copies records of files into a topic, in a Spark task: records and positions in the same transactions (R1).
 
 A flow has one such task at a time, under one transactional id. The flow's next generation fences it (R3).
 """
@@ -21,12 +21,11 @@ from msgspec.structs import replace
 
 from runtime.batch import Batch, Codec, PartitionLocation, RewriteReason, RewriteSpec
 from runtime.batch.rewrite import fitting
-from runtime.batch.varint import varint
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
-from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.files import LinesSpec, SourceFormat
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.files.lines import NO_FINGERPRINT, Lines, fingerprint, open_file, read_lines
+from runtime.files.lines import NO_FINGERPRINT, FileReader, LineReader, open_file
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -36,16 +35,13 @@ from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.slot.budget import TokenBucket
 from runtime.slot.failpoints import from_environment
 
-_READ_BYTES: Final = 4 << 20  # of one file, in one transaction
 _BATCH_BYTES: Final = 512 << 10
 _OVERHEAD: Final = 128  # of a record and its batch, at most
-_NO_KEY: Final = varint(-1)
-_NO_HEADERS: Final = varint(0)
 _failpoint = from_environment(os.environ)
 
 
 class LoadFile(msgspec.Struct, frozen=True):
-    """Names a file, the partition that takes its lines, and how far it was read by the driver's knowledge."""
+    """Names a file, the partition for its records, and how far it was read by the driver's knowledge."""
 
     name: str
     partition: int
@@ -71,7 +67,7 @@ class LoadTicket(msgspec.Struct, frozen=True):
 
 
 class LoadedFile(msgspec.Struct, frozen=True):
-    """States how far a file was read.
+    """States how far a file was read. `position` and `size` are in bytes of lines, or in rows of Parquet.
 
     `stopped` says why it goes no further. `replaced`: the name holds another file than the ticket says.
     `moved`: the ledger has another position than the ticket.
@@ -117,7 +113,7 @@ def load(tickets: Iterable[bytes]) -> Iterator[bytes]:
 
 async def _load(ticket: LoadTicket) -> LoadResult:
     host = socket.gethostname()
-    task = LineLoad(ticket)
+    task = FileLoad(ticket)
     error = ""
     try:
         spec = named(ticket.cluster, ticket.client_id)
@@ -132,14 +128,15 @@ async def _load(ticket: LoadTicket) -> LoadResult:
 
 @dataclass(slots=True)
 class _Source:
-    """An open file, how far its lines were read, and how far they are committed."""
+    """An open file, how far it was read, and how far that is committed."""
 
     name: str
     key: PartitionKey
-    file: int
-    inode: int
     position: int
     committed: int
+    file: int = -1
+    inode: int = -1
+    reader: FileReader | None = None
     records: int = 0
     bytes: int = 0
     size: int = 0
@@ -149,7 +146,7 @@ class _Source:
 
 
 class _Chunk(NamedTuple):
-    """The batches of some lines of a file, and what is behind them."""
+    """The batches of some records of a file, and what is behind them."""
 
     source: _Source
     batches: list[Batch]
@@ -161,7 +158,7 @@ class _Chunk(NamedTuple):
 
 
 @dataclass(slots=True)
-class LineLoad:
+class FileLoad:
     """Reads the files of a ticket in turn, a chunk of each at a time, and commits chunk by chunk."""
 
     ticket: LoadTicket
@@ -228,7 +225,7 @@ class LineLoad:
             self._sources.append(await asyncio.to_thread(self._opened, one, key, progress))
 
     def _opened(self, one: LoadFile, key: PartitionKey, progress: Progress | None) -> _Source:
-        source = _Source(one.name, key, -1, -1, one.position, one.position)
+        source = _Source(one.name, key, one.position, one.position)
         held = (progress.position, progress.source_topic_id) if progress is not None else (0, NO_FINGERPRINT)
         if held != (one.position, one.fingerprint):
             source.stopped = "moved"
@@ -237,10 +234,14 @@ class LineLoad:
             self._progress[key] = progress
         try:
             source.file = open_file(Path(self.ticket.lines.folder), one.name)
-            state = os.fstat(source.file)
-            source.inode, source.size = state.st_ino, state.st_size
-            if fingerprint(source.file, one.position) != one.fingerprint:
+            source.inode = os.fstat(source.file).st_ino
+            source.reader = reader = _reader_of(source.file, self.ticket.lines.format)
+            source.size = reader.size()
+            if reader.fingerprint(one.position) != one.fingerprint:
                 source.stopped = "replaced"
+            elif problem := reader.problem():
+                source.stopped = "corrupt" if problem.kind == "corrupt" else "replaced"
+                source.why = problem.why
         except FileNotFoundError:
             source.stopped = "replaced"
         except OSError as error:
@@ -248,7 +249,10 @@ class LineLoad:
         return source
 
     def _chunks(self) -> Iterator[_Chunk]:
-        """Yields chunks of the files in turn, so that a large file does not hold up the others."""
+        """Yields chunks of the files in turn, so that a large file does not hold up the others.
+
+        A file whose reader is midway is read on first: one such reader at a time holds memory (R8).
+        """
         waiting = deque(one for one in self._sources if not one.stopped)
         while waiting:
             source = waiting.popleft()
@@ -260,35 +264,33 @@ class LineLoad:
             if chunk is not None:
                 yield chunk
             if source.more and not source.stopped:
-                waiting.append(source)
+                midway = source.reader is not None and source.reader.midway
+                (waiting.appendleft if midway else waiting.append)(source)
 
     def _chunk(self, source: _Source) -> _Chunk | None:
-        """Returns the next lines of a file as batches; None where no complete line is left."""
-        ticket, begin = self.ticket, source.position
-        longest = ticket.max_message_bytes - _OVERHEAD
-        found = read_lines(source.file, begin, ticket.lines.format, _READ_BYTES, longest)
-        source.size = max(os.fstat(source.file).st_size, found.position)
+        """Returns the next records of a file as batches; None where nothing is left that can be read."""
+        reader, begin = source.reader, source.position
+        assert reader is not None
+        found = reader.read(begin, self.ticket.max_message_bytes - _OVERHEAD)
+        source.size = max(reader.size(), found.position)
         source.stopped, source.why, source.more = found.stopped, found.why, found.more and not found.stopped
         if found.position == begin:
             return None
-        mark = fingerprint(source.file, found.position)
+        mark = reader.fingerprint(found.position)
         if mark is None:
             source.stopped = "replaced"
             return None
         source.position = found.position
+        batches = self._batches(source, found.records)
         now_ms = int(time.time() * 1000)
-        batches = self._batches(source, found, now_ms)
-        return _Chunk(source, batches, found.position, mark, len(found.lines), found.position - begin, now_ms)
+        return _Chunk(source, batches, found.position, mark, len(found.records), found.size, now_ms)
 
-    def _batches(self, source: _Source, found: Lines, now_ms: int) -> list[Batch]:
+    def _batches(self, source: _Source, records: Sequence[tuple[int, bytes]]) -> list[Batch]:
         at = PartitionLocation(source.name, source.key.partition)
         spec = RewriteSpec(at, self.ticket.max_message_bytes)
         batches: list[Batch] = []
-        for lines in _groups(found.lines):
-            kept = [
-                (number, now_ms, b"".join((_NO_KEY, varint(len(line)), line, _NO_HEADERS)))
-                for number, line in enumerate(lines)
-            ]
+        for some in _groups(records):
+            kept = [(number, timestamp, body) for number, (timestamp, body) in enumerate(some)]
             parts = fitting(kept, Codec.LZ4, len(kept), spec, RewriteReason(0))
             batches += [one.batch for one in parts]
         return batches
@@ -359,13 +361,22 @@ def moved_progress(
     )
 
 
-def _groups(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Yields the lines in groups, one for each batch."""
+def _reader_of(file: int, form: SourceFormat) -> FileReader:
+    """Returns the reader of an open file. Raises OSError."""
+    if form != "parquet":
+        return LineReader(file, form)
+    from runtime.files.parquet_rows import RowReader  # only this format loads pyarrow
+
+    return RowReader(file)
+
+
+def _groups(records: Sequence[tuple[int, bytes]]) -> Iterator[Sequence[tuple[int, bytes]]]:
+    """Yields the records in groups, one for each batch."""
     begin = size = 0
-    for at, line in enumerate(lines):
-        size += len(line)
+    for at, (_, body) in enumerate(records):
+        size += len(body)
         if size >= _BATCH_BYTES:
-            yield lines[begin : at + 1]
+            yield records[begin : at + 1]
             begin, size = at + 1, 0
-    if begin < len(lines):
-        yield lines[begin:]
+    if begin < len(records):
+        yield records[begin:]

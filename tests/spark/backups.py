@@ -58,6 +58,9 @@ class BackupWriter:
     def __init__(self, cluster: LabKafkaCluster, folder: Path, flow: str = FLOW, size: int = 1 << 20) -> None:
         self.manifest = ManifestFolder(str(folder), flow)
         self._cluster = cluster
+        login = {key: str(value) for key, value in cluster.client.items() if key != "bootstrap.servers"}
+        self._login = login
+        self._spec = ClusterSpec(bootstrap=cluster.bootstrap, client={**login})
         self._files = FilesSpec(
             endpoint="archive", folder=str(folder), format="raw", size_bytes=size, snapshots_ms=100
         )
@@ -73,7 +76,7 @@ class BackupWriter:
             flow=self._flow,
             generation=1,
             source="dc1",
-            cluster=ClusterSpec(bootstrap=self._cluster.bootstrap),
+            cluster=self._spec,
             client_id="tests",
             files=self._files,
             partitions=[one for one in known if one.position < one.end],
@@ -137,7 +140,7 @@ class BackupWriter:
         folder.add(replace(newest, at_ms=at_ms))
 
     async def _partitions(self, topics: Sequence[str]) -> list[ExportPartition]:
-        wire = wire_settings(self._cluster.bootstrap, {})
+        wire = wire_settings(self._cluster.bootstrap, self._login)
         async with await KafkaCluster.open(wire) as cluster:
             known = await cluster.topics(topics, fresh=True)
             wanted = [At(name, number) for name in topics for number in known[name].partitions]
@@ -157,7 +160,7 @@ class BackupWriter:
 
     async def _snapshot(self, topics: Sequence[str]) -> None:
         spec: FlowSpec = flow_of(self._flow, list(topics), destination="dc1", files=self._files)
-        clusters = DriverClusters("tests", {"dc1": ClusterSpec(bootstrap=self._cluster.bootstrap)}, {})
+        clusters = DriverClusters("tests", {"dc1": self._spec}, {})
         try:
             source = await clusters.cluster("dc1")
             duty = SnapshotDuty(spec, self._files, clusters, frozenset())

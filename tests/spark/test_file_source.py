@@ -1,10 +1,15 @@
-"""Lines of growing files into a topic, on a real broker and real Spark: every line once, whatever happens."""
+"""Lines and rows of files into a topic, on a real broker and real Spark: each once, whatever happens."""
 
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -12,10 +17,15 @@ from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
 from runtime.lab.lab import Lab
+from tests import checker
+from tests.checker.reader import read as consume
+from tests.checker.shapes import digest
 from tests.records import create_topic, wait_for
+from tests.runtime.files.rows import read_all, reader_of, unpacked, values_of
+from tests.spark.exported import expected, files_of, lines_of
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -263,3 +273,122 @@ def test_json_lines_are_checked_and_a_line_longer_than_a_record_is_named(
         assert job.partitions()[PartitionKey(flow, "events.jsonl", 0)].records == 2
     finally:
         found.close()
+
+
+def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transactions(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
+):
+    """A task dies behind a file's first transaction, or within its second one, amid a row group (R1)."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, folder, flow = fresh("rows"), tmp_path / "in", fresh("flow")
+    folder.mkdir()
+    create_topic(client, topic, 3)
+    spec = job_of(lab, fresh("job"), from_files(flow, topic, folder, "parquet"))
+    (folder / "_SUCCESS").write_text("")
+    (folder / "part.parquet").write_bytes(b"PAR1, and no footer yet")
+    wanted: dict[str, list[str]] = {}
+    found, more = Topic(client, topic, 3), "x" * 2_000  # a transaction takes 4 MiB
+    try:
+        for failpoint, failures in (("after_end:1", 2), ("after_ledger:2", 1)):
+            for name in (f"a-{failures}", f"b-{failures}"):
+                table = pa.table({"file": [name] * 3_000, "id": list(range(3_000)), "more": [more] * 3_000})
+                pq.write_table(table, folder / f".{name}", row_group_size=2_000)
+                (folder / f".{name}").rename(folder / f"{name}.parquet")
+                wanted[name] = [
+                    f'{{"file":"{name}","id":{number},"more":"{more}"}}' for number in range(3_000)
+                ]
+            job = started(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
+            wait_for(partial(_failed, job, failures), _WITHIN_S, about=job.tail)
+            job.kill()
+        job = started(spec, tmp_path)
+        found.holds(job, [line for lines in wanted.values() for line in lines])
+        for name, lines in wanted.items():  # in order, in one partition
+            assert sum([one for one in values if f'"{name}"' in one] == lines for values in found.values) == 1
+
+        inbox = Inbox(job, flow, folder, found)
+        inbox.awaited("part.parquet", S.CAUGHT_UP, "it is not complete")
+        inbox.awaited("a-2.parquet", S.CAUGHT_UP, "")
+        read, waiting = inbox.status("a-2.parquet"), inbox.status("part.parquet")
+        assert read is not None
+        assert waiting is not None
+        assert (read.position, read.source_end, read.records) == (3_000, 3_000, 3_000)
+        assert (waiting.position, waiting.source_end) == (0, 0)  # it is no lag
+
+        # A file that is damaged is named, and one that was written again waits for a decision.
+        (folder / "part.parquet").write_bytes(b"PAR1 and a footer of nothing\x10\0\0\0PAR1")
+        inbox.awaited("part.parquet", S.RECORD_CORRUPT, "its footer can't be read")
+        pq.write_table(pa.table({"file": ["again"]}), folder / "a-2.parquet")
+        inbox.awaited("a-2.parquet", S.FILE_TRUNCATED, "does not hold the 3,000 rows that were read")
+        inbox.accept_loss("a-2.parquet")
+        found.holds(job, [*(line for lines in wanted.values() for line in lines), '{"file":"again"}'])
+        assert job.stop() == JobExit.STOPPED, job.tail()
+    finally:
+        found.close()
+
+
+def test_a_folder_that_repl_wrote_is_read_back_as_it_was(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
+):
+    client = dict(lab.clusters["dc1"].client)
+    topic, again, lake = fresh("orders"), fresh("again"), tmp_path / "lake"
+    lake.mkdir()
+    create_topic(client, topic, 2, config=checker.TOPIC_CONFIG)
+    create_topic(client, again, 3, config=checker.TOPIC_CONFIG)
+    checker.write(client, topic, checker.Spec(records=2_000, large_every=0))
+    wanted = expected(consume(client, topic))
+    files = FilesSpec(endpoint="lake", folder=str(lake), format="parquet", every_ms=300)
+    settings: dict[str, Any] = {"checkpoints_every_ms": None, "follow_every_ms": None}
+    into: FlowSpec = flow_of(fresh("flow"), [topic], destination="dc1", files=files, **settings)
+    job = started(job_of(lab, fresh("job"), into), tmp_path)
+    wait_for(lambda: len(lines_of(lake)) >= len(wanted), _WITHIN_S, about=job.tail)
+    assert job.stop() == JobExit.STOPPED, job.tail()
+
+    back = from_files(fresh("flow"), again, lake / topic, "parquet")
+    job = started(job_of(lab, fresh("job"), back), tmp_path)
+    wait_for(lambda: _count(client, again) >= len(wanted), _WITHIN_S, about=job.tail)
+    seen = consume(client, again)
+    assert Counter(one.digest for log in seen.values() for one in log) == Counter(one[3] for one in wanted)
+    for path in files_of(lake):  # the records of a file keep their order, in one partition
+        with reader_of(path) as reader:
+            content = [
+                digest(one.timestamp, *one[2:4], list(one.headers)) for one in unpacked(read_all(reader))
+            ]
+        held = set(content)
+        assert sum([one.digest for one in log if one.digest in held] == content for log in seen.values()) == 1
+
+
+def _count(client: dict[str, Any], topic: str) -> int:
+    return sum(len(log) for log in consume(client, topic).values())
+
+
+_AS_SPARK_WRITES_IT = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.conf.set("spark.sql.session.timeZone", "UTC")
+spark.conf.set("spark.sql.parquet.outputTimestampType", sys.argv[2])
+rows = spark.sql('''
+  select id, cast(id + 0.5 as float) f, cast(0.1 as float) tenth, id / 4 d, cast(1.50 as decimal(9, 2)) price,
+    cast(0 as decimal(20, 10)) zero, encode('é', 'UTF-8') bytes, timestamp'2026-01-31 12:00:00.123' at,
+    timestamp'1969-12-31 23:59:59' early, timestamp_ntz'2026-01-31 12:00:00' local, date'2026-01-31' day,
+    map('k', 1, 'l', null) m, map(1, array(date'2026-01-31')) n, array(1, null) l,
+    named_struct('x', id, 'y', cast(null as string), 'z', array(named_struct('t', date'2026-01-31'))) s,
+    cast(null as int) nothing, cast('NaN' as double) nan, cast('-Infinity' as float) low,
+    if(id = 1, null, concat('"', id, 'é')) text, true yes, cast(id as tinyint) tiny
+  from range(0, 3, 1, 1)
+''')
+rows.write.parquet(sys.argv[1])
+spark.read.parquet(sys.argv[1]).selectExpr("to_json(struct(*))").write.text(sys.argv[1] + ".json")
+"""
+
+
+@pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS"])
+def test_rows_are_written_as_sparks_to_json_writes_them(tmp_path: Path, timestamps: str):
+    folder = tmp_path / "rows"
+    subprocess.run(
+        [sys.executable, "-c", _AS_SPARK_WRITES_IT, str(folder), timestamps], check=True, timeout=300
+    )
+    (parquet,) = folder.glob("part-*.parquet")
+    (text,) = (tmp_path / "rows.json").glob("part-*.txt")
+    assert values_of(parquet) == text.read_bytes().splitlines()

@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from runtime.lab.lab import Lab
 from tests import checker
@@ -37,11 +46,15 @@ class World:
         self.archive = folder / "archive"
         self.archive.mkdir()
         self.backup = BackupWriter(lab.clusters["dc1"], self.archive)
+        self._env = {"REPL_ALLOW_FILES": str(lab.home)}  # the passwords of a lab with logins
         self.file = folder / "restored.yaml"
         body = {
             "apiVersion": "repl/v1",
             "name": name,
-            "clusters": {one: {"bootstrap": lab.clusters[one].bootstrap} for one in ("dc1", "dc2")},
+            "clusters": {
+                one: {"bootstrap": lab.clusters[one].bootstrap, "client": dict(lab.clusters[one].settings())}
+                for one in ("dc1", "dc2")
+            },
             "endpoints": {"archive": {"file": str(self.archive), "format": "raw"}},
             "flows": [{"name": FLOW, "from": "dc1", "to": "archive", "topics": {"include": [".*"]}}],
         }
@@ -50,6 +63,7 @@ class World:
     def restore(
         self, *options: str, code: int = 0, to: str = "dc2", **env: str
     ) -> subprocess.CompletedProcess[str]:
+        env = self._env | env
         done = repl("restore", "archive", *self._arguments(to, *options), env=env, timeout=300)
         assert done.returncode == code, done.stdout + done.stderr
         return done
@@ -360,3 +374,50 @@ def mounted(*arguments: str) -> None:
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"this user may not mount: {done.stderr}")
+
+
+def test_rules_of_a_topic_come_back_where_asked(lab_sasl: Lab, tmp_path: Path, fresh: Fresh) -> None:
+    """Rules of its own name follow a rename; a rule on more names is left out then, with a warning."""
+    world, topic = World(lab_sasl, tmp_path, fresh("restored")), fresh("orders")
+    other = fresh("other")
+    create_topic(world.source, topic, 1)
+    write(world.source, topic, [b"1", b"2"])
+    own = rule(topic, ResourcePatternType.LITERAL, AclOperation.READ)
+    wide = rule(topic[:-1], ResourcePatternType.PREFIXED, AclOperation.DESCRIBE)
+    strange = rule(other, ResourcePatternType.LITERAL, AclOperation.WRITE)
+    admin = AdminClient(world.source)  # lives until the answers are there
+    for one in admin.create_acls([own, wide, strange]).values():
+        one.result(30)
+    world.backup.round(topic)
+
+    without = world.restore("--topics", topic, "--rename", "plain.{topic}")
+    assert "acl" not in without.stdout.lower()
+    renamed = world.restore("--topics", topic, "--rename", "with.{topic}", "--acls")
+    assert "rules on more than one topic are left out" in renamed.stdout + renamed.stderr
+    assert rules(world.target) == {rule(f"with.{topic}", ResourcePatternType.LITERAL, AclOperation.READ)}
+    world.restore("--topics", topic, "--acls")
+    assert rules(world.target) >= {own, wide}
+    assert strange not in rules(world.target)
+    assert len(consume(world.target, topic)[0]) == 2
+
+
+def rule(name: str, pattern: ResourcePatternType, operation: AclOperation) -> AclBinding:
+    """A rule that allows the user app to do something."""
+    allow = AclPermissionType.ALLOW
+    return AclBinding(ResourceType.TOPIC, name, pattern, "User:app", "*", operation, allow)
+
+
+def rules(client: Mapping[str, Any]) -> set[AclBinding]:
+    """The rules of the user app on topics."""
+    anything: Any = None  # the types want a text
+    wanted = AclBindingFilter(
+        ResourceType.TOPIC,
+        anything,
+        ResourcePatternType.ANY,
+        "User:app",
+        anything,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    admin = AdminClient(dict(client))  # lives until the answer is there
+    return set(admin.describe_acls(wanted).result(30))

@@ -117,7 +117,7 @@ def _with_named_source(flow: ParsedRecord, endpoints: dict[str, Any]) -> ParsedR
 def _of_lines(
     flows: Iterable[ParsedRecord], topics: Iterable[ParsedRecord], clusters: Collection[str]
 ) -> list[ParsedRecord]:
-    """Returns an entry for each topic that takes lines of files and that no entry declares."""
+    """Returns an entry for each topic that takes records of files and that no entry declares."""
     known = {(at.text, one.get("name")) for one in topics for at in one.get("cluster") or ()}
     found: list[ParsedRecord] = []
     for flow in flows:

@@ -1,4 +1,4 @@
-"""Checks the file endpoints of a topology, and the flows that write files or read their lines."""
+"""Checks the file endpoints of a topology, and the flows that write files or read them."""
 
 from collections.abc import Iterable
 from pathlib import PurePath
@@ -9,9 +9,9 @@ from planner.config.language.reader import INVALID, ParsedRecord
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from planner.model.topology import (
     FILE_FLOW_KEYS,
-    LINE_FORMATS,
     LINES_FLOW_KEYS,
     RUNNING,
+    SOURCE_FORMATS,
     FileFormat,
     SecretRef,
     bytes_of,
@@ -154,12 +154,12 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
     source, topics = flow["from"], flow.get("topics")
     if (endpoint := parts.endpoints[source.text]) is not INVALID:
         form = endpoint.get("format")
-        if form is not None and form not in LINE_FORMATS:
+        if form is not None and form not in SOURCE_FORMATS:
             place = endpoint.place("format") if "format" in endpoint.places else endpoint.place("file")
-            what = f"flow {name} reads lines, and the files of {source.text} are {form.value}"
-            yield error(what, "write format: text or format: json", source=place, code=ENDPOINT_CODE)
+            what = f"flow {name} reads lines or rows, and the files of {source.text} are {form.value}"
+            yield error(what, "write format: text, json or parquet", source=place, code=ENDPOINT_CODE)
         if (folder := endpoint.get("file")) is not None and is_store(folder):
-            what = f"flow {name} reads the lines of files in a folder, and {folder} is an object store"
+            what = f"flow {name} reads the files of a folder, and {folder} is an object store"
             hint = "name a folder on every machine of the job: from: {file: /data/inbox}"
             yield error(what, hint, source=endpoint.place("file"), code=ENDPOINT_CODE)
         for key in ("layout", "size", "snapshots", "compact"):

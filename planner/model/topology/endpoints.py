@@ -11,7 +11,7 @@ from planner.model.shapes import DurationShape, Key, RecordName, SettingsShape, 
 from planner.model.topology.flows import Configs, ConfigSync, Flow, Groups
 from planner.model.topology.resources import Setting
 from runtime.contract.client.stores import is_store
-from runtime.contract.spec.files import DEFAULT_LAYOUT, DEFAULT_SNAPSHOTS_MS
+from runtime.contract.spec.files import DEFAULT_LAYOUT, DEFAULT_SNAPSHOTS_MS, Format, SourceFormat
 
 # The keys of a flow into an endpoint. The others are about topics and groups at a destination cluster.
 FILE_FLOW_KEYS: Final = frozenset(
@@ -44,7 +44,9 @@ class FileFormat(StrEnum):
     TEXT = "text"
 
 
-LINE_FORMATS: Final = frozenset({FileFormat.TEXT, FileFormat.JSON})
+SOURCE_FORMATS: Final = frozenset({FileFormat.TEXT, FileFormat.JSON, FileFormat.PARQUET})
+_WRITTEN: Final[Mapping[FileFormat, Format]] = {FileFormat.JSON: "json", FileFormat.PARQUET: "parquet"}
+_READ: Final[Mapping[FileFormat, SourceFormat]] = {FileFormat.JSON: "json", FileFormat.PARQUET: "parquet"}
 _SIZE: Final = TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 128m or 1g")
 
 
@@ -86,7 +88,7 @@ class Compaction:
 class FileEndpoint:
     """A folder that every machine of a job sees under the same path, or a prefix of a bucket.
 
-    Flows write files below it, or one flow reads the lines of the files in a folder.
+    Flows write files below it, or one flow reads the lines or rows of the files in a folder.
     """
 
     record: ClassVar = RecordName("endpoint", "an endpoint")
@@ -106,7 +108,7 @@ class FileEndpoint:
         FileFormat,
         Key(
             "`json` is a line for each record, `raw` holds record batches byte for byte, with offsets. Lines"
-            " of `text` and `json` can be read.",
+            " of `text` and `json` and rows of `parquet` can be read.",
             example="parquet",
         ),
     ] = FileFormat.PARQUET
@@ -163,6 +165,16 @@ class FileEndpoint:
     def in_store(self) -> bool:
         """Whether the files are in an object store."""
         return is_store(self.folder)
+
+    @property
+    def written_format(self) -> Format:
+        """The format of a flow into the endpoint. Reading the topology refuses one that would write text."""
+        return _WRITTEN.get(self.format, "raw")
+
+    @property
+    def read_format(self) -> SourceFormat:
+        """The format of a flow from the endpoint. Reading the topology refuses one that would read raw."""
+        return _READ.get(self.format, "text")
 
     @property
     def size_bytes(self) -> int:

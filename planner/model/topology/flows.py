@@ -66,7 +66,8 @@ class Selection:
     to: Annotated[
         str | None,
         Key(
-            "The topic that takes the lines of files, in place of `include`. Only a flow from files has it.",
+            "The topic that takes the lines or rows of files, in place of `include`. Only a flow from files"
+            " has it.",
             TopicNameShape(),
             example="inbox",
         ),
@@ -482,7 +483,7 @@ class Flow:
 
     @property
     def from_files(self) -> bool:
-        """Whether the flow reads the lines of files."""
+        """Whether the flow reads files."""
         return self.topics.to is not None
 
     @property

@@ -53,8 +53,8 @@ SOURCE_REFERENCE = AlternativesShape(
                 ),
                 RecordKeyShape(
                     "format",
-                    ChoiceShape(("text", "json")),
-                    "Each line is a record: any UTF-8 text, or a JSON value.",
+                    ChoiceShape(("text", "json", "parquet")),
+                    "Each line is a record: any UTF-8 text, or a JSON value. Of `parquet`, each row is one.",
                     default="text",
                     example="text",
                     field="format",

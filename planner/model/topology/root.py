@@ -353,7 +353,7 @@ class Topology:
     endpoints: Annotated[
         Mapping[str, FileEndpoint],
         Key(
-            "Folders that flows write files to or read lines from, by name.",
+            "Folders that flows write files to or read them from, by name.",
             MapShape(CLUSTER_NAME, record_of(FileEndpoint), "endpoint"),
             default_doc="none",
             example="{lake: {file: /data/lake, format: parquet}}",

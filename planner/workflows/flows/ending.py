@@ -238,7 +238,7 @@ def warn_of_unread_replays(
     """
     from planner.workflows.audit.reading import answered
 
-    for flow, request in _requests(topology, flows, timeout_ms / 1000):
+    for flow, request in _requests(topology, flows, timeout_ms / 1000, source_may_be_gone=False):
         if flow.reverse_of is None:
             continue
         try:
@@ -262,7 +262,7 @@ def warn_of_unread_replays(
 
 
 async def _unread_replays(request: "RehearsalRequest", replayed: str) -> "list[UnreadReplay]":
-    from runtime.audit.offsets.offsets import unread_replays
+    from runtime.audit.offsets.unread import unread_replays
 
     return await unread_replays(request, replayed)
 
@@ -287,7 +287,7 @@ async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 
 
 def _requests(
-    topology: Topology, flows: Sequence[Flow], within_s: float
+    topology: Topology, flows: Sequence[Flow], within_s: float, *, source_may_be_gone: bool = True
 ) -> "Iterator[tuple[Flow, RehearsalRequest]]":
     from planner.graph.routes import router_of
     from planner.workflows.audit.reading import cluster_access
@@ -299,7 +299,8 @@ def _requests(
         if not flow.groups.sync:
             continue
         names = (flow.source_cluster, flow.destination_cluster)
-        access = cluster_access((topology.clusters[name] for name in names), given_up=names[0])
+        given_up = names[0] if source_may_be_gone else None
+        access = cluster_access((topology.clusters[name] for name in names), given_up=given_up)
         yield (
             flow,
             RehearsalRequest(

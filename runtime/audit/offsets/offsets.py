@@ -28,7 +28,6 @@ from runtime.contract.groups import (
     TranslatedOffset,
     UntranslatableOffset,
     final_position,
-    is_ours,
 )
 from runtime.contract.records.group_records import Checkpoint, CheckpointKey, CheckpointState
 from runtime.contract.records.group_records import CheckpointState as State
@@ -42,7 +41,6 @@ from runtime.contract.views.groups_view import (
     GroupOffsetsView,
     GroupOffsetView,
     GroupTopics,
-    UnreadReplay,
 )
 from runtime.groups.translation import Checkpoints, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
@@ -323,39 +321,6 @@ async def rehearse(asked: RehearsalRequest) -> list[GroupLoss]:
             return await _losses(asked, source, destination, opened.ledger, {**offsets, **(at_source or {})})
 
 
-async def unread_replays(asked: RehearsalRequest, replayed: str) -> list[UnreadReplay]:
-    """Returns which groups at the source have not read what salvage replayed there for the flow `replayed`.
-
-    `asked` describes its reverse flow, which does not copy these records: the flow's source has them at lower
-    offsets. Groups that only flows moved do not count. Raises AuditFailure where the source can't be read.
-    """
-    async with open_cluster(asked.source, asked.within_s) as source:
-        with as_audit_failure(asked.source.name):
-            opened = await ledger_of(source)
-            checkpoints = Checkpoints(source)
-            await checkpoints.refresh()
-        committed = await _committed_at_source(asked, source)
-    if opened is None or committed is None:
-        return []
-    committed = {
-        item: offset for item, offset in committed.items() if not is_ours(offset, checkpoints.at(*item))
-    }
-    found: dict[tuple[str, str], int] = {}
-    for key, orphans in opened.ledger.orphans(replayed).items():
-        for _, one in orphans.replayed:
-            if asked.router.destination_topic(asked.flow, one.topic) != key.topic:
-                continue  # a topic of its own, which is copied like any other
-            for item, offset in committed.items():
-                if item.topic == one.topic and item.partition == key.partition:
-                    unread = min(one.records, one.destination_end - offset)
-                    found[item.group, item.topic] = found.get((item.group, item.topic), 0) + max(unread, 0)
-    return [
-        UnreadReplay(group=group, topic=topic, records=records)
-        for (group, topic), records in sorted(found.items())
-        if records
-    ]
-
-
 async def subscriptions(asked: RehearsalRequest) -> list[GroupTopics]:
     """Returns by group the topics at the destination that replace its topics at the source, by the
     checkpoints.
@@ -405,10 +370,15 @@ async def _committed_at_source(
     try:
         with as_audit_failure(asked.source.name):
             async with asyncio.timeout(asked.source.within(asked.within_s)):
-                listed = (await list_groups(source)).groups
-                read = await committed_by(source, [group for group in listed if asked.selects(group)])
+                return await committed_offsets(asked, source)
     except (AuditFailure, TimeoutError):
         return None
+
+
+async def committed_offsets(asked: RehearsalRequest, source: KafkaCluster) -> dict[GroupPartition, int]:
+    """Returns the offsets at the source of the groups and topics that the flow syncs. Raises WireError."""
+    listed = (await list_groups(source)).groups
+    read = await committed_by(source, [group for group in listed if asked.selects(group)])
     return {
         GroupPartition(group, *at): one.offset
         for group, found in read.offsets.items()

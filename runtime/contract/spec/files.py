@@ -1,4 +1,4 @@
-"""Defines the file endpoints of a job: the folder that a flow writes to, or the folder whose lines it reads.
+"""Defines the file endpoints of a job: the folder that a flow writes to, or the folder whose files it reads.
 
 The folder of a flow into files may be a prefix in an object store: `s3a://bucket/prefix`.
 
@@ -22,6 +22,7 @@ from runtime.contract.client.stores import (
 
 Format = Literal["json", "parquet", "raw"]
 LineFormat = Literal["text", "json"]
+SourceFormat = Literal["text", "json", "parquet"]
 
 OWN_FOLDER: Final = "_repl"  # holds the manifests and the files that are not committed yet
 EXTENSIONS: Final = {"json": "jsonl", "parquet": "parquet", "raw": "log"}
@@ -72,16 +73,16 @@ class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Describes how a flow reads the lines of the files in a folder.
+    """Describes how a flow reads the lines of the files in a folder, or the rows of Parquet files.
 
     `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
-    the job. Each complete line becomes a record of `topic`; a line of the format `json` must hold a JSON
-    value. The folder is looked at every `every_ms`.
+    the job. Each complete line or row becomes a record of `topic`; a line of the format `json` must hold a
+    JSON value. The folder is looked at every `every_ms`.
     """
 
     endpoint: str
     folder: Annotated[str, msgspec.Meta(pattern="^/", max_length=4_096)]
-    format: LineFormat
+    format: SourceFormat
     topic: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
     every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 1_000
 

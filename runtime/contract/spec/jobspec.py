@@ -415,7 +415,7 @@ def _check_files(spec: JobSpec) -> None:
         if flow.files is not None and (wrong := store_problem(flow.files)):
             raise BadJobSpec(f"flow {flow.name}: {wrong}")
         if flow.lines is not None and is_store(flow.lines.folder):
-            raise BadJobSpec(f"flow {flow.name} reads lines, and {flow.lines.folder} is no folder")
+            raise BadJobSpec(f"flow {flow.name} reads files, and {flow.lines.folder} is no folder")
         if flow.files is not None and flow.lines is not None:
             raise BadJobSpec(f"flow {flow.name} has files on both sides")
 

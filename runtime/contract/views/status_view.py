@@ -320,11 +320,13 @@ STATES: dict[str, Advice] = {
         "take the topic out of the flow, or delete its mirror with on_source_delete: delete; then repl apply",
     ),
     S.FILE_TRUNCATED: Advice(
-        "a file does not hold the bytes that were read: it was truncated or replaced, lines may be lost; once"
+        "a file does not hold what was read of it: it was truncated or replaced, records may be lost; once"
         " that is accepted, it is read from its beginning",
         _GO_ON,
     ),
-    S.FILE_VANISHED: Advice("a file is gone, and it held bytes that were not read; it may come back", _GO_ON),
+    S.FILE_VANISHED: Advice(
+        "a file is gone, and it held records that were not read; it may come back", _GO_ON
+    ),
     S.PROMOTED: Advice(
         "the flow, or this topic of it, ended with all records copied; the destination is writable",
     ),

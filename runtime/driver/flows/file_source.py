@@ -1,18 +1,17 @@
-"""This module runs a flow from files: each complete line of the files in a folder becomes a record.
+"""This module runs a flow from files: each complete line, or row of Parquet, in a folder becomes a record.
 
-The ledger holds how far each file was read, under the file's name and the partition that takes its lines. A
+The ledger holds how far each file was read, under the file's name and the partition that takes its records. A
 task commits records and positions together (R1). The driver looks at the folder, follows files that were
-renamed, and stops over files that were truncated or that vanished with unread lines (R4).
+renamed, and stops over files that were truncated or that vanished before they were read (R4).
+A position is in bytes of lines, or in rows of Parquet.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -32,17 +31,15 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import ROUND_S, PositionsLost, RoundFlow, entered, finished
+from runtime.driver.flows.source_folder import folder_of
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.task import run_load
 from runtime.files.lines import (
     NO_FINGERPRINT,
-    FileState,
+    FileProblem,
     KnownFile,
     Listing,
-    fingerprint,
     ignored_notes,
-    list_files,
-    open_file,
     partition_for,
     reconcile,
 )
@@ -55,7 +52,6 @@ from runtime.files.load import (
     encode_ticket,
     moved_progress,
 )
-from runtime.files.manifest import EndpointUnavailable
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.ledger.ledger import UndecidedProgress
@@ -83,55 +79,6 @@ class _Problem(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Folder:
-    """What was seen in the folder: once per round, in a thread.
-
-    `verified` holds the files whose bytes before the position were compared. `unclear` holds known files that
-    were not in their place at the last look: a look during a rotation may see no name of a file.
-    """
-
-    path: Path
-    verified: dict[str, tuple[FileState, KnownFile]] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    unclear: set[str] = field(default_factory=set)
-    gone_since: dict[str, float] = field(default_factory=dict)
-
-    def look(self) -> Listing:
-        """Returns the files now. Raises EndpointUnavailable."""
-        try:
-            return list_files(self.path)
-        except OSError as error:
-            why = "is not there" if isinstance(error, FileNotFoundError) else str(error.strerror or error)
-            raise EndpointUnavailable(f"the folder {self.path} {why}: create it, or mount it") from error
-
-    def holds(self, files: Mapping[str, FileState], name: str, known: KnownFile) -> bool:
-        """Returns whether the file of this name holds what was read of the known file.
-
-        A file that can't be opened is taken for what it was: its task says why it is not read.
-        """
-        state = files[name]
-        if state.size < known.position:
-            return False
-        if self.verified.get(name) == (state, known):
-            return True
-        try:
-            file = open_file(self.path, name)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return name == known.name
-        try:
-            same = fingerprint(file, known.position) == known.fingerprint
-        except OSError:
-            return name == known.name
-        finally:
-            os.close(file)
-        if same and name == known.name:
-            self.verified[name] = state, known
-        return same
-
-
-@dataclass(slots=True)
 class _Look:
     """What one look found: the listing, the states of files, and what the ledger has to hold."""
 
@@ -144,20 +91,23 @@ class _Look:
 
 
 class FileSourceFlow(RoundFlow):
-    """A FileSourceFlow copies the lines of the files in one folder until cancelled."""
+    """A FileSourceFlow copies the lines or rows of the files in one folder until cancelled."""
 
     def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> None:
         assert spec.lines is not None, "a flow from a cluster is a DriverFlow"
         super().__init__(spec, job, router, shared, spec.lines.every_ms)
         self.lines = spec.lines
-        self._folder = _Folder(Path(spec.lines.folder))
+        self._folder = folder_of(spec.lines)
+        self._unit = "rows" if spec.lines.format == "parquet" else "bytes"
         self._problems: dict[PartitionKey, _Problem] = {}
         self._limit = (float("-inf"), _DEFAULT_LARGEST)
 
     def inherit(self, before: DriverFlow) -> None:
         """Continues from the state of an older version of the same flow."""
         super().inherit(before)
-        if isinstance(before, FileSourceFlow) and before.lines.folder == self.lines.folder:
+        if not isinstance(before, FileSourceFlow) or before.lines.folder != self.lines.folder:
+            return
+        if (before._folder.footers is None) == (self._folder.footers is None):
             self._folder = before._folder
 
     def _is_lost(self, error: Exception) -> bool:
@@ -200,7 +150,7 @@ class FileSourceFlow(RoundFlow):
         return any(one.more and one.stopped in ("", "moved", "replaced") for one in result.files)
 
     async def _topic(self) -> TopicMetadata:
-        """Returns the topic that takes the lines. Raises BrokerError where it is not there."""
+        """Returns the topic that takes the records. Raises BrokerError where it is not there."""
         self._shared.clusters.invalidate(self.spec.destination)
         topic = (await self._shared.clusters.listing(self.spec.destination)).get(self.lines.topic)
         if topic is None or topic.error is not ErrorCode.NONE or not topic.partitions:
@@ -236,13 +186,23 @@ class FileSourceFlow(RoundFlow):
                 folder.gone_since.pop(name, None)
                 if not self._recreated(look, keys[name], known[keys[name]], topic):
                     wanted.append(LoadFile(name, keys[name].partition, one.position, one.fingerprint))
-        look.read = [one for one in wanted if self._may_have_lines(one, listing.files[one.name].size)]
+        for load in wanted:
+            if problem := listing.problems.get(load.name):
+                self._note_problem(look, load, problem)
+        wanted = [one for one in wanted if one.name not in listing.problems]
+        look.read = [one for one in wanted if self._has_more(one, listing.files[one.name].size)]
         folder.unclear = displaced
-        folder.sizes |= {name: state.size for name, state in listing.files.items() if name not in displaced}
+        unknown = displaced | listing.problems.keys()
+        folder.sizes |= {name: state.size for name, state in listing.files.items() if name not in unknown}
         return look
 
-    def _may_have_lines(self, one: LoadFile, size: int) -> bool:
-        """Returns whether a file may hold complete lines behind its position that can be read now."""
+    def _note_problem(self, look: _Look, one: LoadFile, problem: FileProblem) -> None:
+        """Notes why nothing of a file is read. One that is not complete is no lag, as an incomplete line."""
+        states = {"incomplete": S.CAUGHT_UP, "corrupt": S.RECORD_CORRUPT, "unreadable": S.RETRYING}
+        look.states[PartitionKey(self.name, one.name, one.partition)] = states[problem.kind], problem.why
+
+    def _has_more(self, one: LoadFile, size: int) -> bool:
+        """Returns whether a file may hold records behind its position that can be read now."""
         problem = self._problems.get(PartitionKey(self.name, one.name, one.partition))
         if problem is None or (problem.position, problem.size) != (one.position, size):
             return size > one.position
@@ -265,7 +225,7 @@ class FileSourceFlow(RoundFlow):
         return True
 
     def _follow_move(self, look: _Look, before: PartitionKey, name: str, progress: Progress) -> None:
-        """Notes that a file has another name. Its lines stay in their partition."""
+        """Notes that a file has another name. Its records stay in their partition."""
         after = PartitionKey(self.name, name, before.partition)
         look.records[ProgressKey(after)] = replace(progress, written_at=_now_ms())
         self._folder.sizes.pop(before.topic, None)
@@ -298,10 +258,10 @@ class FileSourceFlow(RoundFlow):
             return
         if there:
             state = S.FILE_TRUNCATED
-            why = f"it does not hold the {one.position:,} bytes that were read: lines may be lost"
+            why = f"it does not hold the {one.position:,} {self._unit} that were read: records may be lost"
         else:
             state = S.FILE_VANISHED
-            why = f"it is gone, and its last {unread:,} bytes were not read"
+            why = f"it is gone, and its last {unread:,} {self._unit} were not read"
         if self.spec.on_data_loss != "skip" and key not in self.accepted:
             look.states[key] = state, why
             return

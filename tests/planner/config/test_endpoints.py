@@ -127,10 +127,10 @@ def test_two_endpoints_are_never_one_prefix(tmp_path: Path) -> None:
     assert "the endpoints lake and other are one folder" in found
 
 
-def test_lines_are_read_from_folders_only(tmp_path: Path) -> None:
+def test_files_are_read_from_folders_only(tmp_path: Path) -> None:
     flow = "flows:\n  - {name: in, from: {file: 's3a://bucket/in'}, to: dc1, topics: {to: inbox}}\n"
     (found,) = mistakes(tmp_path, flow)
-    assert "flow in reads the lines of files in a folder, and s3a://bucket/in is an object store" in found
+    assert "flow in reads the files of a folder, and s3a://bucket/in is an object store" in found
 
 
 def test_small_files_are_merged_only_where_the_endpoint_says_so(tmp_path: Path) -> None:
@@ -192,6 +192,12 @@ def test_a_flow_may_name_the_endpoint_that_it_reads(tmp_path: Path) -> None:
     assert found.file_flows["in"].job == "inbox"
 
 
+@pytest.mark.parametrize("form", ["text", "json", "parquet"])
+def test_a_flow_reads_lines_of_text_or_json_or_rows_of_parquet(tmp_path: Path, form: str) -> None:
+    found = loaded(tmp_path, INBOX + LINES.replace("json", form) % "")
+    assert found.endpoints["in"].format == form
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -202,7 +208,7 @@ def test_a_flow_may_name_the_endpoint_that_it_reads(tmp_path: Path) -> None:
             INBOX + LINES.replace("{to:", "{exclude: [a], to:") % "",
             "flow in comes from files and selects no topics",
         ),
-        (INBOX + LINES.replace("json", "raw") % "", '"format" is "raw", none of text or json'),
+        (INBOX + LINES.replace("json", "raw") % "", '"format" is "raw", none of text, json or parquet'),
         (INBOX + LINES.replace("./in", "in") % "", "endpoint in: in is no absolute path"),
         (
             INBOX + "flows: [{name: in, from: {format: text}, to: dc1, topics: {to: inbox}}]\n",
@@ -214,7 +220,7 @@ def test_a_flow_may_name_the_endpoint_that_it_reads(tmp_path: Path) -> None:
         ),
         (
             INBOX + ENDPOINT + "flows: [{name: in, from: lake, to: dc1, topics: {to: inbox}}]\n",
-            "flow in reads lines, and the files of lake are raw",
+            "flow in reads lines or rows, and the files of lake are raw",
         ),
         (
             INBOX + "endpoints: {a: {file: /d, format: json, size: 1m}}\n"

@@ -157,7 +157,7 @@ flow_specs = st.builds(
         LinesSpec,
         endpoint=st.just("inbox"),
         folder=st.sampled_from(["/a", "/b"]),
-        format=st.sampled_from(["text", "json"]),
+        format=st.sampled_from(["text", "json", "parquet"]),
         topic=st.sampled_from(["a", "b"]),
         every_ms=st.sampled_from([1_000, 60_000]),
     ),

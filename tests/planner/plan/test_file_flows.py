@@ -1,10 +1,13 @@
-"""Flows into files as steps: at home at their source, and told to the running job without a restart."""
+"""Flows with files as steps: at home at their cluster, and told to the running job without a restart."""
 
 from dataclasses import replace
 
+import pytest
+
+from planner.diff.values import displayed
 from planner.model.plan import Plan, Value
 from planner.model.step import LaunchJob, ReconfigureJob
-from planner.model.topology import FileEndpoint, FileFormat, Flow, FlowState, Topic, Topology
+from planner.model.topology import FileEndpoint, FileFormat, Flow, FlowState, Selection, Topic, Topology
 from planner.plan.agreement import disagreements
 from runtime.contract.spec import jobspec
 from tests.fakes.states import flow, topology
@@ -76,4 +79,36 @@ def test_a_topic_with_settings_at_the_source_is_none_that_the_flow_fills() -> No
     made = plan(replace(files(), topics=(declared,)))
     launch = next(step for step in made.steps if isinstance(step, LaunchJob) and step.job == "lake")
     assert jobspec.decode(launch.spec).declared == {}
+    assert disagreements(made) == ()
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        (FileFormat.TEXT, "lines of text in /data/in into inbox, looked at every 1s"),
+        (FileFormat.JSON, "lines of json in /data/in into inbox, looked at every 1s"),
+        (FileFormat.PARQUET, "rows of Parquet in /data/in into inbox, looked at every 1s"),
+    ],
+)
+def test_a_flow_from_files_says_what_it_reads(form: FileFormat, shown: str) -> None:
+    read = replace(flow("in"), source_cluster="in", job="in", topics=Selection(to="inbox"))
+    declared = replace(
+        topology(flow("x")),
+        topics=(Topic("inbox", "dc2", 2),),
+        file_flows={"in": read},
+        endpoints={"in": FileEndpoint("in", "/data/in", form)},
+    )
+    made = plan(declared)
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob) and step.job == "in")
+    lines = jobspec.decode(launch.spec).flows[0].lines
+    assert lines is not None
+    assert (lines.format, lines.folder) == (form, "/data/in")
+    (field,) = (
+        field
+        for one in made.changes
+        if str(one.address) == "flow.in"
+        for field in one.fields
+        if field.key == "lines"
+    )
+    assert displayed(("lines",), field.new) == shown
     assert disagreements(made) == ()

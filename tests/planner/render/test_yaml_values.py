@@ -308,7 +308,7 @@ def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndp
 
 
 @settings(max_examples=20, deadline=None)
-@given(lines_flows, st.sampled_from([FileFormat.JSON, FileFormat.TEXT]))
+@given(lines_flows, st.sampled_from([FileFormat.JSON, FileFormat.TEXT, FileFormat.PARQUET]))
 def test_a_flow_from_files_loads_as_it_is_written(flow: Flow, form: FileFormat) -> None:
     inbox = FileEndpoint("inbox", "/data/inbox", form)
     topics = (Topic("inbox", "dc1", 2),)

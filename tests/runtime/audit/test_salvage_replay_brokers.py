@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from runtime.audit.ledger import ClusterAccess
+from runtime.audit.offsets.offsets import RehearsalRequest
+from runtime.audit.offsets.unread import unread_replays
 from runtime.contract.records.provenance import HEADER, decode
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import SelectionRules
 from runtime.contract.views.records_view import ReplayedPartition
 from runtime.replay.request import (
     ReplayPartition,
@@ -108,11 +115,49 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
         (b"late 4", (late, 0, 4)),
     ]
 
+    reverse = f"{flow}-back"
+    behind = there.read(orders, 2)[0][copied[0] :]
+    for group, has_read in ((fresh("not-begun"), 0), (fresh("begun"), 100), (fresh("read"), len(behind))):
+        position = behind[has_read].offset if has_read < len(behind) else behind[-1].offset + 1
+        commit(there, group, orders, position)
+        unread = asyncio.run(unread_replays(reverse_request(sides, flow, reverse, orders, group), flow))
+        if has_read == len(behind):
+            assert unread == []
+        else:
+            (one,) = unread
+            assert one.topic == orders
+            assert len(behind) - has_read <= one.records <= len(behind)
+
     shown = repl("salvage", flow, "--path", str(file), "--replay")
     assert shown.returncode == 0
     assert f"{late}-0: retention deleted 3 offsets: they are lost" in shown.stdout
     assert "Nothing is left to replay" in shown.stdout
     none_comes_home(sides, fresh, orders)
+
+
+def commit(side: Side, group: str, topic: str, offset: int) -> None:
+    """Commits an offset of partition 0 for a group without members."""
+    consumer = Consumer({**side.client, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def reverse_request(
+    sides: Mapping[str, Side], flow: str, reverse: str, topic: str, group: str
+) -> RehearsalRequest:
+    forth = SelectionRules((topic,))
+    routes = (
+        Route(flow, "dc1", "dc2", forth),
+        Route(reverse, "dc2", "dc1", SelectionRules(()), undoes=forth),
+    )
+    return RehearsalRequest(
+        flow=reverse,
+        router=Router(routes),
+        source=ClusterAccess("dc2", sides["dc2"].bootstrap),
+        destination=ClusterAccess("dc1", sides["dc1"].bootstrap),
+        selects=lambda name: name == group,
+        within_s=30.0,
+    )
 
 
 def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> None:

@@ -1,0 +1,346 @@
+"""Reads the rows of Parquet files as records, a row group at a time, from any row on.
+
+A Parquet file does not change once it has its footer. A file without one is not complete, and waits. The
+position of a file is the number of its next row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from runtime.batch.varint import varint
+from runtime.files.lines import (
+    NO_FINGERPRINT,
+    NO_HEADERS,
+    NO_KEY,
+    READ_BYTES,
+    FileProblem,
+    FileState,
+    Found,
+    Listing,
+    open_file,
+)
+from runtime.files.row_json import RowEncoder, UnreadableRows
+
+_MAGIC: Final = (b"PAR1", b"PARE")  # the second is that of an encrypted footer, which no reader opens
+_LEAST: Final = 12  # bytes of a file without rows and columns
+_HASHED: Final = 1 << 10
+_HASHED_TAIL: Final = 64 << 10
+_BUFFER: Final = 64 << 10  # of one column
+_MOST_ROWS: Final = 256  # that are unpacked at a time
+_UNIT_MS: Final = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
+# The columns of Spark's Kafka source, and those that `repl` writes.
+_PLACE_COLUMNS: Final = ("topic", "partition", "offset", "timestamp_type", "timestampType")
+_RECORD_COLUMNS: Final = frozenset(["key", "value", "headers", "timestamp", *_PLACE_COLUMNS])
+_FAILURES: Final = (pa.ArrowException, ValueError, OverflowError, UnreadableRows)
+
+Encode = Callable[[pa.RecordBatch], Sequence[tuple[int, bytes]]]
+
+
+class Footer(NamedTuple):
+    """The row behind the last one of each row group, or the reason why nothing of a file can be read."""
+
+    ends: tuple[int, ...] = ()
+    problem: FileProblem | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the file."""
+        return self.ends[-1] if self.ends else 0
+
+
+def read_footer(file: int) -> Footer:
+    """Returns what the footer of an open file says. Raises OSError."""
+    size = os.fstat(file).st_size
+    if size < _LEAST or os.pread(file, 4, size - 4) not in _MAGIC:
+        why = "it is not complete: it does not end as a Parquet file does, with a footer"
+        return Footer(problem=FileProblem("incomplete", why))
+    try:
+        found = _opened(file)
+        metadata = found.metadata
+        rows = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+        if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows:
+            raise UnreadableRows(f"its row groups have {sum(rows):,} rows, and it {metadata.num_rows:,}")
+        _encoder_of(found)
+        return Footer(tuple(accumulate(rows)))
+    except (*_FAILURES, OSError) as error:
+        return Footer(problem=FileProblem("corrupt", f"its footer can't be read: {_reason(error)}"))
+
+
+def parquet_fingerprint(file: int, position: int) -> bytes | None:
+    """Returns the fingerprint of an open file, of which rows were read: a digest of size, head and footer."""
+    return _digest(file) if position else NO_FINGERPRINT
+
+
+def _digest(file: int) -> bytes:
+    size = os.fstat(file).st_size
+    tail = min(size, _HASHED_TAIL)
+    parts = size.to_bytes(8), os.pread(file, _HASHED, 0), os.pread(file, tail, size - tail)
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+
+
+@dataclass(slots=True)
+class Footers:
+    """Remembers the footers of the files in a folder: that of a file that has not changed is read once."""
+
+    _known: dict[str, tuple[FileState, Footer]] = field(default_factory=dict)
+
+    def look(self, folder: Path, listing: Listing) -> Listing:
+        """Returns the listing with rows as sizes, and with the files that can't be read."""
+        found: dict[str, Footer] = {}
+        for name, state in listing.files.items():
+            known = self._known.get(name)
+            if known is not None and known[0] == state:
+                found[name] = known[1]
+            elif (footer := _footer_of(folder, name)) is not None:
+                found[name] = footer
+        files = listing.files
+        problems = {name: one.problem for name, one in found.items() if one.problem is not None}
+        self._known = {
+            name: (files[name], one)
+            for name, one in found.items()
+            if one.problem is None or one.problem.kind != "unreadable"
+        }
+        sizes = {name: files[name]._replace(size=one.rows) for name, one in found.items()}
+        return Listing(sizes, listing.ignored, problems)
+
+
+def _footer_of(folder: Path, name: str) -> Footer | None:
+    """Returns the footer of a file; None where it was renamed meanwhile."""
+    try:
+        file = open_file(folder, name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Footer(problem=FileProblem("unreadable", error.strerror or str(error)))
+    try:
+        return read_footer(file)
+    except OSError as error:
+        return Footer(problem=FileProblem("unreadable", error.strerror or str(error)))
+    finally:
+        os.close(file)
+
+
+class _Group(NamedTuple):
+    """The row group from which rows are read, and the rows `begin … end-1` of the file that it holds."""
+
+    begin: int
+    end: int
+    batches: Iterator[pa.RecordBatch]
+    encode: Encode
+
+
+class RowReader:
+    """Reads rows. A page of each column of one row group is open at a time: that bounds the memory (R8)."""
+
+    def __init__(self, file: int) -> None:
+        """Raises OSError."""
+        self._file = file
+        self._digest = _digest(file)
+        self._modified = os.fstat(file).st_mtime_ns
+        self._footer = read_footer(file)
+        self._next = -1
+        self._group: _Group | None = None
+
+    @property
+    def midway(self) -> bool:
+        """Whether a row group is read in part."""
+        return self._group is not None
+
+    def size(self) -> int:
+        return self._footer.rows
+
+    def problem(self) -> FileProblem | None:
+        return self._footer.problem
+
+    def fingerprint(self, position: int) -> bytes | None:
+        """Returns the fingerprint at a position; None where the file was written since it was opened."""
+        if os.fstat(self._file).st_mtime_ns != self._modified and _digest(self._file) != self._digest:
+            return None
+        return self._digest if position else NO_FINGERPRINT
+
+    def read(self, position: int, longest: int) -> Found:
+        """Returns the next rows as records, of about READ_BYTES. Raises OSError.
+
+        A row that can't be read stops the file at the rows that were unpacked with it.
+        """
+        rows = self._footer.rows
+        if position >= rows:
+            return Found([], 0, position)
+        records: list[tuple[int, bytes]] = []
+        size, at = 0, position
+        try:
+            while at < rows and size < READ_BYTES:
+                group = self._group_at(at)
+                batch = next(group.batches, None)
+                if batch is None or at + batch.num_rows > group.end:
+                    raise UnreadableRows(
+                        f"it does not hold the {group.end - group.begin:,} rows of its footer"
+                    )
+                for one in group.encode(batch):
+                    if len(one[1]) > longest:
+                        self._group = None
+                        why = f"has {len(one[1])} bytes, and the topic takes records of {longest} bytes"
+                        return Found(records, size, at, "too_large", f"the row {at} {why}", more=True)
+                    records.append(one)
+                    size += len(one[1])
+                    at += 1
+                self._next = at
+                if at >= group.end:
+                    self._group = None
+        except (*_FAILURES, OSError) as error:
+            self._group = None
+            number = bisect_right(self._footer.ends, at)
+            why = f"row group {number} can't be read from row {at} on: {_reason(error)}"
+            return Found(records, size, at, "corrupt", why, more=True)
+        return Found(records, size, at, more=at < rows)
+
+    def _group_at(self, position: int) -> _Group:
+        """Returns the row group of a row, with its rows from that one on."""
+        if self._group is not None and self._next == position:
+            return self._group
+        ends = self._footer.ends
+        number = bisect_right(ends, position)
+        begin, end = ends[number - 1] if number else 0, ends[number]
+        file = _opened(self._file)
+        size = file.metadata.row_group(number).total_byte_size
+        at_a_time = max(min(_MOST_ROWS, READ_BYTES * (end - begin) // max(size, 1)), 1)
+        batches = file.iter_batches(at_a_time, row_groups=[number], use_threads=False)
+        self._group = _Group(begin, end, _from(batches, position - begin), _encoder_of(file))
+        return self._group
+
+
+def _from(batches: Iterator[pa.RecordBatch], skipped: int) -> Iterator[pa.RecordBatch]:
+    """Yields the rows behind those that are skipped, in parts whose values take about READ_BYTES."""
+    for batch in batches:
+        at = min(skipped, batch.num_rows)
+        skipped -= at
+        step = max(batch.num_rows * READ_BYTES // max(batch.nbytes, 1), 1)
+        for begin in range(at, batch.num_rows, step):
+            yield batch.slice(begin, step)
+
+
+def _opened(file: int) -> pq.ParquetFile:
+    """Opens Parquet on a descriptor, which stays open. Raises OSError, and what Arrow raises."""
+    return pq.ParquetFile(
+        os.fdopen(file, "rb", closefd=False),
+        buffer_size=_BUFFER,
+        pre_buffer=False,
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """Returns what Arrow says of a damaged file. Raises an OSError of the operating system again."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _encoder_of(file: pq.ParquetFile) -> Encode:
+    """Returns what makes records of the rows of a file. Raises UnreadableRows."""
+    schema = file.schema_arrow
+    if _holds_records(schema):
+        return _records
+    instants = [file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema))]
+    rows = RowEncoder(schema, instants)
+
+    def encode(batch: pa.RecordBatch) -> Sequence[tuple[int, bytes]]:
+        now_ms = _now_ms()
+        return [(now_ms, b"".join((NO_KEY, varint(len(one)), one, NO_HEADERS))) for one in rows.encode(batch)]
+
+    return encode
+
+
+def _holds_records(schema: pa.Schema) -> bool:
+    """Returns whether the columns are those of records: a value, and no column of anything else."""
+    names = schema.names
+    if "value" not in names or not _RECORD_COLUMNS.issuperset(names) or len(set(names)) < len(names):
+        return False
+    typed: Mapping[str, Callable[[pa.DataType], bool]] = {
+        "key": _is_bytes,
+        "value": _is_bytes,
+        "headers": _is_headers,
+        "timestamp": types.is_timestamp,
+    }
+    return all(fits(schema.field(name).type) for name, fits in typed.items() if name in names)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    if types.is_dictionary(kind):
+        return _is_bytes(kind.value_type)
+    binary = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return _is_text(kind) or any(fits(kind) for fits in binary)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (types.is_list(kind) or types.is_large_list(kind)) or not types.is_struct(kind.value_type):
+        return False
+    fields = {one.name: one.type for one in kind.value_type.fields}
+    return fields.keys() == {"key", "value"} and _is_text(fields["key"]) and _is_bytes(fields["value"])
+
+
+def _records(batch: pa.RecordBatch) -> Sequence[tuple[int, bytes]]:
+    """Returns the records that the columns of rows hold. Raises UnreadableRows."""
+    names, count, now_ms = batch.schema.names, batch.num_rows, _now_ms()
+    keys = _bytes_of(batch.column("key")) if "key" in names else [None] * count
+    values = _bytes_of(batch.column("value"))
+    headers = batch.column("headers").to_pylist() if "headers" in names else [None] * count
+    times = _times_of(batch.column("timestamp")) if "timestamp" in names else [now_ms] * count
+    return [
+        (timestamp, _sized(key) + _sized(value) + (_headers(some) if some else NO_HEADERS))
+        for timestamp, key, value, some in zip(times, keys, values, headers, strict=True)
+    ]
+
+
+def _bytes_of(column: pa.Array) -> list[bytes | None]:
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if _is_text(column.type):
+        column = column.cast(pa.large_binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
+
+
+def _times_of(column: pa.Array) -> list[int]:
+    """Returns milliseconds since 1970; -1 of a record without a timestamp."""
+    times, unit = _UNIT_MS[column.type.unit]
+    found = [-1 if one is None else one * times // unit for one in column.cast(pa.int64()).to_pylist()]
+    if any(one < -1 for one in found):
+        raise UnreadableRows("a record has a timestamp before 1970")
+    return found
+
+
+def _sized(content: bytes | None) -> bytes:
+    return NO_KEY if content is None else varint(len(content)) + content
+
+
+def _headers(headers: Sequence[Mapping[str, Any] | None]) -> bytes:
+    parts = [varint(len(headers))]
+    for one in headers:
+        if one is None or one["key"] is None:
+            raise UnreadableRows("a record has a header without a key")
+        value = one["value"]
+        parts += _sized(one["key"].encode()), _sized(value.encode() if isinstance(value, str) else value)
+    return b"".join(parts)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,51 @@
+"""Reads Parquet files as a flow's task does, for tests."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runtime.batch import Codec, PartitionLocation, Record, records
+from runtime.batch.rewrite import batch_of
+from runtime.batch.splice import join
+from runtime.files.lines import Found, open_file
+from runtime.files.parquet_rows import RowReader
+
+LONGEST = 1 << 20
+
+
+@contextmanager
+def reader_of(path: Path) -> Iterator[RowReader]:
+    """Opens a file with a reader of its rows."""
+    file = open_file(path.parent, path.name)
+    try:
+        yield RowReader(file)
+    finally:
+        os.close(file)
+
+
+def read_all(reader: RowReader, position: int = 0, longest: int = LONGEST) -> Found:
+    """Everything from a row on, as if it had been found at once."""
+    found: list[tuple[int, bytes]] = []
+    while (part := reader.read(position, longest)).position > position:
+        found += part.records
+        position = part.position
+        if part.stopped:
+            break
+    return part._replace(records=found)
+
+
+def unpacked(found: Found) -> list[Record]:
+    """The records as a consumer sees them."""
+    if not found.records:
+        return []
+    raw = [(number, *one) for number, one in enumerate(found.records)]
+    data, base, latest = join(raw)
+    batch = batch_of(0, len(raw), Codec.NONE, memoryview(data), base, latest)
+    return records(batch, PartitionLocation("topic", 0))
+
+
+def values_of(path: Path, position: int = 0) -> list[bytes | None]:
+    """The values of all records of a file."""
+    with reader_of(path) as reader:
+        return [one.value for one in unpacked(read_all(reader, position))]
