@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping
 
-from runtime.lab.cluster import KAFKA_VERSION, LabClusterSpec, Security
+from runtime.lab.cluster import KAFKA_VERSION, SCRAM, LabClusterSpec, Security
 
 # Fast to start rather than fast for hours: the quick compiler compiles early, so a short test's broker takes
 # 10 to 15 % less CPU. Where setpriv is there, a killed session takes its brokers along.
@@ -18,6 +18,7 @@ def spec(
     security: Security = Security.PLAIN,
     properties: Mapping[str, str] | None = None,
     version: str = KAFKA_VERSION,
+    mechanism: str = SCRAM,
 ) -> LabClusterSpec:
     """A cluster as tests want it, on free ports."""
     return LabClusterSpec(
@@ -26,6 +27,7 @@ def spec(
         security=security,
         properties=properties or {},
         version=version,
+        mechanism=mechanism,
         jvm=JVM,
         prefix=WITH_PARENT,
         users=("repl", "app", "stranger"),  # nobody ever gives the last one a right

@@ -35,8 +35,14 @@ def command() -> None:
 @click.option("--brokers", type=click.IntRange(1, 9), help="Brokers of each cluster.  [default: 1]")
 @click.option(
     "--security",
-    type=click.Choice(["plain", "sasl", "tls"]),
-    help="sasl: SCRAM users and ACLs; tls: both sides show certificates.  [default: plain]",
+    type=click.Choice(["plain", "sasl", "tls", "sasl-tls", "server-tls"]),
+    help="sasl: users and ACLs; tls: both sides show certificates; sasl-tls: sasl over TLS; server-tls: only "
+    "brokers show certificates.  [default: plain]",
+)
+@click.option(
+    "--mechanism",
+    type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+    help="How users log in with sasl and sasl-tls.  [default: SCRAM-SHA-512]",
 )
 @click.option(
     "--ports",
@@ -72,6 +78,7 @@ def up(
     clusters: str | None,
     brokers: int | None,
     security: str | None,
+    mechanism: str | None,
     ports: str,
     settings: tuple[str, ...],
     users: tuple[str, ...],
@@ -84,7 +91,7 @@ def up(
     from planner.cli.view import terminable
     from planner.workflows.lab import LabChoices, start_lab
 
-    choices = LabChoices(clusters, brokers, security, ports, settings, users, version)
+    choices = LabChoices(clusters, brokers, security, ports, settings, users, version, mechanism)
     with terminable(), progress() as report:
         lab = start_lab(home, choices, report)
     show(lab.status(), as_json)

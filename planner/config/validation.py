@@ -62,6 +62,7 @@ def check(parts: TopologyParts) -> list[Diagnostic]:
         *_quotas(parts),
         *_jobs(parts),
         *_policies(parts),
+        *_drill(parts),
     ]
 
 
@@ -348,6 +349,13 @@ def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
         except scalars.NotReadable as not_readable:
             what = f'"{subject}" is required to be "{text}": {not_readable.what}'
             yield error(what, not_readable.hint or 'write it as ">=3"', source=place)
+
+
+def _drill(parts: TopologyParts) -> Iterable[Diagnostic]:
+    drill = parts.root.get("drill")
+    for name in (drill.get("versions") or {}) if drill else ():
+        if name not in parts.clusters:
+            yield _unknown("cluster", NamedReference(name, drill.place("versions")), parts.clusters)
 
 
 def check_not_empty(parts: TopologyParts) -> Iterable[Diagnostic]:

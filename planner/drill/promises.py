@@ -2,9 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
+from planner.drill import rules
+from planner.drill.lab_copy import OTHER
+from planner.drill.replica import DrillRoute
 from planner.drill.scenario_run import DrillAborted, DrillGroup, ScenarioRecord, ScenarioRun, printed
 from planner.graph.routes import reason_not_synced
 from planner.model.topology import RUNNING
@@ -87,6 +91,81 @@ def transformed(run: ScenarioRun, flow: str) -> bool:
         kept=not view.quarantined,
         why="their values do not match the format, or an expression fails on them: look at repl try",
     )
+
+
+def protected(run: ScenarioRun, cluster: str) -> bool:
+    """The job alone may write the protected mirrors of what flows copy from a cluster."""
+    return _may_write(
+        run,
+        rules.protected_routes(run.replica, run.routes(cluster)),
+        "{other} can't write the mirrors of {flow} at {cluster}, though a rule lets it",
+        "protect: acl left a way to write: look at the warnings of repl plan",
+        wanted=False,
+    )
+
+
+def given_back(run: ScenarioRun, cluster: str) -> bool:
+    """After a failover, the mirrors of what flows copied from a cluster may be written by its rules again."""
+    return _may_write(
+        run,
+        rules.protected_routes(run.replica, run.routes(cluster)),
+        "after the failover, {other} may write the mirrors of {flow} at {cluster}",
+        "protect: acl still denies it: look at repl plan",
+        wanted=True,
+    )
+
+
+def _may_write(run: ScenarioRun, routes: list[DrillRoute], text: str, why: str, *, wanted: bool) -> bool:
+    kept = True
+    for flow, at, mirrors in _mirrors_of(routes):
+        read = partial(rules.writable, run.replica, at, mirrors)
+        found = _awaited(run, read, mirrors if wanted else set())
+        right = len(mirrors) if wanted else 0
+        kept &= run.promise(
+            text.format(other=OTHER, flow=flow, cluster=at),
+            f"{right} of {len(mirrors)} topics",
+            f"{len(found)} of {len(mirrors)} topics",
+            kept=len(found) == right,
+            why=why,
+        )
+    return kept
+
+
+def rules_synced(run: ScenarioRun, cluster: str) -> bool:
+    """Rules on topics of a cluster are at their mirrors, where `acls.sync` is on."""
+    kept = True
+    for flow, at, mirrors in _mirrors_of(rules.synced_routes(run.replica, run.routes(cluster))):
+        found = _awaited(run, partial(rules.readable, run.replica, at, mirrors), mirrors)
+        kept &= run.promise(
+            f"rules on the topics of {flow} are at {at}",
+            f"{len(mirrors)} of {len(mirrors)} topics",
+            f"{len(found)} of {len(mirrors)} topics",
+            kept=found == mirrors,
+            why="acls.sync did not bring them: look at repl plan and the notes of the flow",
+        )
+    return kept
+
+
+def _awaited(run: ScenarioRun, read: Callable[[], set[str]], wanted: set[str]) -> set[str]:
+    """Returns what is read, as soon as it is as wanted, or after some time."""
+    found: set[str] = set()
+
+    def holds() -> bool:
+        found.clear()
+        found.update(read())
+        return found == wanted
+
+    with suppress(DrillAborted):
+        run.until(holds, "", rules.WITHIN_S)
+    return found
+
+
+def _mirrors_of(routes: Iterable[DrillRoute]) -> list[tuple[str, str, set[str]]]:
+    """Returns each flow with its destination and the mirrors there."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for one in routes:
+        found.setdefault((one.flow, one.destination), set()).add(one.mirror)
+    return [(flow, at, mirrors) for (flow, at), mirrors in sorted(found.items())]
 
 
 def no_changes(run: ScenarioRun) -> bool:

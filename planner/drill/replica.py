@@ -15,20 +15,20 @@ from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.config import load
+from planner.drill.lab_copy import client_of, lab_clusters, scaled_down
 from planner.drill.link import DrillLink
 from planner.drill.load.records import LoadedTopic, load_of
-from planner.graph.lints.transforms import changed_fields_of
-from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
-from planner.model.topology import RUNNING, Flow, Job, Protect, SecretRef, Setting, Topology, Transform
+from planner.graph.replication_graph import ReplicationGraph, replication_graph_of, replication_loops
+from planner.model.topology import RUNNING, Flow, Topology
 from planner.render.topology import topology_yaml
 from planner.workflows.lab import (
-    KAFKA_VERSION,
+    ADMIN,
     LINK,
+    Lab,
     LabAction,
-    LabChoices,
     act_on_lab,
     start_brokers,
-    start_lab,
+    start_clusters,
     stop_lab,
 )
 from planner.workflows.topology import HOME, kill_all_below, processes_below
@@ -37,16 +37,13 @@ Progress = Callable[[str], None]
 
 PARTITIONS = 3
 _MADE_WITHIN_S = 60.0
-_MEMORY = "512m"
-_FEWEST_CORES = 2
-_LEFT_OUT = frozenset({"min.insync.replicas"})
 
 
 @dataclass(frozen=True, slots=True)
 class DrillRoute:
     """A topic that a flow copies, under its names at both sides.
 
-    `filtered`: the flow may leave records out, or quarantine them.
+    `filtered`: the flow may leave records out, or quarantine them. `shared`: clients write both sides.
     """
 
     flow: str
@@ -56,95 +53,7 @@ class DrillRoute:
     mirror: str
     transformed: bool
     filtered: bool = False
-
-
-def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[Topology, tuple[str, ...]]:
-    """Returns the topology as the lab's brokers can hold it, and what that leaves out.
-
-    `by_registry` are the flows that go on to ask their schema registry.
-    """
-    small = f"each cluster is one broker of Kafka {KAFKA_VERSION}, or what a step needs"
-    notes = [f"{small}; replication, min.insync.replicas are left out"]
-    if secured := needs_authorizer(topology):
-        notes.append(
-            "the lab's brokers have an authorizer: acls, acls.sync and protect are applied; jobs, commands"
-            " and clients of the drill are super users, so the rights of other principals are not tried"
-        )
-    if any(one.client.get("security.protocol") for one in topology.clusters.values()):
-        how = "by SCRAM, without TLS" if secured else "without a login and without TLS"
-        notes.append(f"clients connect to the lab's brokers {how}")
-    jobs = {flow.job for flow in topology.flows.values()} | set(topology.jobs)
-    declared = {name: topology.jobs.get(name, Job(name)) for name in sorted(jobs)}
-    if any(one.launcher != "local" for one in declared.values()):
-        notes.append("jobs run on this machine, whatever their launcher is")
-    copy = replace(
-        topology,
-        clusters={
-            name: replace(one, id=None, client={}, principal=None) for name, one in topology.clusters.items()
-        },
-        topics=tuple(
-            replace(
-                one,
-                replication=None,
-                config={key: value for key, value in one.config.items() if key not in _LEFT_OUT},
-            )
-            for one in topology.topics
-        ),
-        flows={
-            name: replace(
-                flow,
-                replication=None,
-                transform=flow.transform if name in by_registry else _without_registry(flow.transform),
-            )
-            for name, flow in topology.flows.items()
-        },
-        jobs={
-            name: replace(
-                one,
-                launcher="local",
-                master=f"local[{_cores(topology, name)}]",
-                memory=_MEMORY,
-                standby=0,
-                conf={},
-                options={},
-                metrics_port=None,
-            )
-            for name, one in declared.items()
-        },
-        internal=replace(topology.internal, replication=None),
-        policies=replace(topology.policies, require=()),
-        # The samples were read: the copy is in another folder.
-        drill=replace(topology.drill, samples=()),
-    )
-    if lossy := [name for name, flow in sorted(topology.flows.items()) if changed_fields_of(flow)]:
-        notes.append(
-            f"{', '.join(lossy)}: the failback is left out, because values that a transform changes do not"
-            " compare equal after a round trip"
-        )
-    return copy, tuple(notes)
-
-
-def needs_authorizer(topology: Topology) -> bool:
-    """Returns whether brokers need an authorizer for what the topology declares."""
-    flows = topology.flows.values()
-    return bool(topology.acls) or any(one.protect is not Protect.OFF or one.acls_sync for one in flows)
-
-
-def _without_registry(transform: Transform | None) -> Transform | None:
-    if transform is None:
-        return None
-    return replace(
-        transform,
-        key=replace(transform.key, registry=None),
-        value=replace(transform.value, registry=None),
-    )
-
-
-def _cores(topology: Topology, job: str) -> int:
-    """Returns the cores of a job: each flow with a transform has a slot of its own, all others share one."""
-    flows = [flow for flow in topology.flows.values() if flow.job == job]
-    transforms = sum(flow.transform is not None for flow in flows)
-    return max(_FEWEST_CORES, transforms + (transforms < len(flows)))
+    shared: bool = False
 
 
 def routes_of(topology: Topology) -> list[DrillRoute]:
@@ -155,6 +64,7 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
     graph: ReplicationGraph = replication_graph_of(topology, {}, offline=True)
     edges = [one for one in graph.every_edge if topology.flows[one.flow].state in RUNNING]
     mirrors = {one.destination for one in edges if one.source.topic != one.destination.topic}
+    shared = {node for loop in replication_loops(edges) for node in loop.nodes}
     return [
         DrillRoute(
             one.flow,
@@ -164,6 +74,7 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
             one.destination.topic,
             (transform := topology.flows[one.flow].transform) is not None,
             transform is not None and (transform.where is not None or topology.flows[one.flow].quarantines),
+            one.destination in shared,
         )
         for one in edges
         if one.source not in mirrors
@@ -190,6 +101,7 @@ class Replica:
         self, topology: Topology, folder: Path, progress: Progress, needs: ReplicaNeeds = ReplicaNeeds()
     ) -> None:
         self.load = load_of(topology, map(_loaded, routes_of(topology)))
+        self._declared = topology
         self.topology, notes = scaled_down(topology, self.load.by_registry)
         self.notes = (*notes, *self.load.notes)
         self.routes = routes_of(self.topology)
@@ -200,8 +112,7 @@ class Replica:
         self._home = self._folder / ".home"
         self._progress = progress
         self._needs = needs
-        self._security = "sasl" if needs_authorizer(topology) else "plain"
-        self._clients: dict[str, dict[str, Any]] = {}
+        self._clusters: Lab | None = None
         self._links: dict[str, DrillLink] = {}
 
     @contextmanager
@@ -224,9 +135,10 @@ class Replica:
         finally:
             self._remove()
 
-    def client(self, cluster: str) -> dict[str, Any]:
-        """Returns the settings of a client of a cluster."""
-        return dict(self._clients[cluster])
+    def client(self, cluster: str, user: str = ADMIN) -> dict[str, Any]:
+        """Returns the settings of a client of a cluster, as a user of the lab."""
+        assert self._clusters is not None
+        return self._clusters.clusters[cluster].client_of(user)
 
     def flows(self) -> Mapping[str, Flow]:
         """Returns the flows as the copy declares them now: commands change their states."""
@@ -325,26 +237,21 @@ class Replica:
         )
 
     def _start(self) -> None:
-        counts = {name: self._needs.brokers.get(name, 1) for name in self.topology.clusters}
+        needed = self._needs.brokers
+        counts = {one.name: one.brokers for one in lab_clusters(self._declared, needed)}
         self._links = {name: DrillLink(counts[name]) for name in sorted(self._needs.links)}
         links = {name: link.addresses for name, link in self._links.items()}
-        for brokers in sorted(set(counts.values())):
-            names = ",".join(name for name, wanted in counts.items() if wanted == brokers)
-            choices = LabChoices(
-                clusters=names, brokers=brokers, security=self._security, ports="auto", links=links
-            )
-            lab = start_lab(self._lab, choices)
+        self._clusters = lab = start_clusters(self._lab, lab_clusters(self._declared, needed, links))
         for name, link in self._links.items():
             link.start(lab.clusters[name].listener(LINK))
         clusters = {
             name: replace(
                 one,
                 bootstrap=",".join(links[name].values()) if name in links else lab.clusters[name].bootstrap,
-                client=_client_of(lab.clusters[name].settings()),
+                client=client_of(self._declared.clusters[name], lab.clusters[name].settings()),
             )
             for name, one in self.topology.clusters.items()
         }
-        self._clients = {name: dict(one.client) for name, one in lab.clusters.items()}
         self.topology = replace(self.topology, clusters=clusters)
         self.file.write_text(topology_yaml(self.topology), encoding="utf-8")
         declared = {(one.cluster, one.name) for one in self.topology.topics}
@@ -368,14 +275,6 @@ class Replica:
         if self._lab.exists():
             stop_lab(self._lab, purge=True)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _client_of(settings: Mapping[str, str | dict[str, str]]) -> dict[str, Setting]:
-    """Returns the settings as a topology has them. Passwords stay in the files of the lab."""
-    return {
-        key: value if isinstance(value, str) else SecretRef("file", value["file"])
-        for key, value in settings.items()
-    }
 
 
 def _listed(value: Any) -> list[Any]:

@@ -416,12 +416,12 @@ class ScenarioRun(ScenarioRecord):
             shown = "; ".join(f"{place}: {state}" for place, state in sorted(states.items()))
             raise DrillAborted(f"{aborted} ({shown or 'it has no offsets at the source'})") from None
 
-    def until(self, holds: Callable[[], bool], problem: str) -> None:
+    def until(self, holds: Callable[[], bool], problem: str, within_s: float = WITHIN_S) -> None:
         """Waits until it holds. `problem` is what is wrong if it never does."""
-        deadline = time.monotonic() + WITHIN_S
+        deadline = time.monotonic() + within_s
         while not holds():
             if time.monotonic() > deadline:
-                raise DrillAborted(f"{problem} within {WITHIN_S:g} s")
+                raise DrillAborted(f"{problem} within {within_s:g} s")
             time.sleep(_LOOK_S)
 
     def routes_of(self, group: DrillGroup) -> list[DrillRoute]:

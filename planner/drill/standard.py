@@ -9,6 +9,7 @@ from itertools import count
 
 from planner.drill import promises
 from planner.drill.replica import DrillRoute, Progress, Replica, clusters_to_lose, flows_out_of
+from planner.drill.rules import grant_rights
 from planner.drill.scenario_run import DrillAborted, ScenarioRun, problem_of
 from planner.graph.lints.transforms import changed_fields_of
 from planner.model.diagnostic import Failure
@@ -88,6 +89,7 @@ class _ClusterLoss:
     def _prepare(self, *, first: bool) -> None:
         run, name = self._run, self._cluster
         if first:
+            grant_rights(run.replica, run.routes())
             run.command("the topology is applied", "apply", "--auto-approve")
         with run.step(f"{RECORDS} records are written to each of {len(self._topics)} topics at {name}"):
             run.write(name, self._topics, RECORDS)
@@ -97,6 +99,8 @@ class _ClusterLoss:
                 run.read(group, name, topics, RECORDS * len(topics) // 3, routes[0].flow)
         with run.step("the flows copy everything, and translate the groups"):
             run.await_copied(name)
+        promises.protected(run, name)
+        promises.rules_synced(run, name)
         for flow in self._flows:
             if flow.transform is not None:
                 promises.transformed(run, flow.name)
@@ -115,6 +119,7 @@ class _ClusterLoss:
             for group, routes in self._groups.items():
                 run.resume(group, routes[0].destination)
         self._promise_rpo_and_rto()
+        promises.given_back(run, name)
         for group, routes in self._groups.items():
             promises.resumed(run, run.groups[group], routes[0].destination)
         for destination in sorted({one.destination for one in self._routes}):
@@ -145,6 +150,7 @@ class _ClusterLoss:
         with run.step(f"producers write to {name} again, and the flows copy it"):
             run.write(name, self._topics, _AFTER_LOSS)
             run.await_copied(name)
+        promises.protected(run, name)
         with run.step("both sides are compared"):
             self._promise_home()
             if run.compared([name]):

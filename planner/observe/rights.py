@@ -120,6 +120,14 @@ def _undescribed(
             raise Failure(error(f"topic {topic} exists at {endpoint.cluster}", "run the command again"))
 
 
+def refused_writes(endpoint: ClusterEndpoint, topics: Sequence[str], timeout_s: float) -> set[str]:
+    """Returns the topics that the broker refuses to let this principal write. Nothing is written."""
+    try:
+        return _not_writable(endpoint, topics, timeout_s)
+    except WireFailure as failure:
+        raise _silent(endpoint, failure.why) from None
+
+
 def _not_writable(endpoint: ClusterEndpoint, topics: Sequence[str], timeout_s: float) -> set[str]:
     """Returns the topics that the broker refuses to write; the request holds no records."""
     settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)

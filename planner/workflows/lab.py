@@ -5,14 +5,18 @@ Errors of the lab become Failure here. The names below `__all__` are what caller
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from planner.model.diagnostic import Failure, error
 from runtime.lab.cluster import (
+    ADMIN,
     KAFKA_VERSION,
+    MECHANISMS,
+    SCRAM,
+    KafkaVersion,
     LabClusterSpec,
     LabKafkaCluster,
     Listener,
@@ -24,28 +28,36 @@ from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatu
 from runtime.lab.load import LoadGenerator, LoadTarget, targets_of
 
 __all__ = [
+    "ADMIN",
     "KAFKA_VERSION",
     "LINK",
+    "MECHANISMS",
+    "SCRAM",
     "BrokerStatus",
     "ClusterStatus",
+    "KafkaVersion",
     "Lab",
     "LabAction",
     "LabChoices",
+    "LabClusterSpec",
     "LabState",
     "LabStatus",
+    "Listener",
     "LoadTarget",
+    "Security",
     "act_on_lab",
     "generate_load",
     "lab_status",
     "specs",
     "start_brokers",
+    "start_clusters",
     "start_lab",
     "stop_lab",
     "tool_command",
 ]
 
 DEFAULT_CLUSTERS = ("dc1", "dc2")
-LINK = "LINK"
+LINK = "LINK"  # the listener behind a proxy: clients that come through it are referred to the proxy
 Report = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 
@@ -63,8 +75,7 @@ class LabChoices:
     """The options of the clusters of a lab. None keeps the existing value, else the default.
 
     `settings` are broker properties as [CLUSTER:]KEY=VALUE; `ports` is fixed or auto. `version` is a version
-    of Kafka, or CLUSTER=VERSION,… for each. `links` are addresses of proxies, by cluster and broker: clients
-    that come through them are referred to them (LINK is the listener behind).
+    of Kafka, or CLUSTER=VERSION,… for each. `mechanism` is how clients log in with sasl and sasl-tls.
     """
 
     clusters: str | None = None
@@ -74,7 +85,7 @@ class LabChoices:
     settings: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     version: str | None = None
-    links: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    mechanism: str | None = None
 
 
 def silent_report(_what: str, _done: int, _total: int) -> None:
@@ -86,6 +97,14 @@ def start_lab(home: Path, choices: LabChoices = LabChoices(), report: Report = s
     with _as_failure():
         lab = Lab(home, report=report)
         lab.up(specs(lab.clusters, choices))
+        return lab
+
+
+def start_clusters(home: Path, clusters: Sequence[LabClusterSpec]) -> Lab:
+    """Brings these clusters up, and returns when their brokers answer."""
+    with _as_failure():
+        lab = Lab(home)
+        lab.up(clusters)
         return lab
 
 
@@ -161,6 +180,8 @@ def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[
         chosen["brokers"] = choices.brokers
     if choices.security is not None:
         chosen["security"] = Security(choices.security)
+    if choices.mechanism is not None:
+        chosen["mechanism"] = choices.mechanism
     if choices.users:
         chosen["users"] = tuple(dict.fromkeys(choices.users))
     properties = _properties(choices.settings, names)
@@ -171,8 +192,6 @@ def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[
         own = chosen | ({"properties": properties[name]} if properties[name] else {})
         if name in versions:
             own["version"] = versions[name]
-        if name in choices.links:
-            own["listeners"] = (Listener(LINK, choices.links[name]),)
         if name in existing:
             return replace(existing[name].spec, **own)
         return LabClusterSpec(name, port=None if choices.ports == "auto" else _next(free), **own)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias, assert_never
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from runtime.lab.files import LabError
 
@@ -49,8 +49,11 @@ class KafkaVersion(NamedTuple):
 
     @property
     def pem(self) -> bool:
-        """Whether brokers read keys and certificates as PEM files (KIP-651)."""
-        return self >= (2, 7, 0)
+        """Whether brokers read certificates and keys as PEM files.
+
+        PEM files came with 2.7 (KIP-651). Keys without a password, as the lab's, are read from 3.3 on.
+        """
+        return self >= (3, 3, 0)
 
 
 OLDEST = KafkaVersion(2, 4, 0)
@@ -72,7 +75,29 @@ class Security(StrEnum):
 
     PLAIN = "plain"
     SASL = "sasl"
-    TLS = "tls"
+    TLS = "tls"  # mutual: clients have certificates
+    SASL_TLS = "sasl-tls"
+    SERVER_TLS = "server-tls"  # brokers alone have certificates
+
+    @property
+    def sasl(self) -> bool:
+        return self in (Security.SASL, Security.SASL_TLS)
+
+    @property
+    def tls(self) -> bool:
+        return self in (Security.TLS, Security.SASL_TLS, Security.SERVER_TLS)
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name of the protocol."""
+        if self.sasl:
+            return "SASL_SSL" if self.tls else "SASL_PLAINTEXT"
+        return "SSL" if self.tls else "PLAINTEXT"
+
+
+SCRAM = "SCRAM-SHA-512"
+PLAIN_PASSWORDS = "PLAIN"  # the mechanism that shows the password to the broker
+MECHANISMS = (PLAIN_PASSWORDS, "SCRAM-SHA-256", SCRAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +118,14 @@ class LabClusterSpec:
     port: int | None = None  # of the first broker, the others follow; None picks free ones
     host: str = "127.0.0.1"
     properties: Mapping[str, str] = field(default_factory=dict)  # these override the broker's defaults
-    users: tuple[str, ...] = ("repl", "app")  # beside admin; sasl and tls
+    users: tuple[str, ...] = ("repl", "app")  # beside admin; where clients log in
     listeners: tuple[Listener, ...] = ()
     prefix: tuple[str, ...] = ()  # a command that runs java elsewhere: ip netns exec NAME
     heap: str = "512m"
     jvm: tuple[str, ...] = ()
     version: str = KAFKA_VERSION  # of the oldest broker, once brokers were started with another version
+    mechanism: str = SCRAM  # of sasl and sasl-tls
+    authorizer: bool = False  # those with sasl always have one
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -114,10 +141,14 @@ class LabClusterSpec:
                     f"{listener.name!r} is not a name for a listener",
                     "use capital letters, digits and _, for example LINK",
                 )
-        if self.security is Security.TLS and not KafkaVersion.of(self.version).pem:
+        if self.mechanism not in MECHANISMS:
             raise LabError(
-                f"Kafka {self.version} does not read certificates as PEM files, which the lab makes",
-                "choose version 2.7.0 or newer for --security tls",
+                f"{self.mechanism!r} is not a mechanism that the lab has", f"choose {', '.join(MECHANISMS)}"
+            )
+        if self.security.tls and not KafkaVersion.of(self.version).pem:
+            raise LabError(
+                f"Kafka {self.version} does not read the lab's keys, which are PEM files without a password",
+                f"choose version 3.3.0 or newer for --security {self.security}",
             )
         KafkaVersion.of(self.version)
 
@@ -149,7 +180,6 @@ def default_ports(taken: Iterable[int]) -> Iterable[int]:
     return (port for port in range(FIRST_PORT, 65_000, PORT_STRIDE) if port not in used)
 
 
-SCRAM = "SCRAM-SHA-512"
 ADMIN = "admin"
 CONTROLLER = "controller"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -158,19 +188,17 @@ _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 def jaas(mechanism: str, user: str, password: str, **users: str) -> str:
     """Returns a JAAS configuration. `users` are the accounts that a PLAIN server accepts."""
-    module = _SCRAM_MODULE if mechanism == SCRAM else _PLAIN_MODULE
+    module = _PLAIN_MODULE if mechanism == PLAIN_PASSWORDS else _SCRAM_MODULE
     known = "".join(f' user_{name}="{secret}"' for name, secret in users.items())
     return f'{module} required username="{user}" password="{password}"{known};'
 
 
-def java_tls(ca: Path, key_and_certificate: Path) -> dict[str, str]:
+def java_tls(ca: Path, key_and_certificate: Path | None = None) -> dict[str, str]:
     """Returns Java's TLS settings for PEM files."""
-    return {
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(ca),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(key_and_certificate),
-    }
+    trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)}
+    if key_and_certificate is None:
+        return trusted
+    return trusted | {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key_and_certificate)}
 
 
 Settings: TypeAlias = dict[str, str | dict[str, str]]
@@ -206,7 +234,8 @@ class LabKafkaCluster:
 
     @property
     def users(self) -> tuple[str, ...]:
-        return () if self.spec.security is Security.PLAIN else (ADMIN, *self.spec.users)
+        known = self.spec.security.sasl or self.spec.security is Security.TLS
+        return (ADMIN, *self.spec.users) if known else ()
 
     @property
     def client(self) -> dict[str, Any]:
@@ -223,45 +252,37 @@ class LabKafkaCluster:
 
     def settings(self, user: str = ADMIN) -> Settings:
         """Returns what stands below `client:` in a topology; a secret is named by its file."""
-        match self.spec.security:
-            case Security.PLAIN:
-                return {}
-            case Security.SASL:
-                return {
-                    "security.protocol": "SASL_PLAINTEXT",
-                    "sasl.mechanism": SCRAM,
-                    "sasl.username": user,
-                    "sasl.password": {"file": str(self.password_file(user))},
-                }
-            case Security.TLS:
-                certificate, key = self.certificate_files(user)
-                return {
-                    "security.protocol": "SSL",
-                    "ssl.ca.location": str(self.secret_file("ca.pem")),
-                    "ssl.certificate.location": str(certificate),
-                    "ssl.key.location": str(key),
-                }
-            case never:
-                assert_never(never)
+        security = self.spec.security
+        if security is Security.PLAIN:
+            return {}
+        known: Settings = {"security.protocol": security.protocol}
+        if security.sasl:
+            known |= {
+                "sasl.mechanism": self.spec.mechanism,
+                "sasl.username": user,
+                "sasl.password": {"file": str(self.password_file(user))},
+            }
+        if security.tls:
+            known["ssl.ca.location"] = str(self.secret_file("ca.pem"))
+        if security is Security.TLS:
+            certificate, key = self.certificate_files(user)
+            known |= {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
+        return known
 
     def java_client(self, user: str = ADMIN) -> dict[str, str]:
         """Returns the client settings for Kafka's own tools."""
+        security = self.spec.security
         known = {"bootstrap.servers": self.bootstrap}
-        match self.spec.security:
-            case Security.PLAIN:
-                return known
-            case Security.SASL:
-                login = jaas(SCRAM, user, self.password_file(user).read_text())
-                return known | {
-                    "security.protocol": "SASL_PLAINTEXT",
-                    "sasl.mechanism": SCRAM,
-                    "sasl.jaas.config": login,
-                }
-            case Security.TLS:
-                ours = java_tls(self.secret_file("ca.pem"), self.secret_file(f"{user}.pem"))
-                return known | {"security.protocol": "SSL", **ours}
-            case never:
-                assert_never(never)
+        if security is Security.PLAIN:
+            return known
+        known["security.protocol"] = security.protocol
+        if security.sasl:
+            known["sasl.mechanism"] = self.spec.mechanism
+            known["sasl.jaas.config"] = jaas(self.spec.mechanism, user, self.password_file(user).read_text())
+        if security.tls:
+            own = self.secret_file(f"{user}.pem") if security is Security.TLS else None
+            known |= java_tls(self.secret_file("ca.pem"), own)
+        return known
 
     def address(self, node: BrokerPorts) -> str:
         return f"{self.spec.host}:{node.port}"

@@ -323,12 +323,10 @@ def ours(folder: Path) -> bool:
 
 def _secrets(cluster: LabKafkaCluster) -> Mapping[str, str]:
     users = cluster.users
-    if cluster.spec.security is Security.TLS:
-        # Only this mode needs the import.
-        from runtime.lab.brokers import storage
-
-        storage.make_certificates(cluster, users)
-    if cluster.spec.security is not Security.SASL:
+    security = cluster.spec.security
+    if security.tls:
+        storage.make_certificates(cluster, users if security is Security.TLS else ())
+    if not security.sasl:
         return {}
     passwords = {user: secrets.token_urlsafe(18) for user in (*users, CONTROLLER)}
     for user in users:

@@ -35,8 +35,24 @@ def topology(folder: Path) -> Path:
                 "apiVersion": "repl/v1",
                 "name": "shop",
                 "clusters": {
-                    "paris": {"bootstrap": "kafka.paris.example.com:9092", "id": "not-here"},
-                    "tokyo": {"bootstrap": "kafka.tokyo.example.com:9092"},
+                    "paris": {
+                        "bootstrap": "kafka.paris.example.com:9092",
+                        "id": "not-here",
+                        "client": {
+                            "security.protocol": "SASL_SSL",
+                            "sasl.mechanism": "SCRAM-SHA-256",
+                            "sasl.username": "shop",
+                            "sasl.password": {"env": "NOT_HERE"},
+                        },
+                    },
+                    "tokyo": {
+                        "bootstrap": "kafka.tokyo.example.com:9092",
+                        "client": {
+                            "security.protocol": "SSL",
+                            "ssl.certificate.location": "/not/here.crt",
+                            "ssl.key.location": "/not/here.key",
+                        },
+                    },
                 },
                 "flows": [
                     {
@@ -70,7 +86,12 @@ def topology(folder: Path) -> Path:
                 "acls": [
                     {"cluster": "paris", "principal": "User:shop", "allow": ["WRITE"], "topic": "orders"}
                 ],
-                "drill": {"max_rto": "1ms", "max_rpo": 100_000, "samples": {"homes": "samples/homes.jsonl"}},
+                "drill": {
+                    "max_rto": "1ms",
+                    "max_rpo": 100_000,
+                    "samples": {"homes": "samples/homes.jsonl"},
+                    "versions": {"paris": "3.9.1"},
+                },
             }
         )
     )
@@ -108,7 +129,18 @@ def test_a_drill_finds_the_group_that_starts_anew(tmp_path: Path) -> None:
         "both sides hold the same records, each once",
         "a plan shows no changes",
     ]
+    measured = {one["text"]: one["measured"] for one in scenario["promises"]}
+    assert {text: found for text, found in measured.items() if "rule" in text or "drill-other" in text} == {
+        "drill-other can't write the mirrors of orders at tokyo, though a rule lets it": "0 of 1 topics",
+        "rules on the topics of orders are at tokyo": "1 of 1 topics",
+        "after the failover, drill-other may write the mirrors of orders at tokyo": "1 of 1 topics",
+    }
     assert any(one.startswith("the lab's brokers have an authorizer") for one in report["notes"])
+    assert {
+        "paris: Kafka 3.9.1, as drill.versions says",
+        "paris: clients connect by SASL_SSL with SCRAM-SHA-256, as declared, with secrets of the lab",
+        "tokyo: clients connect by mutual TLS, as declared, with secrets of the lab",
+    } <= set(report["notes"])
     applied = next(one for one in scenario["steps"] if one["command"].startswith("repl apply"))
     assert "acl.paris.allow.User:shop.WRITE.topic.orders: created" in applied["output"]
     assert {one.partition(":")[0] for one in report["notes"] if "people" in one or "homes" in one} == {

@@ -24,6 +24,12 @@ from planner.model.topology.jobs import Job
 from planner.model.topology.quotas import Quota
 from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Acl, AclEntry, Cluster, Topic
 
+KAFKA_VERSION = TextShape(
+    "a version of Kafka from 2.4.0 on",
+    r"(?:2\.(?:[4-9]|\d\d)|[3-9]\.\d{1,2})\.\d{1,2}",
+    "write three numbers, as 3.9.1",
+)
+
 API_VERSION = "repl/v1"
 DAY_MS = 86_400_000
 
@@ -210,6 +216,24 @@ class Drill:
             converter="samples",
         ),
     ] = ()
+    versions: Annotated[
+        Mapping[str, str],
+        Key(
+            "The version of Kafka that a cluster's copy runs in a drill on lab clusters, from 2.4.0 on. Other"
+            " copies run the lab's own version.",
+            MapShape(CLUSTER_NAME, KAFKA_VERSION, "cluster"),
+            default_doc="unset",
+            example="{dc1: 3.9.1}",
+        ),
+    ] = field(default_factory=dict)
+    brokers: Annotated[
+        int,
+        Key(
+            "Brokers of each cluster's copy in a drill on lab clusters. Replicas are scaled down to it.",
+            IntegerShape(1, 9),
+            example="3",
+        ),
+    ] = 1
 
 
 @dataclass(frozen=True, slots=True)

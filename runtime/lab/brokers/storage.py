@@ -1,8 +1,8 @@
 """This module prepares the files of a new cluster's brokers: server.properties, certificates and storage.
 
 `server_properties` makes the settings of each node from the cluster's spec; it is pure. Certificates are made
-for mutual TLS: of an authority, of the broker, and of each user. Kafka's tool formats the storage once; other
-nodes, and later clusters of the same kind, get copies.
+for TLS: of an authority, of the broker, and of each user if TLS is mutual. Kafka's tool formats the storage
+once; other nodes, and later clusters of the same kind, get copies.
 """
 
 import base64
@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import assert_never
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -28,7 +27,7 @@ from runtime.lab.brokers.launch import Kits
 from runtime.lab.cluster import (
     ADMIN,
     CONTROLLER,
-    SCRAM,
+    PLAIN_PASSWORDS,
     SESSION_TIMEOUT_MS,
     BrokerPorts,
     LabKafkaCluster,
@@ -110,9 +109,7 @@ def _zookeeper(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
 
 
 def _listeners(cluster: LabKafkaCluster, node: BrokerPorts, controller: Mapping[str, int]) -> dict[str, str]:
-    protocol = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[
-        cluster.spec.security
-    ]
+    protocol = cluster.spec.security.protocol
     ports = {"CLIENT": node.port, **node.listener_ports, **controller}
     advertised = {"CLIENT": cluster.address(node)} | {
         listener.name: listener.advertised[node.id] for listener in cluster.spec.listeners
@@ -141,50 +138,55 @@ def _replication(brokers: int) -> dict[str, str]:
 
 
 def _security(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, str]:
-    match cluster.spec.security:
-        case Security.PLAIN:
-            # It takes effect only with an authorizer; then the brokers themselves must keep access.
-            return {"super.users": "User:ANONYMOUS"}
-        case Security.SASL:
-            return _sasl(passwords) if cluster.zookeeper is None else _sasl_with_zookeeper(passwords)
-        case Security.TLS:
-            return _tls(cluster)
-        case never:
-            assert_never(never)
+    spec = cluster.spec
+    found = _tls(cluster) if spec.security.tls else {}
+    if spec.security.sasl:
+        found |= _sasl(cluster, passwords)
+    if spec.security.sasl or spec.authorizer:
+        kraft = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        before = "kafka.security.authorizer.AclAuthorizer"
+        found["authorizer.class.name"] = kraft if cluster.zookeeper is None else before
+    # Without an authorizer it has no effect. With one, the brokers themselves must keep access.
+    found["super.users"] = ";".join(f"User:{name}" for name in _super_users(cluster))
+    return found
 
 
-def _sasl(passwords: Mapping[str, str]) -> dict[str, str]:
-    # A controller can't read the metadata with the SCRAM credentials before it has logged in: it uses PLAIN.
-    controller_login = jaas("PLAIN", CONTROLLER, passwords[CONTROLLER], **{CONTROLLER: passwords[CONTROLLER]})
-    return {
-        "sasl.enabled.mechanisms": SCRAM,
-        "sasl.mechanism.inter.broker.protocol": SCRAM,
-        f"listener.name.client.{SCRAM.lower()}.sasl.jaas.config": jaas(SCRAM, ADMIN, passwords[ADMIN]),
-        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.controller.protocol": "PLAIN",
-        "listener.name.controller.plain.sasl.jaas.config": controller_login,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": f"User:{ADMIN};User:{CONTROLLER}",
+def _super_users(cluster: LabKafkaCluster) -> tuple[str, ...]:
+    if cluster.spec.security.sasl:
+        return (ADMIN, CONTROLLER) if cluster.zookeeper is None else (ADMIN,)
+    return (ADMIN, "broker") if cluster.spec.security is Security.TLS else ("ANONYMOUS",)
+
+
+def _sasl(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, str]:
+    mechanism = cluster.spec.mechanism
+    # The brokers keep SCRAM's users in the metadata, and read those of PLAIN from this login.
+    users = {user: passwords[user] for user in cluster.users} if mechanism == PLAIN_PASSWORDS else {}
+    login = jaas(mechanism, ADMIN, passwords[ADMIN], **users)
+    names = ("CLIENT", *(listener.name for listener in cluster.spec.listeners))
+    found = {
+        "sasl.enabled.mechanisms": mechanism,
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        **{f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config": login for name in names},
     }
-
-
-def _sasl_with_zookeeper(passwords: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "sasl.enabled.mechanisms": SCRAM,
-        "sasl.mechanism.inter.broker.protocol": SCRAM,
-        f"listener.name.client.{SCRAM.lower()}.sasl.jaas.config": jaas(SCRAM, ADMIN, passwords[ADMIN]),
-        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-        "super.users": f"User:{ADMIN}",
+    if cluster.zookeeper is not None:
+        return found
+    # A controller can't read the metadata with the SCRAM credentials before it has logged in: it uses PLAIN.
+    controller = {CONTROLLER: passwords[CONTROLLER]}
+    return found | {
+        "listener.name.controller.sasl.enabled.mechanisms": PLAIN_PASSWORDS,
+        "sasl.mechanism.controller.protocol": PLAIN_PASSWORDS,
+        "listener.name.controller.plain.sasl.jaas.config": jaas(
+            PLAIN_PASSWORDS, CONTROLLER, passwords[CONTROLLER], **controller
+        ),
     }
 
 
 def _tls(cluster: LabKafkaCluster) -> dict[str, str]:
-    return {
-        **java_tls(cluster.secret_file("ca.pem"), cluster.secret_file("broker.pem")),
-        "ssl.client.auth": "required",
-        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
-        "super.users": f"User:{ADMIN};User:broker",
-    }
+    found = java_tls(cluster.secret_file("ca.pem"), cluster.secret_file("broker.pem"))
+    if cluster.spec.security is Security.TLS:
+        found["ssl.client.auth"] = "required"
+        found["ssl.principal.mapping.rules"] = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
+    return found
 
 
 _VALID = timedelta(days=3650)
@@ -280,10 +282,10 @@ def format_command(cluster: LabKafkaCluster, kit: Kit, passwords: Mapping[str, s
     words = kit.command(*cluster.logging_options(kit.version), "-XX:TieredStopAtLevel=1")
     words += ["kafka.tools.StorageTool", "format", "-t", cluster.cluster_id]
     words += ["-c", str(cluster.properties_file(node))]
-    if cluster.spec.security is Security.SASL:
+    if cluster.spec.security.sasl and cluster.spec.mechanism != PLAIN_PASSWORDS:
         for user, password in passwords.items():
             if user != CONTROLLER:
-                words += ["--add-scram", f"{SCRAM}=[name={user},password={password}]"]
+                words += ["--add-scram", f"{cluster.spec.mechanism}=[name={user},password={password}]"]
     return words
 
 
@@ -306,7 +308,7 @@ def format_all(
     stored = {
         cluster.name: kits[cluster.spec.version].jars / _CHECKPOINT
         for cluster in clusters
-        if cluster.spec.security is not Security.SASL and not cluster.spec.properties
+        if not cluster.spec.security.sasl and not cluster.spec.properties
     }
     ready = {name for name, checkpoint in stored.items() if checkpoint.is_file()}
     _format_with_tool(kits, [cluster for cluster in clusters if cluster.name not in ready], passwords)

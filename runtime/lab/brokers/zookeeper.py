@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from runtime.lab.brokers import processes
-from runtime.lab.cluster import CONTROLLER, SCRAM, BrokerPorts, LabKafkaCluster
+from runtime.lab.cluster import PLAIN_PASSWORDS, BrokerPorts, LabKafkaCluster
 from runtime.lab.files import LabError, write
 from runtime.lab.kit import Kit
 
@@ -89,11 +89,15 @@ def prepare(kit: Kit, cluster: LabKafkaCluster, passwords: Mapping[str, str]) ->
     node = cluster.zookeeper
     assert node is not None
     nodes = {"/cluster": "", "/cluster/id": _json({"version": "1", "id": cluster.cluster_id})}
-    users = {user: password for user, password in passwords.items() if user != CONTROLLER}
+    mechanism = cluster.spec.mechanism
+    scram = cluster.spec.security.sasl and mechanism != PLAIN_PASSWORDS
+    users = {user: passwords[user] for user in cluster.users} if scram else {}
     if users:
         nodes |= {"/config": "", "/config/users": ""}
     for user, password in users.items():
-        nodes[f"/config/users/{user}"] = _json({"version": 1, "config": {SCRAM: _credential(password)}})
+        nodes[f"/config/users/{user}"] = _json(
+            {"version": 1, "config": {mechanism: _credential(mechanism, password)}}
+        )
     logging = cluster.logging_options(kit.version)
     processes.spawn(
         processes.mark(cluster, node), command(kit, cluster, node, *logging), cluster.log_file(node)
@@ -137,12 +141,13 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _credential(password: str) -> str:
-    """Returns a SCRAM-SHA-512 credential as brokers keep it (RFC 5802)."""
+def _credential(mechanism: str, password: str) -> str:
+    """Returns a SCRAM credential as brokers keep it (RFC 5802)."""
+    name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
     salt = secrets.token_bytes(24)
-    salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
-    stored = hashlib.sha512(hmac.digest(salted, b"Client Key", "sha512")).digest()
-    server = hmac.digest(salted, b"Server Key", "sha512")
+    salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, _ITERATIONS)
+    stored = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
+    server = hmac.digest(salted, b"Server Key", name)
     parts = {"salt": salt, "stored_key": stored, "server_key": server}
     texts = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in parts.items())
     return f"{texts},iterations={_ITERATIONS}"

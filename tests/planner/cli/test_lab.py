@@ -65,9 +65,9 @@ def test_a_version_for_another_cluster_is_refused() -> None:
 
 
 def test_flags_reach_every_cluster() -> None:
-    chosen = LabChoices(brokers=3, security="sasl", users=("eve", "eve"))
-    assert {(one.brokers, one.security, one.users) for one in specs({}, chosen)} == {
-        (3, Security.SASL, ("eve",))
+    chosen = LabChoices(brokers=3, security="sasl-tls", users=("eve", "eve"), mechanism="PLAIN")
+    assert {(one.brokers, one.security, one.users, one.mechanism) for one in specs({}, chosen)} == {
+        (3, Security.SASL_TLS, ("eve",), "PLAIN")
     }
 
 

@@ -11,10 +11,11 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 
 from planner.config import load
+from planner.drill.lab_copy import scaled_down
 from planner.drill.load.ddl import UnknownType, fields_of_ddl
 from planner.drill.load.records import DRILL_HEADER, DrillLoad
 from planner.drill.load.values import avro_maker, json_maker, random_of
-from planner.drill.replica import Replica, needs_authorizer, routes_of, scaled_down
+from planner.drill.replica import Replica, routes_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
 
@@ -212,25 +213,3 @@ def test_each_transform_has_a_core(tmp_path: Path) -> None:
     flows = {name: replace(one.flows["people"], name=name) for name in ("a", "b", "c")}
     small, _ = scaled_down(replace(one, flows=flows))
     assert small.jobs["tokyo"].master == "local[3]"
-
-
-def test_an_authorizer_is_there_where_acls_are_declared(tmp_path: Path) -> None:
-    flow: dict[str, Any] = {"topics": {"include": ["people"]}}
-    small, notes = scaled_down(topology(tmp_path, flow))
-    assert not needs_authorizer(small)
-    assert not any("authorizer" in one for one in notes)
-    for more in ({"protect": "acl"}, {"acls": {"sync": True}}):
-        declared = topology(tmp_path, {**flow, **more})
-        small, notes = scaled_down(declared)
-        assert needs_authorizer(small)
-        assert small.flows["people"].protect is declared.flows["people"].protect
-        assert any(one.startswith("the lab's brokers have an authorizer") for one in notes)
-
-
-def test_the_notes_say_how_clients_connect(tmp_path: Path) -> None:
-    plain = topology(tmp_path, {"topics": {"include": ["people"]}})
-    tls = {"security.protocol": "SSL"}
-    clusters = {name: replace(one, client=tls) for name, one in plain.clusters.items()}
-    small, notes = scaled_down(replace(plain, clusters=clusters))
-    assert notes[-1] == "clients connect to the lab's brokers without a login and without TLS"
-    assert not any(one.client for one in small.clusters.values())

@@ -7,7 +7,7 @@ import pytest
 from runtime.lab.brokers.storage import render_properties, server_properties
 from runtime.lab.cluster import BrokerPorts, LabClusterSpec, LabKafkaCluster, Listener, Security
 
-PASSWORDS = {"admin": "a-secret", "controller": "c-secret"}
+PASSWORDS = {"admin": "a-secret", "controller": "c-secret", "repl": "r-secret", "app": "p-secret"}
 
 
 def cluster(brokers: int = 1, **more: object) -> LabKafkaCluster:
@@ -59,8 +59,57 @@ def test_no_mode_leaves_a_listener_open_that_should_not_be(security: Security) -
         one.split(":")[1]
         for one in properties(cluster(security=security))["listener.security.protocol.map"].split(",")
     }
-    expected = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[security]
+    expected = {
+        Security.PLAIN: "PLAINTEXT",
+        Security.SASL: "SASL_PLAINTEXT",
+        Security.TLS: "SSL",
+        Security.SASL_TLS: "SASL_SSL",
+        Security.SERVER_TLS: "SSL",
+    }[security]
     assert protocols == {expected}
+
+
+@pytest.mark.parametrize(
+    ("security", "authorizer", "users", "super_users", "certificates_of_clients"),
+    [
+        (Security.PLAIN, True, (), "User:ANONYMOUS", None),
+        (Security.SASL, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
+        (Security.SASL_TLS, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
+        (Security.TLS, True, ("admin", "repl", "app"), "User:admin;User:broker", "required"),
+        (Security.SERVER_TLS, True, (), "User:ANONYMOUS", None),
+    ],
+)
+def test_each_mode_has_its_users(
+    security: Security,
+    *,
+    authorizer: bool,
+    users: tuple[str, ...],
+    super_users: str,
+    certificates_of_clients: str | None,
+) -> None:
+    made = cluster(security=security, authorizer=authorizer)
+    told = properties(made)
+    assert made.users == users
+    assert told["super.users"] == super_users
+    assert told["authorizer.class.name"] == "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    assert told.get("ssl.client.auth") == certificates_of_clients
+    assert made.settings().get("security.protocol", "PLAINTEXT") == security.protocol
+    assert ("ssl.certificate.location" in made.settings()) == (security is Security.TLS)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_every_listener_of_clients_takes_the_mechanism(mechanism: str) -> None:
+    made = cluster(
+        security=Security.SASL, mechanism=mechanism, listeners=(Listener("LINK", {1: "10.0.0.9:7000"}),)
+    )
+    told = properties(made)
+    logins = {
+        told[f"listener.name.{name}.{mechanism.lower()}.sasl.jaas.config"] for name in ("client", "link")
+    }
+    (login,) = logins
+    assert told["sasl.enabled.mechanisms"] == mechanism
+    assert ('user_app="p-secret"' in login) == (mechanism == "PLAIN")
+    assert made.settings()["sasl.mechanism"] == mechanism
 
 
 def test_a_backslash_survives_java() -> None:

@@ -15,8 +15,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.cluster import LabKafkaCluster, Security
 from runtime.lab.lab import Lab
+from tests.conftest import MakeLab
+from tests.labs import spec
 from tests.records import create_topic, read, wait_for, write
 
 pytestmark = pytest.mark.integration
@@ -77,6 +79,22 @@ def test_a_certificate_of_the_other_cluster_is_not_trusted(lab_tls: Lab) -> None
     admin = AdminClient({**other, "bootstrap.servers": ours["bootstrap.servers"], "log_level": 0})
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=2)
+
+
+def test_logins_and_encryption_are_mixed_in_a_lab(own_lab: MakeLab) -> None:
+    lab = own_lab(
+        spec("open", security=Security.SERVER_TLS),
+        spec("named", security=Security.SASL_TLS, mechanism="PLAIN"),
+        spec("old", security=Security.SASL, mechanism="SCRAM-SHA-256", version="2.8.2"),
+    )
+    for name, user in (("open", "admin"), ("named", "repl"), ("old", "repl")):
+        cluster = lab.clusters[name]
+        create_topic(cluster.client, "orders")
+        write(cluster.client, "orders", [b"1"])
+        assert [one.value for one in read(cluster.client, "orders")] == [b"1"]
+        assert sees(cluster, user, "orders") == (name == "open")
+        listed = lab.tool(name, "TopicCommand", "--list", "--command-config", "{client}")
+        assert "orders" in listed.split()
 
 
 @pytest.mark.parametrize("mode", ["lab_sasl", "lab_tls"])

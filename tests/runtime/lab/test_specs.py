@@ -62,9 +62,14 @@ def test_versions_that_are_refused(version: str) -> None:
 
 
 def test_certificates_need_a_version_that_reads_them() -> None:
-    with pytest.raises(LabError, match=r"choose version 2\.7\.0 or newer"):
-        LabClusterSpec("dc1", version="2.6.3", security=Security.TLS)
-    LabClusterSpec("dc1", version="2.7.2", security=Security.TLS)
+    with pytest.raises(LabError, match=r"choose version 3\.3\.0 or newer"):
+        LabClusterSpec("dc1", version="3.2.3", security=Security.TLS)
+    LabClusterSpec("dc1", version="3.3.2", security=Security.TLS)
+
+
+def test_a_mechanism_that_the_lab_lacks_is_refused() -> None:
+    with pytest.raises(LabError, match=r"'GSSAPI' is not a mechanism that the lab has — choose PLAIN, SCRAM"):
+        LabClusterSpec("dc1", security=Security.SASL, mechanism="GSSAPI")
 
 
 @pytest.mark.parametrize(

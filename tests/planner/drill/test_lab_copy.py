@@ -1,0 +1,285 @@
+"""PURE: what a topology becomes on lab clusters, and what the report says about it."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.config import load
+from planner.drill.lab_copy import LabLogin, client_of, lab_clusters, login_of, needs_authorizer, scaled_down
+from planner.model.diagnostic import Failure
+from planner.model.topology import SecretRef, Topology
+from planner.model.topology.root import KAFKA_VERSION as VERSION_SHAPE
+from planner.render.topology import topology_yaml
+from runtime.lab.cluster import KAFKA_VERSION, OLDEST, SCRAM, Security
+
+RULE = {"cluster": "tokyo", "principal": "User:app", "allow": ["READ"], "topic": "orders"}
+
+
+def topology(folder: Path, *, paris: Any = None, flow: Any = None, **more: Any) -> Topology:
+    body = {
+        "apiVersion": "repl/v1",
+        "name": "shop",
+        "clusters": {
+            "paris": {"bootstrap": "paris:9092", **(paris or {})},
+            "tokyo": {"bootstrap": "tokyo:9092"},
+        },
+        "flows": [
+            {
+                "name": "orders",
+                "from": "paris",
+                "to": "tokyo",
+                "topics": {"include": ["orders"]},
+                "replication": 3,
+                **(flow or {}),
+            }
+        ],
+        **more,
+    }
+    (folder / "topology.yaml").write_text(json.dumps(body))
+    return load(folder)
+
+
+def login(folder: Path, client: Mapping[str, Any], version: str = "", **more: Any) -> LabLogin:
+    drill = {"drill": {"versions": {"paris": version}}} if version else {}
+    made = topology(folder, paris={"client": client}, **drill, **more)
+    return login_of(made.clusters["paris"], made)
+
+
+CERTIFICATE = {"ssl.certificate.location": "/app.crt", "ssl.key.location": "/app.key"}
+BY_NAME = {"sasl.username": "app", "sasl.password": {"env": "SECRET"}}
+
+
+@pytest.mark.parametrize(
+    ("client", "security", "mechanism"),
+    [
+        ({}, Security.PLAIN, SCRAM),
+        ({"security.protocol": "PLAINTEXT"}, Security.PLAIN, SCRAM),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/ca.pem"}, Security.SERVER_TLS, SCRAM),
+        ({"security.protocol": "SSL", **CERTIFICATE}, Security.TLS, SCRAM),
+        (
+            {
+                "security.protocol": "SSL",
+                "ssl.certificate.pem": {"env": "CERTIFICATE"},
+                "ssl.key.pem": {"env": "KEY"},
+            },
+            Security.TLS,
+            SCRAM,
+        ),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}, Security.SASL_TLS, SCRAM),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanisms": "plain"}, Security.SASL_TLS, "PLAIN"),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"},
+            Security.SASL,
+            "SCRAM-SHA-256",
+        ),
+    ],
+)
+def test_the_copy_of_a_cluster_has_its_logins(
+    tmp_path: Path, client: dict[str, Any], security: Security, mechanism: str
+) -> None:
+    more = BY_NAME if security.sasl else {}
+    assert login(tmp_path, {**client, **more}) == LabLogin(security, mechanism)
+
+
+@pytest.mark.parametrize(
+    ("client", "version", "rules", "found", "why"),
+    [
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.config": "p",
+            },
+            "",
+            False,
+            Security.SASL_TLS,
+            "SCRAM-SHA-512 in place of OAUTHBEARER, which the lab does not have",
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", **BY_NAME},
+            "",
+            False,
+            Security.SASL,
+            "SCRAM-SHA-512 in place of GSSAPI, which the lab does not have",
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME, **CERTIFICATE},
+            "",
+            False,
+            Security.SASL_TLS,
+            "no certificates of clients, which log in by name",
+        ),
+        ({}, "", True, Security.SASL, "a login by SCRAM-SHA-512, because ACLs need principals"),
+        (
+            {"security.protocol": "SSL"},
+            "",
+            True,
+            Security.TLS,
+            "certificates of clients, because ACLs need principals",
+        ),
+        (
+            {"security.protocol": "SSL"},
+            "3.2.3",
+            False,
+            Security.PLAIN,
+            "no TLS, because Kafka 3.2.3 can't read the keys of the lab",
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", **BY_NAME},
+            "3.2.3",
+            True,
+            Security.SASL,
+            "no TLS, because Kafka 3.2.3 can't read the keys of the lab",
+        ),
+    ],
+)
+def test_what_the_lab_lacks_is_said(
+    tmp_path: Path, client: dict[str, Any], version: str, *, rules: bool, found: Security, why: str
+) -> None:
+    more = {"acls": [RULE]} if rules else {}
+    made = login(tmp_path, client, version, **more)
+    assert (made.security, made.why) == (found, why)
+    notes = scaled_down(load(tmp_path))[1]
+    assert [one for one in notes if one.startswith("paris") and why in one]
+
+
+def test_clusters_of_one_topology_have_logins_versions_and_rules_of_their_own(tmp_path: Path) -> None:
+    made = topology(
+        tmp_path,
+        paris={
+            "client": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME},
+            "allow_everyone_if_no_acl_found": True,
+        },
+        acls=[RULE],
+        drill={"versions": {"paris": "3.9.1"}},
+    )
+    paris, tokyo = lab_clusters(made, {"tokyo": 3}, {"tokyo": {1: "127.0.0.1:7"}})
+    assert (paris.name, paris.version, paris.brokers) == ("paris", "3.9.1", 1)
+    assert (paris.security, paris.mechanism, paris.authorizer) == (Security.SASL_TLS, "PLAIN", True)
+    assert paris.properties == {"allow.everyone.if.no.acl.found": "true"}
+    assert (tokyo.version, tokyo.brokers, tokyo.security) == (KAFKA_VERSION, 3, Security.SASL)
+    assert ([one.advertised for one in tokyo.listeners], tokyo.properties) == ([{1: "127.0.0.1:7"}], {})
+    assert scaled_down(made)[1][:5] == (
+        (
+            "each cluster is scaled down to one broker, or what a step needs; replication and"
+            " min.insync.replicas are left out"
+        ),
+        "paris: Kafka 3.9.1, as drill.versions says",
+        f"tokyo: Kafka {KAFKA_VERSION}, the lab's own version; drill.versions may name another",
+        "paris: clients connect by SASL_SSL with PLAIN, as declared, with secrets of the lab",
+        (
+            "tokyo: clients connect by SASL_PLAINTEXT with SCRAM-SHA-512"
+            " (a login by SCRAM-SHA-512, because ACLs need principals)"
+        ),
+    )
+
+
+def test_a_plain_topology_has_no_note_on_logins(tmp_path: Path) -> None:
+    small, notes = scaled_down(topology(tmp_path))
+    assert not any("connect" in one or "authorizer" in one for one in notes)
+    assert not any(one.client for one in small.clusters.values())
+
+
+def test_the_principal_of_the_job_is_that_of_its_certificate(tmp_path: Path) -> None:
+    client = {"security.protocol": "SSL", **CERTIFICATE}
+    made = topology(tmp_path, paris={"client": client, "principal": "User:CN=repl"})
+    small, _ = scaled_down(made)
+    assert [one.principal for one in small.clusters.values()] == ["User:admin", None]
+
+
+def test_settings_that_are_no_address_and_no_login_stay(tmp_path: Path) -> None:
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        **BY_NAME,
+        "ssl.endpoint.identification.algorithm": "none",
+        "broker.address.family": "v6",
+        "client.id": "shop",
+        "socket.timeout.ms": "9000",
+    }
+    paris = topology(tmp_path, paris={"client": client}).clusters["paris"]
+    lab: dict[str, str | dict[str, str]] = {"security.protocol": "SSL", "ssl.key.location": {"file": "/key"}}
+    assert client_of(paris, lab) == {
+        "client.id": "shop",
+        "socket.timeout.ms": "9000",
+        "security.protocol": "SSL",
+        "ssl.key.location": SecretRef("file", "/key"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replication", "in_sync", "expected"),
+    [
+        (1, 3, "2", (None, None)),
+        (2, 3, "2", (2, "1")),
+        (3, 3, "2", (3, "2")),
+        (3, 5, "3", (3, "1")),
+        (3, 5, "4", (3, "2")),
+        (3, None, "2", (None, "2")),
+        (2, None, "2", (None, "1")),
+        (3, 2, None, (2, None)),
+    ],
+)
+def test_replicas_are_scaled_down_and_as_many_may_be_lost(
+    tmp_path: Path, brokers: int, replication: int | None, in_sync: str | None, expected: tuple[Any, Any]
+) -> None:
+    topic: dict[str, Any] = {"name": "orders", "cluster": "paris", "config": {"retention.ms": "7d"}}
+    if replication is not None:
+        topic["replication"] = replication
+    if in_sync is not None:
+        topic["config"]["min.insync.replicas"] = in_sync
+    small, notes = scaled_down(topology(tmp_path, topics=[topic], drill={"brokers": brokers}))
+    (made,) = small.topics
+    assert (made.replication, made.config.get("min.insync.replicas")) == expected
+    assert made.config["retention.ms"] == "604800000"
+    assert small.flows["orders"].replication == (None if brokers == 1 else min(3, brokers))
+    assert ("brokers" in notes[0]) == (brokers > 1)
+
+
+def test_an_authorizer_is_there_where_acls_are_declared(tmp_path: Path) -> None:
+    assert not needs_authorizer(topology(tmp_path))
+    for more in ({"protect": "acl"}, {"acls": {"sync": True}}):
+        declared = topology(tmp_path, flow=more)
+        small, notes = scaled_down(declared)
+        assert needs_authorizer(small)
+        assert small.flows["orders"].protect is declared.flows["orders"].protect
+        assert any(one.startswith("the lab's brokers have an authorizer") for one in notes)
+        assert all(one.authorizer for one in lab_clusters(declared))
+
+
+def test_the_copy_is_written_and_read_again(tmp_path: Path) -> None:
+    made = topology(tmp_path, drill={"versions": {"paris": "3.9.1"}, "brokers": 3, "every": "7d"})
+    (tmp_path / "topology.yaml").write_text(topology_yaml(scaled_down(made)[0]))
+    assert load(tmp_path).drill == replace(made.drill, samples=())
+
+
+@pytest.mark.parametrize(
+    ("drill", "why"),
+    [
+        ({"versions": {"rome": "3.9.1"}}, 'there is no cluster "rome"'),
+        ({"versions": {"paris": "3.9"}}, "write three numbers, as 3.9.1"),
+        ({"versions": {"paris": 3.9}}, "write three numbers, as 3.9.1"),
+        ({"versions": {"paris": str(OLDEST).replace("2.4", "2.3")}}, "a version of Kafka from 2.4.0 on"),
+        ({"brokers": 0}, "brokers"),
+        ({"brokers": 10}, "brokers"),
+    ],
+)
+def test_a_version_or_a_number_that_the_lab_can_not_have_is_refused(
+    tmp_path: Path, drill: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(Failure) as refused:
+        topology(tmp_path, drill=drill)
+    (one,) = refused.value.diagnostics
+    assert why in f"{one.summary} {one.way_out}"
+    assert one.source is not None
+
+
+@pytest.mark.parametrize("version", [str(OLDEST), "2.10.0", "3.0.2", KAFKA_VERSION])
+def test_the_lab_and_the_language_take_the_same_versions(version: str) -> None:
+    assert VERSION_SHAPE.pattern is not None
+    assert re.fullmatch(VERSION_SHAPE.pattern, version)
