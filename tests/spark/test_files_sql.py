@@ -169,7 +169,7 @@ def test_files_hold_decoded_values_once_and_a_bad_record_stops_its_partition(
             assert STOPS[key.partition][1] in one.why
         wait_for(lambda: positions() == [ends] * 2, _PATIENCE_S, about=job.tail)
         assert [row[:2] for row in read(lake)][-2:] == [(0, RECORDS), (1, GERMANS)]
-        assert [row[2]["id"] for row in read(lines)][-2:] == [8, 8]
+        assert [row[2]["id"] for row in read(lines)[-2:]] == [8, 8]
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
         job.kill()
