@@ -169,15 +169,17 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
         *changed_fields(launch_values(before), launch_values(after)),
         *changed_fields(reached_values(before, names), reached_values(after)),
         *(
-            FieldChange((f"{_fixed(after, name)} of flow.{name}",), "as it runs", "as declared")
+            FieldChange((f"{_fixed(before, after, name)} of flow.{name}",), "as it runs", "as declared")
             for name in regrouped(before, after)
         ),
     )
 
 
-def _fixed(spec: JobSpec, flow: str) -> str:
-    """Returns what of a flow is settled when its job starts."""
-    return "files" if spec.flow(flow).folder is not None else "transform"
+def _fixed(before: JobSpec, after: JobSpec, name: str) -> str:
+    """Returns what of a flow is settled when its job starts, and is another one now."""
+    flow = after.flow(name)
+    known = flow.folder is None or flow.reached in [one.reached for one in before.flows]
+    return "transform" if known else "files"
 
 
 def _named(forced: Sequence[FieldChange]) -> str:

@@ -11,26 +11,28 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from planner.config import load
 from planner.graph.jobs import destination_spec, transform_of
-from planner.graph.routes import router_of
+from planner.graph.routes import file_route, router_of
 from planner.kafka import ClusterEndpoint
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import DONE, RequestResult, RestoreOffsets, RestoreRecords, failed
-from planner.model.topology import Flow, Topology
+from planner.model.topology import FileFormat, Flow, Topology
 from planner.state import internal_topics
 from planner.workflows.interaction import ProgressHandler, SparkOutput, silent
 from planner.workflows.observing import store_settings
 from planner.workflows.samples import sample_of
-from planner.workflows.topology import TopologyRequest, flow_of
+from planner.workflows.topology import TopologyRequest, job_flow_of
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.route import Router
 from runtime.contract.spec.transform import TransformSpec
 from runtime.contract.views.transform_view import (
     CheckRequest,
@@ -86,21 +88,30 @@ def check_transforms(
     """Failure where Spark refuses a transform that no job runs yet."""
     wanted = {
         name: spec
-        for name, flow in topology.flows.items()
+        for name, flow in topology.job_flows.items()
         if (spec := transform_of(flow)) is not None
         and not _runs(name, spec, observed)
-        and repr(spec) not in _checked
+        and repr((spec, _file_format(topology, name))) not in _checked
     }
     if not wanted:
         return
     from runtime import sql
 
     main = Path(sql.__file__).with_name("main.py")
-    answer = on_spark(main, encode(CheckRequest(wanted)), "sql: ", progress)
+    files = {name: form for name in wanted if (form := _file_format(topology, name)) is not None}
+    answer = on_spark(main, encode(CheckRequest(wanted, files)), "sql: ", progress)
     problems = decode_outcome(answer).problems
     if problems:
         raise Failure(tuple(diagnostics_of(problems, topology)))
-    _checked.update(map(repr, wanted.values()))
+    _checked.update(repr((spec, files.get(name))) for name, spec in wanted.items())
+
+
+def _file_format(topology: Topology, flow: str) -> Literal["json", "parquet"] | None:
+    """Returns the format of the files in which a flow writes decoded values; None for another flow."""
+    declared = topology.file_flows.get(flow)
+    endpoint = topology.endpoints.get(declared.destination_cluster) if declared is not None else None
+    form = endpoint.format if endpoint is not None else None
+    return "json" if form is FileFormat.JSON else "parquet" if form is FileFormat.PARQUET else None
 
 
 def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> bool:
@@ -119,7 +130,7 @@ def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> boo
 def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iterator[Diagnostic]:
     """Yields an error for each problem, at the flow that has it."""
     for one in problems:
-        flow = topology.flows[one.flow]
+        flow = topology.job_flows[one.flow]
         place = f" (line {one.line}, column {one.column})" if one.line else ""
         yield error(
             f"{one.part}{place}: {one.why}",
@@ -148,7 +159,7 @@ def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -
     Failure: the flow has no transform, Spark refuses it or can't be started, or no records can be read.
     """
     topology = load(request.path, request.var_files)
-    flow = flow_of(topology, request.flow)
+    flow = job_flow_of(topology, request.flow)
     transform = transform_of(flow)
     if transform is None:
         raise Failure(
@@ -178,7 +189,8 @@ def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[Sam
     from planner.workflows.audit.reading import answered, cluster_access  # a plan loads this module
     from runtime.audit.read.records import read_newest
 
-    router = router_of(topology)
+    into_files = topology.file_flows.get(flow.name)
+    router = Router([file_route(into_files)]) if into_files is not None else router_of(topology)
     reach = cluster_access([topology.clusters[flow.source_cluster]])[flow.source_cluster]
     found = answered(
         read_newest(

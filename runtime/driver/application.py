@@ -11,9 +11,11 @@ import asyncio
 import functools
 import os
 import secrets
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -27,10 +29,14 @@ from runtime.driver.task import (
     SlotResult,
     SlotStartRequest,
     encode,
+    run_sql_export,
     run_sql_task,
     run_task,
 )
 from runtime.slot.log import FORMAT_KEY, log_driver_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # What a task of a round does: it gets the tickets of its partition, and yields a result for each.
 RoundWork = Callable[[Iterable[bytes]], Iterator[bytes]]
@@ -54,6 +60,7 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "false",
+    "spark.sql.ui.retainedExecutions": "10",  # each round of a flow into files with a transform is one
 }
 
 
@@ -105,6 +112,8 @@ class SparkSlotRunner:
             conf.setIfMissing(f"spark.executorEnv.{FORMAT_KEY}", os.environ[FORMAT_KEY])
         self._context = SparkContext.getOrCreate(conf)
         self._context.setLogLevel("ERROR")
+        self._session: SparkSession | None = None  # of the queries of rounds
+        self._session_lock = threading.Lock()
         self._jvm = JvmCalls()
         self.id = self._context.applicationId or ""
         self.master = self._context.master or ""
@@ -167,10 +176,44 @@ class SparkSlotRunner:
 
         Its exception is TasksFailed where Spark failed a task. The call runs in a thread of its own.
         """
-        thread = ThreadPoolExecutor(1, group)
-        done = asyncio.wrap_future(thread.submit(self._run_round, group, work, list(tickets)))
-        thread.shutdown(wait=False)
-        return done
+        return _in_thread_of(group, lambda: self._run_round(group, work, list(tickets)))
+
+    def submit_sql_export(
+        self, group: str, transform: TransformSpec, form: Literal["json", "parquet"], tickets: Sequence[bytes]
+    ) -> asyncio.Future[list[bytes]]:
+        """Submits a round of a flow into files with a transform, as `submit_round` does: one query, with a
+        task for each ticket.
+        """
+        return _in_thread_of(group, lambda: self._run_sql_export(group, transform, form, list(tickets)))
+
+    def _run_sql_export(
+        self, group: str, transform: TransformSpec, form: Literal["json", "parquet"], tickets: list[bytes]
+    ) -> list[bytes]:
+        from runtime.sql.query import output_of, standing_tasks  # most jobs do not need Spark SQL
+
+        try:
+            self._context.setJobGroup(group, group, interruptOnCancel=True)
+            found = standing_tasks(
+                self._sql_session(),
+                transform,
+                output_of(transform, form),
+                secrets.token_hex(16),
+                len(tickets),
+                functools.partial(run_sql_export, tickets),
+                f"{RESULT} BINARY",
+            )
+        except _SPARK_ERRORS as error:
+            raise TasksFailed(reason(error)) from error
+        return [bytes(one) for one in found]
+
+    def _sql_session(self) -> SparkSession:
+        """Returns the session of all queries of rounds: one for each round would be kept by the JVM."""
+        from runtime.sql.query import STANDING, session_of
+
+        with self._session_lock:
+            if self._session is None:
+                self._session = session_of(self._context, STANDING)
+            return self._session
 
     def _run_round(self, group: str, work: RoundWork, tickets: list[bytes]) -> list[bytes]:
         context = self._context
@@ -218,6 +261,14 @@ class SparkSlotRunner:
             self._context.stop()
         except (Py4JError, OSError):
             return
+
+
+def _in_thread_of(group: str, work: Callable[[], list[bytes]]) -> asyncio.Future[list[bytes]]:
+    """Runs a round in a thread of its own, and returns its future."""
+    thread = ThreadPoolExecutor(1, group)
+    done = asyncio.wrap_future(thread.submit(work))
+    thread.shutdown(wait=False)
+    return done
 
 
 def in_thread(name: str, work: Callable[[], SlotResult]) -> asyncio.Future[SlotResult]:

@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from runtime.sql.query_input import QueryInput
 
-RESULT = "result"  # the column of a slot's end, in the output of run_sql_task
+RESULT = "result"  # the column of a task's result, in the output of run_sql_task and run_sql_export
 
 _COLLECT_AFTER = 50_000  # objects
 _POLL_S = 0.1  # for a version that came into force: the driver waits for its acknowledgement
@@ -117,6 +117,26 @@ def run_export(tickets: Iterable[bytes]) -> Iterator[bytes]:
     die_with_parent(forked_by_one_thread=True)
     log.start(os.environ)
     yield from export(tickets)
+
+
+def run_sql_export(
+    tickets: Sequence[bytes], token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs a task of a flow with a transform into files, as the collecting worker of its query (mapInArrow).
+
+    Each task of the query has one of the tickets. It yields its encoded result. One that Spark repeats by
+    itself stages its files anew.
+    """
+    import pyarrow as pa
+
+    from runtime.files.export import export_with_sql
+
+    die_with_parent(forked_by_one_thread=True)
+    log.start(os.environ)
+    context = TaskContext.get()
+    assert context is not None
+    result = export_with_sql(tickets[context.partitionId()], token, wanted, answers)
+    yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [RESULT])
 
 
 def run_compact(tickets: Iterable[bytes]) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -182,7 +183,10 @@ class CompactionTicket(msgspec.Struct, frozen=True):
 
 
 class MergedFiles(msgspec.Struct, frozen=True):
-    """One staged file and those that it replaces. Without `file`, `why` says why there is none."""
+    """One staged file and those that it replaces. Without `file`, `why` says why there is none.
+
+    It is empty where nothing is wrong: the files have different columns.
+    """
 
     replaced: list[DataFile]
     file: DataFile | None = None
@@ -216,25 +220,70 @@ def compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
         try:
             with as_unavailable(folder.store):
                 folder.store.check()
-                result = CompactionResult(
-                    [_merged(folder, ticket.files, some, ticket.generation) for some in ticket.merges]
-                )
+                merged = (_merged(folder, ticket.files, some, ticket.generation) for some in ticket.merges)
+                result = CompactionResult(list(chain.from_iterable(merged)))
         except EndpointUnavailable as unavailable:
             result = CompactionResult(error=f"{unavailable} on {socket.gethostname()}")
         yield msgspec.json.encode(result)
 
 
-def _merged(folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], generation: int) -> MergedFiles:
+def _merged(
+    folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], generation: int
+) -> list[MergedFiles]:
     """Merges files. Where one of them is not as the manifest says, all stay as they are. Raises OSError."""
     where = PartitionLocation(files[0].topic, files[0].partition)
-    staged = None
     try:
         paths = [check_file(folder, one) for one in files]
+        parts = [files]
         if spec.format == "raw":
-            files = files[: _joinable(files, paths, where)]
-            paths = paths[: len(files)]
-        if len(files) < 2:
-            return MergedFiles(files, None, f"{paths[0]} can't be joined with the file after it")
+            parts = [files[: _joinable(files, paths, where)]]
+        elif spec.format == "parquet":
+            parts = _alike(files, paths, spec)
+    except (DamagedFile, BatchFailure) as damaged:
+        return [MergedFiles(files, None, str(damaged))]
+    if not parts:
+        return [MergedFiles(files)]
+    if len(parts[0]) < 2:
+        return [MergedFiles(parts[0], None, f"{paths[0]} can't be joined with the file after it")]
+    at = {one.path: path for one, path in zip(files, paths, strict=True)}
+    return [_joined(folder, spec, part, [at[one.path] for one in part], generation) for part in parts]
+
+
+def _alike(files: Sequence[DataFile], paths: Sequence[StoredFile], spec: FilesSpec) -> list[list[DataFile]]:
+    """Returns the neighbours that have the same columns, as far as it is worthwhile to merge them.
+
+    A changed transform of the flow gives its values other columns. Raises DamagedFile, OSError.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    runs: list[list[DataFile]] = []
+    last: pa.Schema | None = None
+    for one, path in zip(files, paths, strict=True):
+        try:
+            with path.open() as file:
+                schema = pq.read_schema(file)
+        except pa.ArrowException as error:
+            raise DamagedFile(f"{path} can't be read as Parquet: {error}") from error
+        if last is not None and schema.equals(last):
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+        last = schema
+    if len(runs) == 1 or spec.compact is None:
+        return [run for run in runs if len(run) > 1]
+    return [part for run in runs for part in _worthwhile(run, spec.compact.below_bytes)]
+
+
+def _joined(
+    folder: ManifestFolder,
+    spec: FilesSpec,
+    files: list[DataFile],
+    paths: Sequence[StoredFile],
+    generation: int,
+) -> MergedFiles:
+    staged = None
+    try:
         staged = StagedFile(folder, generation)
         if spec.format == "parquet":
             _join_parquet(staged, paths, sum(one.records for one in files))
@@ -285,7 +334,7 @@ def _join_bytes(staged: StagedFile, paths: Iterable[StoredFile]) -> None:
 def _join_parquet(staged: StagedFile, paths: Sequence[StoredFile], records: int) -> None:
     """Writes the rows of the files in their order, in row groups as large as those of a round.
 
-    Raises DamagedFile where a file is no Parquet, or has other columns or another number of rows.
+    Raises DamagedFile where a file is no Parquet, or has another number of rows.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -298,8 +347,6 @@ def _join_parquet(staged: StagedFile, paths: Sequence[StoredFile], records: int)
             held: list[pa.Table] = []
             for path in paths:
                 with path.open() as file, pq.ParquetFile(file) as rows:
-                    if not rows.schema_arrow.equals(schema):
-                        raise DamagedFile(f"{path} has other columns than {paths[0]}")
                     for number in range(rows.num_row_groups):
                         held.append(rows.read_row_group(number))
                         if sum(one.nbytes for one in held) >= ROW_GROUP_BYTES:

@@ -1,6 +1,7 @@
 """Copies partitions to staged files in a Spark task. Nothing of it is visible before the driver commits it.
 
-It reads what a read_committed consumer reads: control batches and aborted transactions are left out.
+It reads what a read_committed consumer reads: control batches and aborted transactions are left out. A task
+of a flow with a transform is the collecting worker of a query, which evaluates the records first.
 """
 
 from __future__ import annotations
@@ -10,15 +11,24 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import uvloop
 
-from runtime.batch import AbortedTransactions, Batch, BatchFailure, PartitionLocation, RecordSet, walk
+from runtime.batch import (
+    AbortedTransactions,
+    BadRecord,
+    Batch,
+    BatchFailure,
+    PartitionLocation,
+    RecordSet,
+    walk,
+)
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
 from runtime.kafka.cluster import KafkaCluster, named, opened
@@ -27,10 +37,19 @@ from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
+from runtime.sql.registry import RegistryUnavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from runtime.files.transformed import FileTransform, TransformedRows
+    from runtime.sql.query_input import QueryInput
 
 _FETCH_BYTES: Final = 8 << 20
 _AT_A_TIME: Final = 4  # partitions of a task: while one writes, others fetch
 _LEAST_S: Final = 1.0  # the least share of a round that a partition gets
+
+Stop = Literal["", "failed", "corrupt", "expired", "invalid"]
 
 
 class ExportPartition(msgspec.Struct, frozen=True):
@@ -58,10 +77,14 @@ class ExportTicket(msgspec.Struct, frozen=True):
     partitions: list[ExportPartition]
     round_s: float
     rate: int | None = None
+    transform: TransformSpec | None = None
 
 
 class ExportedPartition(msgspec.Struct, frozen=True):
-    """States how far a partition was copied. `stopped` says why it goes no further: `failed` is retried."""
+    """States how far a partition was copied. `stopped` says why it goes no further: `failed` is retried.
+
+    `filtered` counts the records that the transform does not let through.
+    """
 
     topic: str
     partition: int
@@ -69,8 +92,9 @@ class ExportedPartition(msgspec.Struct, frozen=True):
     records: int = 0
     bytes: int = 0
     files: list[DataFile] = []
-    stopped: Literal["", "failed", "corrupt", "expired"] = ""
+    stopped: Stop = ""
     why: str = ""
+    filtered: int = 0
 
 
 class ExportResult(msgspec.Struct, frozen=True):
@@ -101,7 +125,28 @@ def export(tickets: Iterable[bytes]) -> Iterator[bytes]:
             yield msgspec.json.encode(runner.run(_export(_ticket.decode(ticket))))
 
 
-async def _export(ticket: ExportTicket) -> ExportResult:
+def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]) -> bytes:
+    """Carries out the ticket of a flow with a transform, as the collecting worker of a query.
+
+    Returns its encoded result.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return msgspec.json.encode(runner.run(_export_with_sql(_ticket.decode(text), token, wanted, answers)))
+
+
+async def _export_with_sql(
+    ticket: ExportTicket, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
+) -> ExportResult:
+    from runtime.files.transformed import FileTransform
+    from runtime.sql.evaluator import serving_evaluator
+
+    transform = ticket.transform
+    assert transform is not None, "export copies without a transform"
+    async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+        return await _export(ticket, FileTransform(transform, evaluator))
+
+
+async def _export(ticket: ExportTicket, transform: FileTransform | None = None) -> ExportResult:
     host = socket.gethostname()
     folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
     try:
@@ -109,7 +154,7 @@ async def _export(ticket: ExportTicket) -> ExportResult:
             folder.store.check()  # before anything runs in the loop
             spec = named(ticket.cluster, ticket.client_id)
             async with await opened(ticket.source, spec, os.environ) as cluster:
-                found = await _Round(ticket, cluster, folder).run()
+                found = await _Round(ticket, cluster, folder, transform).run()
     except WireError as error:
         return ExportResult(error=f"{host}: {error}")
     except EndpointUnavailable as error:
@@ -120,8 +165,15 @@ async def _export(ticket: ExportTicket) -> ExportResult:
 class _Round:
     """Copies the partitions of a ticket, some at a time, each for its share of the round."""
 
-    def __init__(self, ticket: ExportTicket, cluster: KafkaCluster, folder: ManifestFolder) -> None:
+    def __init__(
+        self,
+        ticket: ExportTicket,
+        cluster: KafkaCluster,
+        folder: ManifestFolder,
+        transform: FileTransform | None,
+    ) -> None:
         self._ticket = ticket
+        self._transform = transform
         self._cluster = cluster
         self._folder = folder
         self._bucket = TokenBucket(ticket.rate, time.monotonic)
@@ -145,7 +197,7 @@ class _Round:
         files = PartitionFiles(
             ticket.flow, ticket.files, where, one.topic_id.hex(), self._folder, ticket.generation
         )
-        copy = _PartitionExport(self._cluster, one, files, self._bucket)
+        copy = _PartitionExport(self._cluster, one, files, self._bucket, self._transform)
         async with self._turns:
             try:
                 return await copy.run(time.monotonic() + self._share_s)
@@ -153,58 +205,83 @@ class _Round:
                 files.discard()
 
 
+class _Expired(Exception):
+    """The source has removed the records at the position."""
+
+
 class _PartitionExport:
     """Copies one partition until its end, or until its time is over."""
 
     def __init__(
-        self, cluster: KafkaCluster, one: ExportPartition, files: PartitionFiles, bucket: TokenBucket
+        self,
+        cluster: KafkaCluster,
+        one: ExportPartition,
+        files: PartitionFiles,
+        bucket: TokenBucket,
+        transform: FileTransform | None,
     ) -> None:
         self._cluster = cluster
         self._one = one
         self._files = files
         self._bucket = bucket
+        self._transform = transform
         self._where = PartitionLocation(one.topic, one.partition)
         self._position = one.position
         self._through = one.position  # everything below it is written, or is not to be written
-        self._records = self._bytes = 0
+        self._records = self._bytes = self._filtered = 0
 
     async def run(self, until: float) -> ExportedPartition:
         """Copies, and returns how far it came. Raises OSError."""
-        stopped: Literal["", "failed", "corrupt", "expired"] = ""
+        stopped: Stop = ""
         why = ""
-        ahead: asyncio.Task[FetchedPartition] | None = None
         try:
-            ahead = self._fetch()
+            await self._copy(until)
+        except _Expired as error:
+            stopped, why = "expired", str(error)
+        except BatchFailure as failure:
+            stopped, why = "invalid" if isinstance(failure, BadRecord) else "corrupt", str(failure)
+        except (WireError, RegistryUnavailable) as error:
+            stopped, why = "failed", str(error)
+        done = await asyncio.to_thread(self._files.finish)
+        one = self._one
+        return ExportedPartition(
+            one.topic,
+            one.partition,
+            self._through,
+            self._records,
+            self._bytes,
+            done,
+            stopped,
+            why,
+            self._filtered,
+        )
+
+    async def _copy(self, until: float) -> None:
+        """Copies. Raises _Expired, BatchFailure, WireError, RegistryUnavailable, OSError."""
+        ahead = self._fetch()
+        try:
             while True:
                 answer = await ahead
                 if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                    stopped, why = "expired", f"the offset {self._position} is not there any more"
-                    break
+                    raise _Expired(f"the offset {self._position} is not there any more")
                 if answer.error is not ErrorCode.NONE:
                     raise BrokerError(answer.error, str(self._where))
                 begin = self._position
                 sets = self._walked(answer)
                 if self._position == begin:
-                    break  # a new leader does not know yet how far its followers are
+                    return  # a new leader does not know yet how far its followers are
                 over = self._position >= self._one.end or time.monotonic() >= until
                 if not over:
                     ahead = self._fetch()
-                await asyncio.to_thread(self._write, answer, sets, begin)
+                if self._transform is None:
+                    await asyncio.to_thread(self._write, answer, sets, begin)
+                else:
+                    await self._write_transformed(self._transform, answer, sets, begin)
                 if over:
-                    break
-        except BatchFailure as failure:
-            stopped, why = "corrupt", str(failure)
-        except WireError as error:
-            stopped, why = "failed", str(error)
+                    return
         finally:
-            if ahead is not None:
-                ahead.cancel()
-                await asyncio.gather(ahead, return_exceptions=True)
-        done = await asyncio.to_thread(self._files.finish)
-        one = self._one
-        return ExportedPartition(
-            one.topic, one.partition, self._through, self._records, self._bytes, done, stopped, why
-        )
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
 
     def _walked(self, answer: FetchedPartition) -> list[RecordSet]:
         """Returns the batches of a response, and moves the position behind them. Raises CorruptBatch."""
@@ -230,12 +307,60 @@ class _PartitionExport:
 
     def _write(self, answer: FetchedPartition, sets: Sequence[RecordSet], begin: int) -> None:
         """Writes the batches that a read_committed reader sees. Raises BatchFailure, OSError."""
-        aborted = AbortedTransactions(answer.aborted)
-        at = 0
-        for member in sets:
-            text = answer.records[at : at + member.size]
-            at += member.size
-            if (not isinstance(member, Batch) or aborted.keeps(member)) and member.next_offset > begin:
+        for member, text, seen in _seen(answer, sets, begin):
+            if seen:
                 self._records += self._files.write(member, text, begin)
                 self._bytes += member.size
             self._through = max(self._through, member.next_offset)
+
+    async def _write_transformed(
+        self, transform: FileTransform, answer: FetchedPartition, sets: Sequence[RecordSet], begin: int
+    ) -> None:
+        """Writes what the transform lets through. While a window is written, the next one is evaluated.
+
+        Raises BatchFailure, OSError, EvaluationEnded and RegistryUnavailable.
+        """
+        from runtime.files.transformed import windows
+
+        seen = [member for member, _, seen in _seen(answer, sets, begin) if seen]
+        pending = windows(seen, self._where, begin)
+        ahead: asyncio.Task[TransformedRows] | None = None
+        try:
+            while True:
+                window = await asyncio.to_thread(next, pending, None)
+                before, ahead = ahead, None
+                if window is not None:
+                    ahead = asyncio.ensure_future(transform.apply(self._where, window))
+                if before is not None:
+                    await self._write_rows(await before)
+                elif ahead is None:
+                    break
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+        self._through = max([self._through, *(member.next_offset for member in sets[-1:])])
+
+    async def _write_rows(self, found: TransformedRows) -> None:
+        """Writes the records of a window that travel. Raises BatchFailure behind them, and OSError."""
+        if found.rows:
+            await asyncio.to_thread(self._files.write_rows, found.rows, found.values)
+        self._records += len(found.rows)
+        self._bytes += found.bytes
+        self._filtered += found.filtered
+        self._through = max(self._through, found.through)
+        if found.failure is not None:
+            raise found.failure
+
+
+def _seen(
+    answer: FetchedPartition, sets: Sequence[RecordSet], begin: int
+) -> Iterator[tuple[RecordSet, memoryview, bool]]:
+    """Yields each batch with its bytes, and whether a read_committed reader sees it."""
+    aborted = AbortedTransactions(answer.aborted)
+    at = 0
+    for member in sets:
+        text = answer.records[at : at + member.size]
+        at += member.size
+        seen = (not isinstance(member, Batch) or aborted.keeps(member)) and member.next_offset > begin
+        yield member, text, seen

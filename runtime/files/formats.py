@@ -2,6 +2,7 @@
 
 A file is complete, synced and closed before anything names it. Columns of JSON lines and Parquet: key, value,
 headers, topic, partition, offset, timestamp, timestamp_type (0: set by the producer, 1: by the broker).
+The value is the bytes of the record or, for a flow with a transform, what Spark has decoded of it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ _HOUR_MS: Final = 3_600_000
 Row = tuple[Record, int]  # a record, and the type of its timestamp
 
 
+def rows_of(member: RecordSet, where: PartitionLocation, begin: int) -> list[Row]:
+    """Returns the records of a batch from the offset `begin` on. Raises BatchFailure."""
+    kind = int(isinstance(member, Batch) and member.log_append_time)
+    return [(one, kind) for one in records(member, where) if one.offset >= begin]
+
+
 class StagedFile:
     """A file that is being written: its size and checksum are known at any time."""
 
@@ -56,9 +63,13 @@ class StagedFile:
 
 
 class FormatWriter(Protocol):
-    """Writes records in one format to one staged file."""
+    """Writes records in one format to one staged file.
 
-    def write(self, rows: Sequence[Row]) -> None: ...
+    `values` are the decoded values of the rows: JSON as text, or the structs of Parquet. A file has them for
+    all of its rows or for none.
+    """
+
+    def write(self, rows: Sequence[Row], values: pa.Array | None) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -74,13 +85,18 @@ class JsonLinesFile:
         self._where = where
         self._encoder = msgspec.json.Encoder()
 
-    def write(self, rows: Sequence[Row]) -> None:
+    def write(self, rows: Sequence[Row], values: pa.Array | None) -> None:
         topic, partition = self._where.topic, self._where.partition
         lines = []
-        for record, timestamp_type in rows:
+        decoded = values.to_pylist() if values is not None else None
+        for at, (record, timestamp_type) in enumerate(rows):
             line: dict[str, Any] = {}
             _put(line, "key", record.key)
-            _put(line, "value", record.value)
+            if decoded is None:
+                _put(line, "value", record.value)
+            else:
+                text = decoded[at]
+                line["value"] = msgspec.Raw(text.encode()) if text is not None else None
             line["headers"] = [_header(name, value) for name, value in record.headers]
             line["topic"] = topic
             line["partition"] = partition
@@ -118,11 +134,39 @@ class ParquetRows:
 
         self._pa = pa
         self._where = where
+        self._file = file
+        self._opened: tuple[pa.Schema, pq.ParquetWriter] | None = None
+        self._rows: list[Row] = []
+        self._values: list[pa.Array] = []
+        self._bytes = 0
+
+    def write(self, rows: Sequence[Row], values: pa.Array | None) -> None:
+        if self._opened is None:
+            schema = self._schema(values.type if values is not None else self._pa.binary())
+            self._opened = schema, parquet_writer(self._file, schema)
+        self._rows += rows
+        self._bytes += sum(len(one.key or b"") + 64 for one, _ in rows)
+        if values is None:
+            self._bytes += sum(len(one.value or b"") for one, _ in rows)
+        else:
+            self._values.append(values)
+            self._bytes += values.nbytes
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._flush(*self._opened)
+
+    def finish(self) -> None:
+        assert self._opened is not None, "a file is made for its first records"
+        if self._rows:
+            self._flush(*self._opened)
+        self._opened[1].close()
+
+    def _schema(self, value: pa.DataType) -> pa.Schema:
+        pa = self._pa
         header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-        self._schema: pa.Schema = pa.schema(
+        return pa.schema(
             [
                 ("key", pa.binary()),
-                ("value", pa.binary()),
+                ("value", value),
                 ("headers", pa.list_(header)),
                 pa.field("topic", pa.string(), nullable=False),
                 pa.field("partition", pa.int32(), nullable=False),
@@ -131,30 +175,20 @@ class ParquetRows:
                 pa.field("timestamp_type", pa.int32(), nullable=False),
             ]
         )
-        self._writer: pq.ParquetWriter = parquet_writer(file, self._schema)
-        self._rows: list[Row] = []
-        self._bytes = 0
 
-    def write(self, rows: Sequence[Row]) -> None:
-        self._rows += rows
-        self._bytes += sum(len(one.key or b"") + len(one.value or b"") + 64 for one, _ in rows)
-        if self._bytes >= ROW_GROUP_BYTES:
-            self._flush()
-
-    def finish(self) -> None:
-        if self._rows:
-            self._flush()
-        self._writer.close()
-
-    def _flush(self) -> None:
+    def _flush(self, schema: pa.Schema, writer: pq.ParquetWriter) -> None:
         pa, rows = self._pa, self._rows
         count = len(rows)
+        if self._values:
+            values = pa.concat_arrays(self._values)
+        else:
+            values = pa.array([one.value for one, _ in rows], pa.binary())
         columns = [
             pa.array([one.key for one, _ in rows], pa.binary()),
-            pa.array([one.value for one, _ in rows], pa.binary()),
+            values,
             pa.array(
                 [[{"key": key, "value": value} for key, value in one.headers] for one, _ in rows],
-                self._schema.field("headers").type,
+                schema.field("headers").type,
             ),
             pa.array([self._where.topic] * count, pa.string()),
             pa.array([self._where.partition] * count, pa.int32()),
@@ -164,8 +198,8 @@ class ParquetRows:
             ),
             pa.array([kind for _, kind in rows], pa.int32()),
         ]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema), row_group_size=count)
-        self._rows, self._bytes = [], 0
+        writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=count)
+        self._rows, self._values, self._bytes = [], [], 0
 
 
 def parquet_writer(file: StagedFile, schema: pa.Schema) -> pq.ParquetWriter:
@@ -260,21 +294,30 @@ class PartitionFiles:
         """
         if self._spec.format == "raw":
             return self._write_raw(member, text, begin)
-        kind = int(isinstance(member, Batch) and member.log_append_time)
-        rows = [(one, kind) for one in records(member, self._where) if one.offset >= begin]
-        if not self._by_time:
-            self._write_rows(rows, 0)
-        else:
-            for hour, some in groupby(rows, lambda row: row[0].timestamp // _HOUR_MS):
-                self._write_rows(list(some), hour * _HOUR_MS)
+        rows = rows_of(member, self._where, begin)
+        self.write_rows(rows)
         return len(rows)
 
-    def _write_rows(self, rows: Sequence[Row], timestamp: int) -> None:
+    def write_rows(self, rows: Sequence[Row], values: pa.Array | None = None) -> None:
+        """Writes records that a transform lets through, with their decoded values. Raises OSError."""
+        if not self._by_time:
+            self._write_rows(rows, values, 0)
+            return
+        at = 0
+        for hour, some in groupby(rows, lambda row: row[0].timestamp // _HOUR_MS):
+            run = list(some)
+            own = values
+            if values is not None and len(run) < len(rows):  # a copy: a slice would hold all of the values
+                own = values.take(list(range(at, at + len(run))))
+            self._write_rows(run, own, hour * _HOUR_MS)
+            at += len(run)
+
+    def _write_rows(self, rows: Sequence[Row], values: pa.Array | None, timestamp: int) -> None:
         if not rows:
             return
         file = self._file(timestamp)
         assert file.writer is not None
-        file.writer.write(rows)
+        file.writer.write(rows, values)
         times = [one.timestamp for one, _ in rows]
         file.count(rows[0][0].offset, rows[-1][0].offset + 1, len(rows), min(times), max(times))
         self._roll(file)

@@ -12,20 +12,26 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DateType,
     IntegralType,
+    MapType,
     NullType,
     NumericType,
     StringType,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 
 from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec, fields_of
@@ -39,7 +45,7 @@ from runtime.contract.views.transform_view import (
     encode_results,
 )
 from runtime.sql.avro_schema import BadSchema, change_problem
-from runtime.sql.query import CORRUPT, answers, decoded, schema_of
+from runtime.sql.query import CORRUPT, answers, decoded, file_type, output_of, schema_of
 from runtime.sql.rows import DDL, InvalidValue, SourceRow, row_of
 from runtime.sql.rows import KEY as KEY_BYTES
 from runtime.sql.rows import VALUE as VALUE_BYTES
@@ -58,6 +64,15 @@ _REFUSED = {
     "PYTHON_UDF": "calls a Python function",
 }
 _POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
+_COLUMNS = (  # the types of columns in files, beside structs, arrays and maps
+    StringType,
+    BinaryType,
+    BooleanType,
+    NumericType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+)
 _RANDOM = "is not deterministic: two evaluations of a record could differ"
 
 
@@ -65,8 +80,13 @@ class _Refused(Exception):
     """What the transform says can't be exact."""
 
 
-def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iterator[TransformProblem]:
-    """Yields everything that is wrong with the transform of a flow."""
+def problems(
+    session: SparkSession,
+    flow: str,
+    transform: TransformSpec,
+    files: Literal["json", "parquet"] | None = None,
+) -> Iterator[TransformProblem]:
+    """Yields everything that is wrong with the transform of a flow. `files` is the format that it writes."""
     for part, form in (("value", transform.value), ("key", transform.key)):
         if form.format in FIELDS:
             try:
@@ -101,9 +121,42 @@ def problems(session: SparkSession, flow: str, transform: TransformSpec) -> Iter
             yield TransformProblem(flow, "drop", str(error))
     if not found:
         try:
-            answers(rows, transform).schema  # noqa: B018 - it analyzes the whole query
-        except PySparkException as error:
+            _check_whole(rows, transform, files)
+        except (PySparkException, _Refused) as error:
             yield _problem(flow, "transform", error)
+
+
+def _check_whole(rows: DataFrame, transform: TransformSpec, files: Literal["json", "parquet"] | None) -> None:
+    """Raises PySparkException or _Refused where the whole query is none, or has no columns for files."""
+    output = output_of(transform, files) if files is not None else "edits"
+    if output != "edits":
+        _check_columns(file_type(transform), VALUE)
+    answers(rows, transform, output).schema  # noqa: B018 - it analyzes the query
+
+
+def _check_columns(kind: DataType, place: str) -> None:
+    """Raises _Refused for a field that has no column in a file."""
+    match kind:
+        case StructType():
+            if not kind.fields:
+                raise _Refused(f"{place} has no field left for the files: keep one, or leave {place} out")
+            names = [one.name.lower() for one in kind]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise _Refused(
+                    f"{place} has several fields {twice}, which readers of files do not tell apart"
+                )
+            for one in kind:
+                _check_columns(one.dataType, f"{place}.{one.name}")
+        case ArrayType():
+            _check_columns(kind.elementType, place)
+        case MapType():
+            if not isinstance(kind.keyType, StringType):
+                raise _Refused(f"{place} is a map with keys that are no STRING, which files do not take")
+            _check_columns(kind.valueType, place)
+        case _ if not isinstance(kind, _COLUMNS):
+            raise _Refused(
+                f"{place} is {kind.simpleString().upper()}, which files have no column for: drop it"
+            )
 
 
 def _unchangeable(transform: TransformSpec) -> Iterator[tuple[str, str]]:

@@ -48,7 +48,10 @@ def main() -> None:
 def _outcome(context: SparkContext, asked: CheckRequest | TryRequest) -> SqlOutcome:
     transforms = asked.transforms if isinstance(asked, CheckRequest) else {asked.flow: asked.transform}
     session = session_of(context, SETTINGS)
-    found = [one for flow, spec in transforms.items() for one in problems(session, flow, spec)]
+    files = asked.files if isinstance(asked, CheckRequest) else {}
+    found = [
+        one for flow, spec in transforms.items() for one in problems(session, flow, spec, files.get(flow))
+    ]
     if found or isinstance(asked, CheckRequest):
         return SqlOutcome(found)
     token = secrets.token_hex(16)

@@ -9,11 +9,11 @@ The collecting worker is the slot: it gets an answer for every row, so it knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import (
@@ -21,12 +21,13 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    MapType,
     StringType,
     StructField,
     StructType,
 )
 
-from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec
+from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, fields_of
 from runtime.sql.avro_schema import ddl_of
 from runtime.sql.json_reader import SCALARS, JsonArray, JsonField, JsonObject, JsonType
 from runtime.sql.query_input import (
@@ -37,7 +38,20 @@ from runtime.sql.query_input import (
     read_fields,
     reads_value,
 )
-from runtime.sql.rows import COLUMNS, FILTERED, KEY, MISMATCH, NEW, NEXT, ROWS, TRAVELS, VALUE, feed
+from runtime.sql.rows import (
+    COLUMNS,
+    DECODED,
+    FILTERED,
+    FLAG,
+    KEY,
+    MISMATCH,
+    NEW,
+    NEXT,
+    ROWS,
+    TRAVELS,
+    VALUE,
+    feed,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +66,15 @@ _JSON_OPTIONS = {
 }
 _METADATA = ("headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
 _WITH_NULLS = {"ignoreNullFields": "false"}
+_IN_FILES = {  # without these, the text of a time has milliseconds
+    **_WITH_NULLS,
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _BLANKS, _OBJECT = " \t\r\n", "{"
+
+# What an answer holds: the new values of `set`, or, for files, the decoded value as JSON or as a struct.
+Output = Literal["edits", "json", "struct"]
 
 # What Spark's session needs for exact answers. Without the common subexpressions, an expression that occurs
 # twice is not evaluated ahead of `try_to_binary`, so that its failure concerns its own row alone.
@@ -78,16 +100,16 @@ def decoded(rows: DataFrame, transform: TransformSpec) -> DataFrame:
     ).withColumn("__bad", bad)
 
 
-def answers(rows: DataFrame, transform: TransformSpec) -> DataFrame:
+def answers(rows: DataFrame, transform: TransformSpec, output: Output = "edits") -> DataFrame:
     """Returns the answer to each row of whole records."""
-    return _answers(decoded(rows, transform), transform)
+    return _answers(decoded(rows, transform), transform, output)
 
 
-def _answers(known: DataFrame, transform: TransformSpec) -> DataFrame:
+def _answers(known: DataFrame, transform: TransformSpec, output: Output) -> DataFrame:
     travels = F.expr(f"({transform.where})") if transform.where is not None else F.lit(True)
     changed = [
-        F.concat(F.lit(NEXT), F.to_json(F.struct(F.expr(f"({transform.set[path]})").alias(NEW)), _WITH_NULLS))
-        for path in sorted(transform.set)
+        F.concat(F.lit(NEXT), F.to_json(F.struct(one.alias(NEW)), _WITH_NULLS))
+        for _, one in _changes(transform, output)
     ]
     answer = (
         F.when(F.col("__bad"), F.lit(MISMATCH))
@@ -95,7 +117,70 @@ def _answers(known: DataFrame, transform: TransformSpec) -> DataFrame:
         .when(travels, F.concat(F.lit(TRAVELS), *changed))
         .otherwise(F.lit(FILTERED))
     )
-    return known.select(F.try_to_binary(answer, F.lit("utf-8")).alias(ANSWER))
+    safe = F.try_to_binary(answer, F.lit("utf-8"))
+    if output == "edits":
+        return known.select(safe.alias(ANSWER))
+    # The answer stands first: where it says that a record travels, no expression of `set` fails on it.
+    answered = known.withColumn(ANSWER, safe)
+    shown = F.startswith(F.col(ANSWER), F.lit(TRAVELS.encode())) & ~F.col("__tombstone")
+    value = _file_value(transform)
+    value = F.when(shown, F.to_json(value, _IN_FILES) if output == "json" else value)
+    flag = F.substring(F.col(ANSWER), 1, 1)
+    return answered.select(F.struct(flag.alias(FLAG), value.alias(DECODED)).alias(ANSWER))
+
+
+def _changes(transform: TransformSpec, output: Output) -> Iterator[tuple[str, Column]]:
+    """Yields the expressions of `set` by sorted path. In files, each has the declared type of its field."""
+    schema = schema_of(transform.value) if output != "edits" else None
+    for path in sorted(transform.set):
+        made = F.expr(f"({transform.set[path]})")
+        yield path, made if schema is None else made.cast(_type_at(schema, fields_of(path)))
+
+
+def _type_at(schema: DataType, fields: Sequence[str]) -> DataType:
+    for name in fields:
+        schema = cast(StructType, schema)[name].dataType
+    return schema
+
+
+def _file_value(transform: TransformSpec) -> Column:
+    """Returns the decoded value as files have it: its declared fields, after `set` and `drop`."""
+    value = F.col("value").dropFields(CORRUPT)
+    for path, made in _changes(transform, "struct"):
+        value = value.withField(_quoted(path), made)
+    if transform.drop:
+        value = value.dropFields(*map(_quoted, transform.drop))
+    return value.cast(file_type(transform))
+
+
+def _quoted(path: str) -> str:
+    return ".".join("`" + name.replace("`", "``") + "`" for name in fields_of(path))
+
+
+def file_type(transform: TransformSpec) -> StructType:
+    """Returns the type of the decoded value in files. Raises PySparkException and BadSchema."""
+    declared = StructType(schema_of(transform.value).fields[:-1])
+    return cast(StructType, _remaining(declared, [fields_of(path) for path in transform.drop]))
+
+
+def _remaining(kind: DataType, dropped: Collection[tuple[str, ...]]) -> DataType:
+    """Returns the type without these fields; what it holds may be null, as in all that is read of JSON."""
+    match kind:
+        case StructType():
+            inner = {one.name: [path[1:] for path in dropped if path[0] == one.name] for one in kind}
+            return StructType(
+                [
+                    StructField(one.name, _remaining(one.dataType, inner[one.name]))
+                    for one in kind
+                    if () not in inner[one.name]
+                ]
+            )
+        case ArrayType():
+            return ArrayType(_remaining(kind.elementType, ()))
+        case MapType():
+            return MapType(_remaining(kind.keyType, ()), _remaining(kind.valueType, ()))
+        case _:
+            return kind
 
 
 def _decoded(raw: str, form: FormatSpec) -> Column:
@@ -129,7 +214,14 @@ def _bad(raw: str, name: str, form: FormatSpec) -> Column:
     return F.col(raw).isNotNull() & wrong
 
 
-def input_of(transform: TransformSpec) -> QueryInput:
+def output_of(transform: TransformSpec, form: Literal["json", "parquet"]) -> Output:
+    """Returns what an answer holds for files of a format. A value without fields stays bytes."""
+    if transform.value.format not in FIELDS:
+        return "edits"
+    return "json" if form == "json" else "struct"
+
+
+def input_of(transform: TransformSpec, output: Output = "edits") -> QueryInput:
     """Returns what the query reads of each record. Raises PySparkException and BadSchema."""
     read = read_columns(transform)
     columns = tuple(name for name, _ in COLUMNS if name in read)
@@ -140,7 +232,7 @@ def input_of(transform: TransformSpec) -> QueryInput:
     declared = _json_object(schema_of(transform.value).fields[:-1])
     if declared is None:
         return QueryInput(columns, "text")
-    fields = read_fields(transform)
+    fields = read_fields(transform) if output == "edits" else None
     known = tuple(replace(one, read=fields is None or one.name.lower() in fields) for one in declared.fields)
     return QueryInput(columns, "fields", JsonObject(known), whole=fields is None)
 
@@ -167,7 +259,9 @@ def _json_type(kind: DataType) -> JsonType | None:
     return name if (name := kind.simpleString()) in SCALARS else None
 
 
-def _answers_to(rows: DataFrame, transform: TransformSpec, wanted: QueryInput) -> DataFrame:
+def _answers_to(
+    rows: DataFrame, transform: TransformSpec, wanted: QueryInput, output: Output = "edits"
+) -> DataFrame:
     """Returns the answer to each row of a slot, which has read the values where it could."""
     columns = [F.col(name) for name in wanted.columns if name != VALUE]
     bad = F.lit(False)
@@ -177,11 +271,12 @@ def _answers_to(rows: DataFrame, transform: TransformSpec, wanted: QueryInput) -
     if wanted.value == "text":
         known = rows.select(*columns, VALUE, _decoded(VALUE, transform.value).alias("value"))
         known = known.withColumn("__tombstone", F.col(VALUE).isNull())
-        return _answers(known.withColumn("__bad", _bad(VALUE, "value", transform.value) | bad), transform)
+        known = known.withColumn("__bad", _bad(VALUE, "value", transform.value) | bad)
+        return _answers(known, transform, output)
     read = F.coalesce(F.col(READ), F.lit(False))
     if wanted.value == "presence":
         known = rows.select(*columns, (~read).alias("__tombstone"))
-        return _answers(known.withColumn("__bad", bad), transform)
+        return _answers(known.withColumn("__bad", bad), transform, output)
     shown = [one.name for one in wanted.declared.fields if one.read]
     # It is null where the slot has read the value. It is used several times, so that Spark evaluates it once.
     parsed = _decoded(VALUE, transform.value).alias(_PARSED)
@@ -189,7 +284,8 @@ def _answers_to(rows: DataFrame, transform: TransformSpec, wanted: QueryInput) -
     if shown:
         known = known.withColumn("value", _value(shown, wanted.whole))
     known = known.withColumn("__tombstone", ~F.col(READ) & F.col(VALUE).isNull())
-    return _answers(known.withColumn("__bad", _bad(VALUE, _PARSED, transform.value) | bad), transform)
+    known = known.withColumn("__bad", _bad(VALUE, _PARSED, transform.value) | bad)
+    return _answers(known, transform, output)
 
 
 def _value(shown: Sequence[str], whole: bool) -> Column:
@@ -205,7 +301,7 @@ def _value(shown: Sequence[str], whole: bool) -> Column:
     return F.when(F.col(READ), F.col(READ_FIELDS)).otherwise(parsed)
 
 
-_SETTINGS = {
+STANDING = {
     **SETTINGS,
     # An Arrow batch leaves for the slot as soon as it has as many rows as the slot sent, whatever its size in
     # bytes: nothing waits in a buffer until later rows fill it.
@@ -257,7 +353,40 @@ def standing_query(
     def collecting(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return collect(wanted, found)
 
-    session = session_of(context, _SETTINGS)
+    session = session_of(context, STANDING)
     rows = session.range(0, 1, 1, 1).mapInArrow(feeding, _ddl(transform, wanted))
     ((value,),) = _answers_to(rows, transform, wanted).mapInArrow(collecting, result).collect()
     return value
+
+
+def standing_tasks(
+    session: SparkSession,
+    transform: TransformSpec,
+    output: Output,
+    token: str,
+    tasks: int,
+    collect: Callable[[str, QueryInput, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    result: str,
+) -> list[Any]:
+    """Runs the query in so many tasks of one Spark job, and returns the value that `collect` yields in each.
+
+    `session` has the settings STANDING. `collect` also gets the name of its task's own socket.
+    """
+    wanted = input_of(transform, output)
+
+    def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return feed(_task_token(token), inputs)
+
+    def collecting(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return collect(_task_token(token), wanted, found)
+
+    rows = session.range(0, tasks, 1, tasks).mapInArrow(feeding, _ddl(transform, wanted))
+    answered = _answers_to(rows, transform, wanted, output)
+    return [value for (value,) in answered.mapInArrow(collecting, result).collect()]
+
+
+def _task_token(token: str) -> str:
+    """Returns the name of this task's socket. A task that Spark repeats has another one."""
+    context = TaskContext.get()
+    assert context is not None
+    return f"{token}-{context.taskAttemptId()}"

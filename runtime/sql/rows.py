@@ -39,6 +39,10 @@ APPENDED = 1  # the timestamp type of a record with the broker's time
 MISMATCH, TRAVELS, FILTERED = "b", "k", "f"
 NEXT, NEW = "\n", "s"
 
+# For files, an answer is a struct: one of these letters, or null, and the decoded value of a record that
+# travels and is no tombstone.
+FLAG, DECODED = "flag", "value"
+
 
 class InvalidValue(Exception):
     """The transform can't handle the value of a record: it does not match its format, or an expression fails.

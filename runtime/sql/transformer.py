@@ -219,8 +219,15 @@ class Transformer:
 
     async def answers(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
         """Returns Spark's answers to rows of raw bytes. Raises EvaluationEnded, RegistryUnavailable."""
-        found: list[bytes | None] = (await self._evaluated(batch_of_rows(rows))).to_pylist()
+        found: list[bytes | None] = (await self.evaluate(rows)).to_pylist()
         return found
+
+    async def evaluate(self, rows: Sequence[SourceRow]) -> pa.Array:
+        """Returns Spark's answers to rows of raw bytes as an array, which must be of one row at least.
+
+        Raises EvaluationEnded, RegistryUnavailable.
+        """
+        return await self._evaluated(batch_of_rows(rows))
 
     async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
         for part, values in self._avro.items():

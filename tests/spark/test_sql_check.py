@@ -99,3 +99,49 @@ def test_a_change_that_would_break_the_schema_of_avro_is_refused(tmp_path: Path)
 
 def test_a_transform_that_spark_takes_is_valid(tmp_path: Path) -> None:
     assert validate(written(tmp_path, {"good": GOOD})).topology.flows["good"].transform is not None
+
+
+LAKE = """\
+endpoints:
+  lake: {file: /data/lake, format: %s}
+flows:
+"""
+IN_FILES = """\
+  - name: %s
+    from: eu
+    to: lake
+    topics: {include: [t-%s]}
+    transform:
+      value: {format: json, schema: "%s"}
+      %s
+"""
+FILE_CASES = {  # by the name of a flow: the schema, what its transform says, and what is wrong with it
+    "f-nothing": ("id BIGINT", "drop: [value.id]", "value has no field left for the files"),
+    "f-inner": ("a STRUCT<b: INT>, c INT", "drop: [value.a.b]", "value.a has no field left for the files"),
+    "f-type": (
+        "id BIGINT, v VARIANT",
+        "where: value.id > 1",
+        "value.v is VARIANT, which files have no column for",
+    ),
+    "f-column": ("id BIGINT", "where: value.emial = 'x'", "[FIELD_NOT_FOUND]"),
+}
+GOOD_FILES = {
+    "f-good": (
+        "id INT, n BIGINT, a STRUCT<b: DATE, c: STRING>, m MAP<STRING, ARRAY<DECIMAL(9,2)>>, t TIMESTAMP_NTZ",
+        "set: {value.n: value.id, value.a.c: 'NULL'}\n      drop: [value.a.b, value.id]",
+    )
+}
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_values_that_files_can_not_hold_are_refused(tmp_path: Path, form: str) -> None:
+    flows = GOOD_FILES | {name: case[:2] for name, case in FILE_CASES.items()}
+    request = written(tmp_path, {})
+    text = (tmp_path / "t.yaml").read_text().replace("flows:\n", LAKE % form)
+    entries = [IN_FILES % (name, name, *case) for name, case in flows.items()]
+    (tmp_path / "t.yaml").write_text(text + "".join(entries))
+    with pytest.raises(Failure) as refused:
+        validate(request)
+    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
+    assert found.keys() == FILE_CASES.keys()
+    assert {name for name, (*_, why) in FILE_CASES.items() if why not in found[name]} == set()

@@ -13,6 +13,7 @@ from planner.model.topology import (
     RUNNING,
     SOURCE_FORMATS,
     FileFormat,
+    OnBadRecord,
     SecretRef,
     bytes_of,
 )
@@ -145,6 +146,26 @@ def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]
     if form is FileFormat.TEXT:
         what = f"flows read the format text, and flow {flow.get('name') or '?'} writes"
         yield error(what, "write json, parquet or raw", source=endpoint.place("format"), code=ENDPOINT_CODE)
+    if isinstance(transform := flow.get("transform"), ParsedRecord):
+        yield from _file_transform(flow.get("name") or "?", transform, form)
+
+
+def _file_transform(name: str, transform: ParsedRecord, form: FileFormat | None) -> Iterable[Diagnostic]:
+    """Yields what the transform of a flow into files may not be."""
+    if form is FileFormat.RAW:
+        yield error(
+            f"flow {name} writes raw files, which hold record batches byte for byte, and has a transform",
+            "write format: json or format: parquet, or remove transform",
+            source=transform.source,
+            code=ENDPOINT_CODE,
+        )
+    if transform.get("on_bad_record") is OnBadRecord.QUARANTINE:
+        yield error(
+            f"flow {name} goes into files, where no topic takes the bad records of on_bad_record: quarantine",
+            "write on_bad_record: stop, or quarantine in a flow to a cluster, and write its topics to files",
+            source=transform.place("on_bad_record"),
+            code=ENDPOINT_CODE,
+        )
 
 
 def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:

@@ -26,6 +26,7 @@ FILE_FLOW_KEYS: Final = frozenset(
         "rate_limit",
         "rpo",
         "on_data_loss",
+        "transform",
         "job",
     }
 )

@@ -39,12 +39,16 @@ def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
 
     A slot evaluates one transform, or none, from its start to its end. A job with files reads and writes only
     in the folders that it was started with, and reaches stores as it was started: no record decides where a
-    job reads or writes.
+    job reads or writes. Nor does one change what it may read of a record, or the registry that it asks.
     """
     reached = [flow.reached for flow in before.flows]
-    if any(flow.folder is not None for flow in (*before.flows, *after.flows)):
-        return [flow.name for flow in after.flows if flow.reached not in reached]
     transforms = {flow.name: flow.transform for flow in before.flows}
+    if any(flow.folder is not None for flow in (*before.flows, *after.flows)):
+        return [
+            flow.name
+            for flow in after.flows
+            if flow.reached not in reached or transforms.get(flow.name) != flow.transform
+        ]
     without = any(transform is None for transform in transforms.values())
     return [
         flow.name

@@ -63,9 +63,10 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True, tag="check"):
-    """Holds the transforms to check, by the names of their flows."""
+    """Holds the transforms to check, by the names of their flows, and the formats of those into files."""
 
     transforms: dict[str, TransformSpec]
+    files: dict[str, Literal["json", "parquet"]] = {}
 
 
 class TryRequest(msgspec.Struct, frozen=True, tag="try"):

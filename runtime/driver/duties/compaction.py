@@ -53,7 +53,8 @@ class CompactionDuty:
         self._merges = files.compact is not None
         self._index: FileIndex | None = None
         self._due_at = time.monotonic()
-        self._refused: dict[str, str] = {}  # the first file of a merge that can't be done, and why
+        # The first file of a merge that can't be done, and why: nothing is wrong where that is empty.
+        self._refused: dict[str, str] = {}
 
     def forget(self) -> None:
         """Discards what is known of the manifest, which is read again."""
@@ -103,7 +104,7 @@ class CompactionDuty:
 
     def _finish(self) -> None:
         """Ends the passes until the next interval. What was refused is tried again then."""
-        refused = list(self._refused.values())
+        refused = [why for why in self._refused.values() if why]
         more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
         self.note = f"small files are not merged: {refused[0]}{more}" if refused else ""
         self._refused.clear()
@@ -118,7 +119,7 @@ class CompactionDuty:
         for one in (one for result in results for one in result.merged):
             if one.file is not None:
                 merged.append(one)
-            if one.why:
+            else:
                 self._refused[one.replaced[0].path] = one.why
         return merged
 

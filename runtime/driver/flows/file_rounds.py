@@ -115,6 +115,7 @@ def at_position(status: PartitionStatus, position: FilePosition) -> PartitionSta
         last_timestamp=position.last_timestamp,
         records=position.records,
         bytes=position.bytes,
+        dropped=position.dropped,
     )
 
 
@@ -126,6 +127,7 @@ def advanced(position: FilePosition, done: ExportedPartition) -> FilePosition:
         position=done.position,
         records=position.records + done.records,
         bytes=position.bytes + done.bytes,
+        dropped=position.dropped + done.filtered,
         last_timestamp=max(position.last_timestamp, newest),
     )
 
@@ -147,6 +149,7 @@ def progress_of(one: SourcePartition, position: FilePosition, generation: int, n
         open_end=at,
         records=position.records,
         bytes=position.bytes,
+        dropped=position.dropped,
         last_timestamp=position.last_timestamp,
         written_at=now_ms,
         gaps=tuple(Gap(gap.low, gap.end, "lost", gap.at_ms) for gap in position.gaps),

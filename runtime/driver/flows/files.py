@@ -294,21 +294,27 @@ class FileFlow(RoundFlow):
                 partitions=partitions,
                 round_s=ROUND_S,
                 rate=max(rate // min(tasks, len(copy)), 1) if rate is not None else None,
+                transform=self.spec.transform,
             )
 
         tickets = [encode_ticket(one) for one in tickets_of(copy, tasks, ticket)]
-        results = [decode_result(text) for text in await self._run_tasks(run_export, tickets)]
+        results = [decode_result(text) for text in await self._run_export(tickets)]
         if failed := next((one.error for one in results if one.error), ""):
             raise EndpointUnavailable(failed)
         self._worker = results[0].host, results[0].process
         return results
 
+    async def _run_export(self, tickets: Sequence[bytes]) -> list[bytes]:
+        transform, form = self.spec.transform, self.files.format
+        if transform is None:
+            return await self._run_tasks(run_export, tickets)
+        assert form != "raw", "raw files hold batches as they are"
+        return await self._ended(self._application.submit_sql_export(self.group, transform, form, tickets))
+
     async def _tasks(self) -> int:
         """Returns how many tasks a round has at most. Raises TasksFailed."""
-        application = self._shared.application
-        assert application is not None, "the driver of a job into files has its Spark application"
         try:
-            return self._job.slots or await application.cores()
+            return self._job.slots or await self._application.cores()
         except JvmSilent as error:
             raise TasksFailed(str(error)) from error
 
@@ -327,8 +333,9 @@ class FileFlow(RoundFlow):
         for one in done:
             key = PartitionKey(self.name, one.topic, one.partition)
             match one.stopped:
-                case "corrupt":
-                    self._states[key] = entered(self._states[key], S.RECORD_CORRUPT, one.why)
+                case "corrupt" | "invalid":
+                    state = S.RECORD_CORRUPT if one.stopped == "corrupt" else S.RECORD_INVALID
+                    self._states[key] = entered(self._states[key], state, one.why)
                 case "failed" | "expired":
                     self._states[key] = entered(self._states[key], S.RETRYING, one.why)
                 case _:
@@ -380,6 +387,7 @@ class FileFlow(RoundFlow):
             self._stats,
             records=self._stats.records + sum(one.records for one in done),
             bytes=self._stats.bytes + sum(one.bytes for one in done),
+            dropped=self._stats.dropped + sum(one.filtered for one in done),
             commits=self._stats.commits + 1,
         )
 
@@ -410,7 +418,7 @@ class FileFlow(RoundFlow):
             state, why = planned.states[one.key]
             if (
                 state is S.COPYING
-                and before.state in (S.RECORD_CORRUPT, S.RETRYING)
+                and before.state in (S.RECORD_CORRUPT, S.RECORD_INVALID, S.RETRYING)
                 and before.position == position.position
             ):
                 state, why = before.state, before.why  # it is tried again, and nothing has changed so far

@@ -14,7 +14,7 @@ from runtime.contract.records.job_status import FlowStats, PartitionState, Parti
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import Router
-from runtime.driver.application import RoundWork, TasksFailed
+from runtime.driver.application import RoundWork, SparkSlotRunner, TasksFailed
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import pause
@@ -131,14 +131,21 @@ class RoundFlow(DriverFlow):
 
     async def _run_tasks(self, work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
         """Runs a round, a task for each ticket, and returns the results of the tasks. Raises TasksFailed."""
+        return await self._ended(self._application.submit_round(self.group, work, tickets))
+
+    @property
+    def _application(self) -> SparkSlotRunner:
         application = self._shared.application
         assert application is not None, "the driver of a job with files has its Spark application"
+        return application
+
+    async def _ended(self, running: asyncio.Future[list[bytes]]) -> list[bytes]:
+        """Returns the results of a round that was submitted; a round of a stopped flow is cancelled."""
         self.busy, self.since_ms = True, int(time.time() * 1000)
-        running = application.submit_round(self.group, work, tickets)
         try:
             texts = await asyncio.shield(running)
         except asyncio.CancelledError:
-            await application.cancel(self.group)
+            await self._application.cancel(self.group)
             await asyncio.wait([running])
             raise
         finally:

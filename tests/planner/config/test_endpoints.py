@@ -144,7 +144,10 @@ def test_small_files_are_merged_only_where_the_endpoint_says_so(tmp_path: Path) 
     ("more", "expected"),
     [
         (", rename: 'x.{topic}'", "flow f goes into files and has no rename"),
-        (", transform: {where: 'true'}", "flow f goes into files and has no transform"),
+        (
+            ", transform: {where: 'true'}",
+            "flow f writes raw files, which hold record batches byte for byte, and has a transform",
+        ),
         (", restart_from: earliest", "flow f goes into files and has no restart_from"),
         (", groups: {sync: true}", "flow f goes into files and has no groups"),
         (", state: promoted", "flow f goes into files and can't be promoted"),
@@ -154,6 +157,18 @@ def test_small_files_are_merged_only_where_the_endpoint_says_so(tmp_path: Path) 
 def test_what_a_flow_into_files_does_not_have(tmp_path: Path, more: str, expected: str) -> None:
     (found,) = mistakes(tmp_path, ENDPOINT + FLOW % more)
     assert expected in found
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_a_flow_into_files_of_decoded_values_has_a_transform(tmp_path: Path, form: str) -> None:
+    endpoint = f"endpoints:\n  lake: {{file: /data/lake, format: {form}}}\n"
+    found = loaded(tmp_path, endpoint + FLOW % ", transform: {where: 'offset > 5'}").file_flows["f"]
+    assert found.transform is not None
+    assert found.transform.where == "offset > 5"
+    more = ", transform: {where: 'true', on_bad_record: quarantine}"
+    (refused,) = mistakes(tmp_path, endpoint + FLOW % more)
+    assert "no topic takes the bad records of on_bad_record: quarantine" in refused
+    assert "write on_bad_record: stop" in refused
 
 
 def test_a_flow_between_clusters_has_no_interval_and_no_topic_for_lines(tmp_path: Path) -> None:

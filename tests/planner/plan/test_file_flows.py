@@ -7,7 +7,16 @@ import pytest
 from planner.diff.values import displayed
 from planner.model.plan import Plan, Value
 from planner.model.step import LaunchJob, ReconfigureJob
-from planner.model.topology import FileEndpoint, FileFormat, Flow, FlowState, Selection, Topic, Topology
+from planner.model.topology import (
+    FileEndpoint,
+    FileFormat,
+    Flow,
+    FlowState,
+    Selection,
+    Topic,
+    Topology,
+    Transform,
+)
 from planner.plan.agreement import disagreements
 from runtime.contract.spec import jobspec
 from tests.fakes.states import flow, topology
@@ -52,6 +61,23 @@ def test_another_folder_restarts_the_job_because_no_record_decides_where_it_writ
     made = plan(files(endpoint=replace(LAKE, folder="/data/other")), applied(files()))
     (job,) = (one for one in made.changes if str(one.address) == "job.lake")
     assert "will be restarted: files of flow.to-lake" in job.reason
+    assert disagreements(made) == ()
+
+
+def test_a_transform_is_shown_and_another_one_restarts_the_job() -> None:
+    lake = replace(LAKE, format=FileFormat.PARQUET)
+    masked = files(replace(INTO, transform=Transform(where="offset > 5", drop=("value.card",))), lake)
+    made = plan(masked)
+    assert changed(made)["flow.to-lake.transform"] == {"drop": ("value.card",), "where": "offset > 5"}
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob) and step.job == "lake")
+    (spec,) = jobspec.decode(launch.spec).flows
+    assert spec.transform is not None
+    assert (spec.transform.where, spec.transform.drop) == ("offset > 5", ["value.card"])
+    assert disagreements(made) == ()
+    assert not plan(masked, applied(masked)).changed
+    made = plan(files(replace(INTO, transform=Transform(where="offset > 6")), lake), applied(masked))
+    (job,) = (one for one in made.changes if str(one.address) == "job.lake")
+    assert "will be restarted: transform of flow.to-lake" in job.reason
     assert disagreements(made) == ()
 
 

@@ -6,8 +6,15 @@ from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.driver.flows.file_rounds import PlannedRound, SourcePartition, plan_round, tickets_of
-from runtime.files.export import ExportPartition, ExportTicket
+from runtime.driver.flows.file_rounds import (
+    PlannedRound,
+    SourcePartition,
+    advanced,
+    plan_round,
+    progress_of,
+    tickets_of,
+)
+from runtime.files.export import ExportedPartition, ExportPartition, ExportTicket
 
 KEY = ("orders", 0)
 
@@ -59,3 +66,11 @@ def test_tasks_get_about_as_many_records_each() -> None:
     tickets = tickets_of(copy, 2, lambda partitions: replace(empty, partitions=partitions))
     assert [sorted(one.partition for one in ticket.partitions) for ticket in tickets] == [[0, 1], [2, 3, 4]]
     assert len(tickets_of(copy, 9, lambda _: empty)) == 5
+
+
+def test_records_that_do_not_travel_move_the_position_and_are_counted() -> None:
+    before = FilePosition(topic="orders", topic_id="aa", partition=0, position=5, records=3, dropped=1)
+    after = advanced(before, ExportedPartition("orders", 0, 9, filtered=4))
+    assert (after.position, after.records, after.dropped) == (9, 3, 5)
+    source = SourcePartition("orders", b"\xaa", 0, 0, 9)
+    assert progress_of(source, after, 1, 42).dropped == 5

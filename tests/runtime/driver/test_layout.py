@@ -1,7 +1,10 @@
 """A flow with a transform has slots of its own; the others share the rest."""
 
+from msgspec.structs import replace
+
 from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 from runtime.contract.spec.restarts import regrouped
 from runtime.contract.spec.transform import TransformSpec
@@ -62,3 +65,15 @@ def test_only_a_new_or_changed_transform_needs_a_restart() -> None:
     assert regrouped(before, job(flow("y"))) == ["y"]
     assert regrouped(before, job(flow("new", FILTER))) == ["new"]
     assert regrouped(job(flow("y", FILTER)), job(flow("y", FILTER), flow("raw"))) == ["raw"]
+
+
+def test_a_flow_into_files_with_another_transform_needs_a_restart() -> None:
+    """No record decides what a job reads of a record, or which registry it asks."""
+    files = FilesSpec(endpoint="lake", folder="/lake", format="json")
+
+    def into(transform: TransformSpec | None) -> JobSpec:
+        return job(replace(flow("x", transform), files=files))
+
+    assert regrouped(into(FILTER), into(FILTER)) == []
+    assert regrouped(into(None), into(FILTER)) == ["x"]
+    assert regrouped(into(FILTER), into(None)) == ["x"]

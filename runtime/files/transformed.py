@@ -1,0 +1,136 @@
+"""Applies the transform of a flow to the records of a flow into files, as Spark evaluates it.
+
+A value of JSON or Avro becomes its declared fields, after `set` and `drop`. Text and binary values stay
+bytes. As in a flow between clusters, a tombstone always travels, and a partition stops before a bad record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from runtime.batch import BadRecord, BatchFailure, PartitionLocation, Record, RecordSet
+from runtime.contract.spec.transform import FIELDS, TransformSpec
+from runtime.files.formats import Row, rows_of
+from runtime.sql.rows import DECODED, FLAG, TRAVELS, InvalidValue, SourceRow, row_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from runtime.sql.transformer import Evaluates
+
+_TRAVELS = TRAVELS.encode()
+_WINDOW_RECORDS: Final = 4_096
+_WINDOW_BYTES: Final = 4 << 20  # of keys and values that are evaluated at a time (R8)
+
+
+class Window(NamedTuple):
+    """Records that are evaluated together, and the offset behind the batches that they are of.
+
+    `bytes` is the size of the batches. `failure` is why the batch behind them can't be read.
+    """
+
+    rows: list[Row]
+    through: int
+    bytes: int
+    failure: BatchFailure | None
+
+
+class TransformedRows(NamedTuple):
+    """The records of a window that travel, and their decoded values where the format has fields.
+
+    Everything below `through` is among them, or does not travel. `failure` names what stands there: a bad
+    record, or a batch that can't be read.
+    """
+
+    rows: list[Row]
+    values: pa.Array | None
+    filtered: int
+    through: int
+    bytes: int
+    failure: BatchFailure | None
+
+
+def windows(members: Iterable[RecordSet], where: PartitionLocation, begin: int) -> Iterator[Window]:
+    """Yields the records of batches from the offset `begin` on."""
+    rows: list[Row] = []
+    held, size, through = 0, 0, begin
+    for member in members:
+        try:
+            found = rows_of(member, where, begin)
+        except BatchFailure as failure:
+            yield Window(rows, through, size, failure)
+            return
+        rows += found
+        through = max(through, member.next_offset)
+        held += sum(len(one.key or b"") + len(one.value or b"") for one, _ in found)
+        size += member.size
+        if len(rows) >= _WINDOW_RECORDS or held >= _WINDOW_BYTES:
+            yield Window(rows, through, size, None)
+            rows, held, size = [], 0, 0
+    if rows:
+        yield Window(rows, through, size, None)
+
+
+class FileTransform:
+    """Evaluates the transform of a flow into files by the query of its task."""
+
+    def __init__(self, transform: TransformSpec, evaluator: Evaluates) -> None:
+        from runtime.sql.transformer import Transformer  # most flows do not need Spark SQL
+
+        self._transformer = Transformer(transform, evaluator)
+        self._has_fields = transform.value.format in FIELDS
+
+    async def apply(self, where: PartitionLocation, window: Window) -> TransformedRows:
+        """Returns what of a window travels, up to a bad record.
+
+        Raises EvaluationEnded, RegistryUnavailable.
+        """
+        import pyarrow as pa
+
+        rows = window.rows
+        if not rows:
+            return TransformedRows([], None, 0, window.through, window.bytes, window.failure)
+        answers = await self._transformer.evaluate([_source_row(where, *row) for row in rows])
+        flags = answers.field(FLAG) if self._has_fields else answers
+        kept: list[int] = []
+        found: list[Row] = []
+        through, failure, filtered = window.through, window.failure, 0
+        for at, ((record, kind), answer) in enumerate(zip(rows, flags.to_pylist(), strict=True)):
+            try:
+                travels = self._travels(record, answer)
+            except InvalidValue as error:
+                through, failure = record.offset, BadRecord(where, record.offset, str(error))
+                break
+            if travels is None:
+                filtered += 1
+                continue
+            kept.append(at)
+            found.append((travels, kind))
+        values = None
+        if self._has_fields:
+            values = answers.field(DECODED)
+            values = values.take(pa.array(kept, pa.int64())) if len(kept) < len(rows) else values
+        return TransformedRows(found, values, filtered, through, window.bytes, failure)
+
+    def _travels(self, record: Record, answer: bytes | None) -> Record | None:
+        """Returns the record as it travels; None for one that does not. Raises InvalidValue for a bad one."""
+        if record.value is None:
+            return record
+        if self._has_fields and answer == _TRAVELS:
+            return record
+        value = self._transformer.new_value(record.value, answer)
+        return record._replace(value=value) if value is not None else None
+
+
+def _source_row(where: PartitionLocation, record: Record, kind: int) -> SourceRow:
+    return row_of(
+        where.topic,
+        where.partition,
+        record.offset,
+        record.timestamp,
+        appended=bool(kind),
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
+    )
