@@ -213,7 +213,7 @@ def _other(state: PartitionState, stopped: list[PartitionStatus], flow: Flow) ->
     why = f" ({_name(first)}: {first.why})" if first.why else ""
     return error(
         f"{few([_name(one) for one in stopped])}: {state} is no loss that can be accepted{why}",
-        next_step(state, flow.name, first.topic, first.partition),
+        next_step(state, flow.name, first.topic, first.partition, "from" if flow.from_files else ""),
         address=str(flow_address(flow.name)),
         exit=ExitCode.REFUSED,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from runtime.audit.ledger import ClusterAccess
 from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
@@ -35,6 +36,11 @@ class FlowStatusRequest:
     source_endpoint: str = ""
     lines_topic: str = ""
     every_ms: int = 0
+
+    @property
+    def files(self) -> Literal["", "into", "from"]:
+        """Returns whether the flow goes into files, or comes from them."""
+        return "into" if self.endpoint else "from" if self.source_endpoint else ""
 
 
 @dataclass(frozen=True, slots=True)

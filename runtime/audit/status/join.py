@@ -311,7 +311,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
         else None,
         bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
         blocked_by=blocked_by,
-        next=blocked_by.abort_command if blocked_by is not None else next_step(state.state, *key),
+        next=blocked_by.abort_command if blocked_by else next_step(state.state, *key, flow.asked.files),
         quarantined=progress.quarantined if progress is not None else 0,
     )
 

@@ -8,7 +8,7 @@ is empty where nothing is to be done. It is a command alone, or says what to do 
 {flow}, {topic} and {partition}.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -263,8 +263,12 @@ _PAST_IT = (
 
 
 class Advice(NamedTuple):
+    """Says what a state means, and what to do. A flow into files, or from files, may need another step."""
+
     means: str
     next: str = ""
+    into_files: str | None = None
+    from_files: str | None = None
 
 
 STATES: dict[str, Advice] = {
@@ -289,6 +293,7 @@ STATES: dict[str, Advice] = {
     S.RECORD_REFUSED: Advice(
         "the destination refuses a record: a timestamp too far ahead, a null key on a compacted topic",
         f"change the mirror's settings, then repl apply; or {_PAST_IT}",
+        from_files="change the settings of the topic that takes the records; it is tried again each minute",
     ),
     S.UNSUPPORTED_VERSION: Advice(
         "a broker's version of Kafka lacks a request that the copy needs (`why` names it)",
@@ -298,11 +303,14 @@ STATES: dict[str, Advice] = {
     S.RECORD_CORRUPT: Advice(
         "a batch at the source does not match its checksum, or can't be read",
         f"check the source's disk: another replica may have the record whole; or {_PAST_IT}",
+        into_files="check the source's disk: another replica may have the record whole; it is tried again",
+        from_files="mend the file in its place, behind what was read of it; it is tried again each minute",
     ),
     S.RECORD_INVALID: Advice(
         "a record does not match the format of the flow's transform, or an expression of it fails on it"
         " (`why` names the offset)",
         f"correct the flow's transform, then repl apply; or {_PAST_IT}",
+        into_files="correct the flow's transform, then repl apply",
     ),
     S.DATA_LOSS: Advice(
         "the source deleted records before they were copied (retention is shorter than the lag was)", _GO_ON
@@ -343,6 +351,13 @@ STATES: dict[str, Advice] = {
 }
 
 
-def next_step(state: str, flow: str, topic: str, partition: int | str) -> str:
-    """Returns the next step, a command alone where one command is enough; "" where nothing is to be done."""
-    return STATES[state].next.format(flow=flow, topic=topic, partition=partition)
+def next_step(
+    state: str, flow: str, topic: str, partition: int | str, files: Literal["", "into", "from"] = ""
+) -> str:
+    """Returns the next step, a command alone where one command is enough; "" where nothing is to be done.
+
+    `files` says whether the flow goes into files, or comes from them.
+    """
+    advice = STATES[state]
+    own = {"": None, "into": advice.into_files, "from": advice.from_files}[files]
+    return (advice.next if own is None else own).format(flow=flow, topic=topic, partition=partition)

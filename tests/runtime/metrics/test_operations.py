@@ -31,6 +31,13 @@ def test_every_state_is_in_the_table_and_each_that_needs_someone_has_a_next_step
     assert {next_step(state, "f", "t", 0) for state in lost} == {"repl resume f --accept-loss"}
 
 
+def test_no_step_of_a_flow_with_files_uses_a_key_that_it_lacks():
+    states = PartitionState
+    steps = [next_step(one, "f", "t", 0, "into") for one in (states.RECORD_CORRUPT, states.RECORD_INVALID)]
+    steps += [next_step(one, "f", "t", 0, "from") for one in (states.RECORD_CORRUPT, states.RECORD_REFUSED)]
+    assert all(step and "restart_from" not in step for step in steps)
+
+
 @pytest.mark.parametrize("state", [one for one in PartitionState if one.needs_someone])
 def test_the_alert_names_the_next_step(state: PartitionState):
     """As Prometheus's template does: the words behind the branch of the state."""
