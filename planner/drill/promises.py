@@ -94,7 +94,7 @@ def transformed(run: ScenarioRun, flow: str) -> bool:
 
 
 def protected(run: ScenarioRun, cluster: str) -> bool:
-    """The job alone may write the protected mirrors of what flows copy from a cluster."""
+    """Promises that no other principal can write the protected mirrors of a cluster's flows."""
     return _may_write(
         run,
         rules.protected_routes(run.replica, run.routes(cluster)),
@@ -105,7 +105,7 @@ def protected(run: ScenarioRun, cluster: str) -> bool:
 
 
 def given_back(run: ScenarioRun, cluster: str) -> bool:
-    """After a failover, the mirrors of what flows copied from a cluster may be written by its rules again."""
+    """Promises that the rules of these mirrors apply again after a failover."""
     return _may_write(
         run,
         rules.protected_routes(run.replica, run.routes(cluster)),
