@@ -6,12 +6,12 @@ The standard drill and the steps of features act through it, so a figure is meas
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from planner.drill.replica import DrillRoute, Progress, Replica
-from planner.drill.traffic import DrillConsumer, DrillProducer, DrillRecord, records_at
+from planner.drill.traffic import DrillConsumer, DrillProducer, DrillRecord, records_at, shows
 from planner.graph.routes import reason_not_synced
 from planner.model.diagnostic import Failure
 from planner.model.drill import Promise, Scenario, Step
@@ -23,6 +23,7 @@ from runtime.contract.views.status_view import StatusView
 
 WITHIN_S = 240.0  # for what a job must have done
 _LOOK_S = 0.3
+_READABLE_S = 30.0
 _APPROVED = {"apply", "failover", "promote", "failback", "pause", "resume", "salvage", "destroy", "restore"}
 # Where a group stands behind all records, its offset may be beyond a translation of later: past a marker.
 _SYNCED = {CheckpointState.TRANSLATED, CheckpointState.AHEAD, CheckpointState.OURS}
@@ -265,9 +266,20 @@ class ScenarioRun(ScenarioRecord):
         self.replica.link(cluster).cut()
 
     def bring_back(self, cluster: str) -> None:
-        """Starts the brokers that were lost on their data, and makes the link whole and quick."""
+        """Starts the brokers that were lost on their data, and makes the link whole and quick.
+
+        Then it waits until consumers can read what was acknowledged. A leader that was just elected shows a
+        shorter log until it knows how far its followers are. What is still missing after a while is lost.
+        """
         self.replica.bring_back(cluster)
         self._lost.pop(cluster, None)
+        ends: dict[tuple[str, int], int] = {}
+        for one in self._producers:
+            if one.cluster == cluster:
+                ends |= {at: max(end, ends.get(at, 0)) for at, end in one.ends().items()}
+        with suppress(DrillAborted):
+            client = self.replica.client(cluster)
+            self.until(lambda: shows(client, ends), "acknowledged records can't be read", _READABLE_S)
 
     def _measure_loss(self) -> None:
         """Counts what the lost clusters acknowledged and is not at the destinations."""

@@ -95,6 +95,15 @@ class DrillProducer:
         self._producer.purge()
         self._producer.flush(1.0)
 
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Returns the offset behind the last acknowledged record of each partition."""
+        found: dict[tuple[str, int], int] = {}
+        for topic, acknowledged in self.acknowledged.items():
+            for id_ in acknowledged:
+                partition, offset = self.places[id_]
+                found[topic, partition] = max(found.get((topic, partition), 0), offset + 1)
+        return found
+
     def _go_on(self, rate: float) -> None:
         began, written = time.monotonic(), 0
         while not self._stop.wait(_TICK_S):
@@ -114,8 +123,8 @@ class DrillProducer:
                 to: dict[bytes, float] = acknowledged,
             ) -> None:
                 if failure is None:
-                    to[id_] = time.monotonic()
                     self.places[id_] = message.partition() or 0, message.offset() or 0
+                    to[id_] = time.monotonic()
 
             headers = list(record.headers)
             try:
@@ -202,6 +211,20 @@ def records_at(client: Mapping[str, Any], topic: str) -> list[DrillRecord]:
         return found
     except KafkaException as failure:
         raise Failure(error(f"{topic} can't be read: {failure.args[0].str()}")) from None
+    finally:
+        consumer.close()
+
+
+def shows(client: Mapping[str, Any], ends: Mapping[tuple[str, int], int]) -> bool:
+    """Returns whether consumers can read partitions up to these offsets."""
+    consumer = Consumer({**client, **_READ, "group.id": "repl-drill-reader", "log_level": 0})
+    try:
+        return all(
+            consumer.get_watermark_offsets(TopicPartition(*at), timeout=PATIENCE_S)[1] >= end
+            for at, end in ends.items()
+        )
+    except KafkaException:
+        return False
     finally:
         consumer.close()
 
