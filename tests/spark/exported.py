@@ -10,7 +10,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from runtime.audit.verify.pieces import VerifyRequest
+from runtime.audit.verify.plan import VerificationFile
+from runtime.audit.verify.small import verify_small
 from runtime.batch import Batch, PartitionLocation, records, walk
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.views.records_view import VerificationReport
 from tests.checker.reader import Log
 from tests.checker.shapes import digest
 
@@ -65,6 +70,28 @@ def _raw(path: Path) -> Iterator[Line]:
                 one.timestamp,
                 digest(one.timestamp, one.key, one.value, list(one.headers)),
             )
+
+
+def verified(spec: JobSpec, flow: str, **asked: Any) -> VerificationReport:
+    """What `repl verify` says of a flow whose job has this spec."""
+    found = spec.flow(flow)
+    request = VerifyRequest(
+        flow=found,
+        source=spec.clusters[found.source],
+        destination=spec.clusters[found.destination],
+        **asked,
+    )
+    report = verify_small(request, VerificationFile(None), print, resume=False)
+    assert report is not None, "there are too many records"
+    return report
+
+
+def assert_equal(spec: JobSpec, flow: str, records: int) -> None:
+    """`repl verify` finds all these records equal at both sides."""
+    report = verified(spec, flow)
+    assert not report.different, report
+    assert not report.unread, report
+    assert sum(one.compared for one in report.partitions) == records, report
 
 
 _READERS = {".jsonl": _json, ".parquet": _parquet, ".log": _raw}

@@ -98,7 +98,8 @@ def sentence(found: Difference, seen: VerificationReport) -> str:
     """Returns a difference as a sentence."""
     key = f" (key {found.key})" if found.key else ""
     record = f"source offset {found.source_offset}{key}"
-    place = f"offset {found.destination_offset} at {seen.destination}"
+    inside = f" in {found.file}" if found.file else ""
+    place = f"offset {found.destination_offset}{inside} at {seen.destination}"
     why = f": {found.why}" if found.why else ""
     match found.kind:
         case "missing":
@@ -116,6 +117,8 @@ def sentence(found: Difference, seen: VerificationReport) -> str:
             return f"moved: {record} is at {place}{why}"
         case "foreign":
             return f"foreign: {place} (key {found.key}) is {found.why}"
+        case "damaged":
+            return f"damaged: {found.file} at {seen.destination}, {found.why}"
 
 
 def _verify_summary(seen: VerificationReport) -> Text:

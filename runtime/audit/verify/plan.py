@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +31,15 @@ from runtime.audit.ledger import (
     ledger_of,
 )
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
-from runtime.audit.verify.pieces import VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.file_plan import plan_stored
+from runtime.audit.verify.pieces import (
+    PIECE,
+    SAMPLED,
+    PlannedPartition,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
     Orphans,
@@ -44,31 +52,10 @@ from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, Of
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns, regex
-from runtime.contract.views.records_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
-PIECE = 100_000  # offsets in a task
-SAMPLED = 1_000  # offsets in a range of a sample
 TOGETHER = 100  # ranges of a sample in a task
-
-
-@dataclass(slots=True)
-class PlannedPartition:
-    """Plans one partition: source offsets `low … end-1` are to be compared, in these pieces."""
-
-    key: PartitionKey
-    destination_topic: str
-    low: int
-    end: int
-    pieces: list[VerificationPiece] = field(default_factory=list)
-    not_comparable: list[UncomparableRange] = field(default_factory=list)
-    unread: str = ""
-    replayed: list[tuple[int, int, int]] = field(default_factory=list)  # ranges whose records must all exist
-
-    def exclude(self, low: int, end: int, why: str) -> None:
-        if low < end:
-            self.not_comparable.append(UncomparableRange(low=low, end=end, why=why))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +72,8 @@ class FlowLedgerSnapshot:
 
 async def plan(asked: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition. Raises AuditFailure."""
+    if asked.flow.files is not None:
+        return await plan_stored(asked)
     read = await read_ledger(asked)
     return [
         _Partition(asked, number, key, read).planned() for number, key in enumerate(sorted(read.progress))

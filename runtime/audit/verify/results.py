@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerifiedPiece, VerifyRequest
-from runtime.audit.verify.plan import PlannedPartition, SavedVerification
+from runtime.audit.verify.pieces import (
+    PlannedPartition,
+    RecordContent,
+    RecordDifference,
+    VerifiedPiece,
+    VerifyRequest,
+)
+from runtime.audit.verify.plan import SavedVerification
 from runtime.contract.views.records_view import (
     Difference,
     UncomparableRange,
@@ -50,7 +56,7 @@ def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Differ
         case "extra" if edit.twin is not None:
             return _difference("doubled", edit, source_offset=edit.twin)
         case "extra":
-            return _difference("foreign", edit, why="not from the source")
+            return _difference("foreign", edit, why=edit.why or "not from the source")
         case "moved":
             where = "has no place for it" if edit.expected is None else "has another place for it"
             return _difference("moved", edit, why=f"the offset map {where}")
@@ -58,7 +64,11 @@ def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Differ
             assert edit.source is not None
             assert edit.destination is not None
             fields, why = _changes(edit.source, edit.destination)
+            if edit.why:
+                fields, why = [*fields, "timestamp_type"], "; ".join(filter(None, (why, edit.why)))
             return _difference("changed", edit, fields=fields, why=why)
+        case "damaged":
+            return _difference("damaged", edit, key="", why=edit.why)
 
 
 def _difference(kind: str, edit: RecordDifference, **changes: object) -> Difference:
@@ -69,6 +79,7 @@ def _difference(kind: str, edit: RecordDifference, **changes: object) -> Differe
         "expected": edit.expected,
         "destination_offset": edit.destination_offset,
         "key": _key(shown.key if shown is not None else None),
+        "file": edit.file,
     }
     return Difference(**{**facts, **changes})  # type: ignore[arg-type]
 
@@ -113,8 +124,8 @@ def report(
     """Returns what the command prints of a comparison that took so many seconds."""
     return VerificationReport(
         flow=asked.flow.name,
-        source=asked.flow.source,
-        destination=asked.flow.destination,
+        source=asked.flow.lines.endpoint if asked.flow.lines is not None else asked.flow.source,
+        destination=asked.flow.files.endpoint if asked.flow.files is not None else asked.flow.destination,
         at_ms=begun.at_ms,
         took_ms=round(took_s * 1000),
         sample=asked.sample,

@@ -43,6 +43,7 @@ from runtime.sql.rows import InvalidValue, SourceRow, row_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from runtime.files.transformed import FileTransform
     from runtime.sql.query_input import QueryInput
     from runtime.sql.transformer import Evaluates
 
@@ -107,6 +108,10 @@ async def _verify_with_sql(
     transform = asked.flow.transform
     assert transform is not None, "verify_pieces compares without a transform"
     async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+        if asked.flow.files is not None:
+            from runtime.files.transformed import FileTransform
+
+            return await _verify_stored(asked, tasks, pieces, FileTransform(transform, evaluator))
         return await _verify(asked, tasks, pieces, SourceTransform(transform, evaluator))
 
 
@@ -167,6 +172,8 @@ async def _verify(
     pieces: Sequence[VerificationPiece],
     transform: SourceTransform | None = None,
 ) -> list[VerifiedPiece]:
+    if asked.flow.files is not None:
+        return await _verify_stored(asked, tasks, pieces)
     try:
         async with (
             open_spec(asked.source, asked.flow.source) as source,
@@ -179,10 +186,27 @@ async def _verify(
             await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
             return found
     except AuditFailure as error:
-        return [
-            VerifiedPiece(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error))
-            for one in pieces
-        ]
+        return _unread(pieces, error)
+
+
+async def _verify_stored(
+    asked: VerifyRequest,
+    tasks: int,
+    pieces: Sequence[VerificationPiece],
+    transform: FileTransform | None = None,
+) -> list[VerifiedPiece]:
+    from runtime.audit.verify.stored import verify_stored
+
+    try:
+        return await verify_stored(asked, tasks, pieces, transform)
+    except AuditFailure as error:
+        return _unread(pieces, error)
+
+
+def _unread(pieces: Sequence[VerificationPiece], error: AuditFailure) -> list[VerifiedPiece]:
+    return [
+        VerifiedPiece(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error)) for one in pieces
+    ]
 
 
 class _Work:
