@@ -153,6 +153,7 @@ def restored(
         "flows": [{"name": flow.name, "from": "dc1", "to": "raw", "topics": {"include": [topic]}}],
     }
     (folder / "t.yaml").write_text(json.dumps(topology))
+    verified(flow, bucket, folder, environ)
     plan = folder / "restore.plan"
     asked = ["--path", str(folder / "t.yaml"), "--to", "dc2", "--topics", topic, "--out", str(plan)]
     done = repl("restore", "raw", *asked, env=environ, timeout=120)
@@ -162,3 +163,19 @@ def restored(
     assert done.returncode == 0, done.stdout + done.stderr
     wanted = consume(dict(lab.clusters["dc1"].client), topic)
     assert contents(consume(dict(lab.clusters["dc2"].client), topic)) == contents(wanted)
+
+
+def verified(flow: FlowSpec, bucket: Bucket, folder: Path, environ: dict[str, str]) -> None:
+    """`repl verify` finds the bucket equal to the topic, and then an object that was overwritten."""
+    asked = ["verify", flow.name, str(folder / "t.yaml"), "--json"]
+    done = repl(*asked, env=environ, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["equal"], done.stdout
+    objects = bucket.server.objects(bucket.name, "raw/")
+    name = next(one for one in sorted(objects) if "/_repl/" not in one)
+    bucket.server.put(bucket.name, name, objects[name][:-1])
+    done = repl(*asked, env=environ, timeout=300)
+    assert done.returncode == 2, done.stdout + done.stderr
+    found = [one for partition in json.loads(done.stdout)["partitions"] for one in partition["differences"]]
+    assert [(one["kind"], one["file"]) for one in found] == [("damaged", name.removeprefix("raw/"))]
+    bucket.server.put(bucket.name, name, objects[name])
