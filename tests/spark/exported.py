@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from runtime.audit.verify.pieces import VerifyRequest
-from runtime.audit.verify.plan import VerificationFile
-from runtime.audit.verify.small import verify_small
+from runtime.audit.verify.plan import VerificationFile, begin, grouped
+from runtime.audit.verify.results import report
+from runtime.audit.verify.task import verify_here
 from runtime.batch import Batch, PartitionLocation, records, walk
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.views.records_view import VerificationReport
@@ -81,17 +82,17 @@ def verified(spec: JobSpec, flow: str, **asked: Any) -> VerificationReport:
         destination=spec.clusters[found.destination],
         **asked,
     )
-    report = verify_small(request, VerificationFile(None), print, resume=False)
-    assert report is not None, "there are too many records"
-    return report
+    planned = begin(request, VerificationFile(None))
+    pieces = [one for group in grouped(planned.planned) for one in verify_here(request, group)]
+    return report(request, planned, pieces, 0.0)
 
 
 def assert_equal(spec: JobSpec, flow: str, records: int) -> None:
     """`repl verify` finds all these records equal at both sides."""
-    report = verified(spec, flow)
-    assert not report.different, report
-    assert not report.unread, report
-    assert sum(one.compared for one in report.partitions) == records, report
+    seen = verified(spec, flow)
+    assert not seen.different, seen
+    assert not seen.unread, seen
+    assert sum(one.compared for one in seen.partitions) == records, seen
 
 
 _READERS = {".jsonl": _json, ".parquet": _parquet, ".log": _raw}

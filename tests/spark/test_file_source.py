@@ -25,7 +25,7 @@ from tests.checker.reader import read as consume
 from tests.checker.shapes import digest
 from tests.records import create_topic, wait_for
 from tests.runtime.files.rows import read_all, reader_of, unpacked, values_of
-from tests.spark.exported import expected, files_of, lines_of
+from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -122,6 +122,25 @@ def test_every_line_arrives_once_although_tasks_die_in_their_transactions(
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
         found.close()
+    verify_notices(spec, folder / "a.log", sum(map(len, wanted.values())))
+
+
+def verify_notices(spec: JobSpec, file: Path, lines: int) -> None:
+    """`repl verify` finds all lines equal; then one that was changed, and a file that is gone."""
+    flow = spec.flows[0].name
+    assert_equal(spec, flow, lines)
+    whole = file.read_bytes()
+    at = whole.index(b"after_end:1 2000 ")
+    file.write_bytes(whole[:at] + b"X" + whole[at + 1 :])
+    found = {one.topic: one.differences for one in verified(spec, flow).partitions}
+    (changed,) = found.pop(file.name)
+    assert (changed.kind, changed.fields, changed.source_offset) == ("changed", ["value"], at - len("a.log "))
+    assert list(found.values()) == [[]]
+    file.rename(file.with_name("_elsewhere"))
+    seen = verified(spec, flow)
+    (gone,) = [one for one in seen.partitions if one.topic == file.name]
+    assert [one.why for one in gone.not_comparable] == ["the file is not there any more"]
+    assert not seen.different
 
 
 def _failed(job: Running, times: int) -> bool:

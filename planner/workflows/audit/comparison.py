@@ -84,9 +84,6 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
     from runtime import audit
 
     topology = load(request.path, request.var_files)
-    declared = topology.file_flows.get(request.flow)
-    if declared is not None and declared.from_files:
-        flow_of(topology, request.flow)  # it is not for such flows, and says why
     flow = job_flow_of(topology, request.flow)
     job = _job_spec(topology, flow, request.timeout_ms, progress)
     opposite = opposite_of(flow, topology)

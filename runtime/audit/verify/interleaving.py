@@ -148,6 +148,6 @@ def owners_of_unknown(
     return owned
 
 
-def digests() -> array[int]:
-    """Returns a sequence for digests: eight bytes for each record."""
+def numbers() -> array[int]:
+    """Returns an empty sequence of digests or offsets: eight bytes for each record."""
     return array("q")

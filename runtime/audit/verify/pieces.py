@@ -327,6 +327,18 @@ class StoredFiles(msgspec.Struct, frozen=True, array_like=True):
     kept_from: int
 
 
+class ReadFile(msgspec.Struct, frozen=True, array_like=True):
+    """Names a file that was read up to `position`, in bytes or rows, of which the ledger counts the records.
+
+    `fingerprint` is that of the file at this position.
+    """
+
+    name: str
+    position: int
+    fingerprint: bytes
+    records: int
+
+
 class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     """Holds source offsets `low … high-1` of one partition and the corresponding range at the destination.
 
@@ -334,7 +346,7 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     records at the destination are newer than the map, and where it is not `alone`, other producers may write.
     `replayed` are source offsets that salvage replayed into the destination's topic: low, end, records. `own`
     are offsets at the destination that the opposite flow left there. `stored` are the files of a flow into
-    files, which has no other destination.
+    files, which has no other destination; `read` is the file of a flow from files, whose position is `high`.
     """
 
     number: int  # of the partition in the plan
@@ -355,6 +367,7 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     replayed: tuple[tuple[int, int, int], ...] = ()
     own: tuple[tuple[int, int], ...] = ()
     stored: StoredFiles | None = None
+    read: ReadFile | None = None
 
 
 @dataclass(slots=True)
@@ -380,7 +393,7 @@ class VerifiedPiece(msgspec.Struct, frozen=True, array_like=True):
 
     `unread`: why it stopped at the source offset `end`; `passed`: retention deleted the records there.
     `replayed`: the records found of each range of the ledger, by the range's first source offset. `filtered`:
-    records that the flow's transform does not let through.
+    records that the flow's transform does not let through. `not_comparable` was found while reading.
     """
 
     number: int
@@ -397,6 +410,7 @@ class VerifiedPiece(msgspec.Struct, frozen=True, array_like=True):
     passed: bool = False
     replayed: dict[int, int] = {}
     filtered: int = 0
+    not_comparable: list[UncomparableRange] = []
 
 
 class VerificationOutcome(msgspec.Struct, frozen=True, kw_only=True):

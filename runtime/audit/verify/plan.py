@@ -32,6 +32,7 @@ from runtime.audit.ledger import (
 )
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.file_plan import plan_stored
+from runtime.audit.verify.loaded import plan_loaded
 from runtime.audit.verify.pieces import (
     PIECE,
     SAMPLED,
@@ -74,6 +75,8 @@ async def plan(asked: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition. Raises AuditFailure."""
     if asked.flow.files is not None:
         return await plan_stored(asked)
+    if asked.flow.lines is not None:
+        return await plan_loaded(asked)
     read = await read_ledger(asked)
     return [
         _Partition(asked, number, key, read).planned() for number, key in enumerate(sorted(read.progress))
@@ -298,7 +301,17 @@ class _Partition:
 
 
 def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]]:
-    """Returns one group of pieces for each task: a whole piece, or many ranges of a sample."""
+    """Returns one group of pieces for each task: a whole piece, or many ranges of a sample.
+
+    The files that are read into one partition are one group.
+    """
+    files: dict[int, list[VerificationPiece]] = {}
+    for one in planned:
+        for piece in one.pieces:
+            if piece.read is not None:
+                files.setdefault(piece.partition, []).append(piece)
+    if files:
+        return list(files.values())
     whole = [[piece] for one in planned for piece in one.pieces if piece.high - piece.low > SAMPLED]
     small = [piece for one in planned for piece in one.pieces if piece.high - piece.low <= SAMPLED]
     return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from runtime.audit.verify.pieces import (
     PlannedPartition,
@@ -51,7 +52,7 @@ def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Differ
                 why="not in the source's order",
             )
         case "missing":
-            never = edit.expected is None
+            never = edit.expected is None and not edit.file
             return _difference("missing", edit, why="the offset map leaves it out" if never else "")
         case "extra" if edit.twin is not None:
             return _difference("doubled", edit, source_offset=edit.twin)
@@ -129,8 +130,15 @@ def report(
         at_ms=begun.at_ms,
         took_ms=round(took_s * 1000),
         sample=asked.sample,
+        unit=_unit(asked),
         partitions=results(begun.planned, pieces),
     )
+
+
+def _unit(asked: VerifyRequest) -> Literal["offsets", "bytes", "rows"]:
+    if asked.flow.lines is None:
+        return "offsets"
+    return "rows" if asked.flow.lines.format == "parquet" else "bytes"
 
 
 def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]) -> list[VerifiedPartition]:
@@ -146,7 +154,7 @@ def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]
 def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> VerifiedPartition:
     edits = [edit for piece in pieces for edit in piece.edits]
     stopped = [piece for piece in pieces if piece.unread]
-    not_comparable = list(planned.not_comparable)
+    not_comparable = [*planned.not_comparable, *(one for piece in pieces for one in piece.not_comparable)]
     behind = {piece.low: high for piece, high in _highs(planned, pieces)}
     for piece in stopped:
         if piece.passed:

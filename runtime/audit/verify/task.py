@@ -19,6 +19,7 @@ from runtime.audit.partition_logs import (
     fetch_places,
     open_spec,
 )
+from runtime.audit.verify.loaded import verify_loaded
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     RecordComparer,
@@ -28,6 +29,7 @@ from runtime.audit.verify.pieces import (
     decode_request,
 )
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, content_of
+from runtime.audit.verify.stored import verify_stored
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
 from runtime.contract.records.provenance import ClusterTopic, FlowProducer
@@ -174,6 +176,8 @@ async def _verify(
 ) -> list[VerifiedPiece]:
     if asked.flow.files is not None:
         return await _verify_stored(asked, tasks, pieces)
+    if asked.flow.lines is not None:
+        return await _verify_loaded(asked, tasks, pieces)
     try:
         async with (
             open_spec(asked.source, asked.flow.source) as source,
@@ -195,10 +199,17 @@ async def _verify_stored(
     pieces: Sequence[VerificationPiece],
     transform: FileTransform | None = None,
 ) -> list[VerifiedPiece]:
-    from runtime.audit.verify.stored import verify_stored
-
     try:
         return await verify_stored(asked, tasks, pieces, transform)
+    except AuditFailure as error:
+        return _unread(pieces, error)
+
+
+async def _verify_loaded(
+    asked: VerifyRequest, tasks: int, pieces: Sequence[VerificationPiece]
+) -> list[VerifiedPiece]:
+    try:
+        return await verify_loaded(asked, tasks, pieces)
     except AuditFailure as error:
         return _unread(pieces, error)
 

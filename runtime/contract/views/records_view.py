@@ -226,7 +226,10 @@ class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Reports the comparison of a flow. `sample`: the share of the offsets that was compared, in percent."""
+    """Reports the comparison of a flow. `sample`: the share of the offsets that was compared, in percent.
+
+    `unit`: what the positions at the source count. Those of files are in bytes or rows.
+    """
 
     flow: str
     source: str
@@ -235,6 +238,7 @@ class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
     took_ms: int
     sample: float
     partitions: list[VerifiedPartition]
+    unit: Literal["offsets", "bytes", "rows"] = "offsets"
 
     @property
     def different(self) -> bool:

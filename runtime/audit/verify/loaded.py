@@ -1,0 +1,415 @@
+"""Compares the lines or rows of files with the records that a flow from files made of them.
+
+The ledger says how far each file was read. Its lines up to there must be in its partition, in their order,
+with equal bytes. The records of all files of a partition are compared together, because only their content
+says which transaction is of which file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from msgspec.structs import replace
+
+from runtime.audit.ledger import AuditFailure, LedgerNotFound, NothingCopied, as_audit_failure, ledger_of
+from runtime.audit.partition_logs import (
+    CommittedRecordReader,
+    OpenTransactionTimeout,
+    PartitionLogs,
+    RecordsExpired,
+    fetch_places,
+    logs_of,
+    open_spec,
+)
+from runtime.audit.verify.file_lines import (
+    NO_TIME,
+    FileRecords,
+    UnreadableFile,
+    body_of,
+    content_of_body,
+    digest_of,
+    records_up_to,
+)
+from runtime.audit.verify.interleaving import (
+    Interleaving,
+    TransactionRange,
+    match,
+    numbers,
+    owners_of_unknown,
+)
+from runtime.audit.verify.pieces import (
+    WINDOW,
+    ComparedRecord,
+    PlannedPartition,
+    ReadFile,
+    RecordComparer,
+    RecordContent,
+    RecordDifference,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
+from runtime.batch import Batch, BatchFailure, PartitionLocation, records
+from runtime.batch.layout import LOG_APPEND_TIME
+from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.selection import regex
+from runtime.contract.views.records_view import UncomparableRange
+from runtime.files.lines import KnownFile, Reconciliation, reconcile
+from runtime.files.manifest import EndpointUnavailable
+from runtime.files.source_folder import folder_of
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.slot.budget import TokenBucket
+
+_CLOSER: Final = "name no range, no share: the files are compared whole"
+
+
+async def plan_loaded(asked: VerifyRequest) -> list[PlannedPartition]:
+    """Returns the plan of every file that the ledger knows. Raises AuditFailure."""
+    flow, lines = asked.flow, asked.flow.lines
+    assert lines is not None, "the flow reads no files"
+    if asked.sample < 100 or (asked.low, asked.high, asked.last) != (None, None, None):
+        what = f"{flow.name} reads files: --range and --sample choose offsets of a topic"
+        raise AuditFailure(lines.endpoint, what, _CLOSER)
+    async with open_spec(asked.destination, flow.destination) as cluster:
+        opened = await ledger_of(cluster)
+        if opened is None:
+            raise LedgerNotFound(flow.destination)
+        try:
+            await opened.refresh(flow.name)
+            progress = opened.ledger.all_progress(flow.name)
+        except UnreadableRecord as error:
+            raise AuditFailure(
+                flow.destination, str(error), "ask with the version of repl of its jobs"
+            ) from error
+        if not progress:
+            raise NothingCopied(flow.destination, flow.name)
+        chosen = _chosen(asked, lines, progress)
+        places = {TopicPartition(lines.topic, key.partition) for key in chosen}
+        with as_audit_failure(flow.destination):
+            logs = await logs_of(cluster, flow.destination, asked.destination, places, asked.within_s)
+    found = await asyncio.to_thread(_looked, lines, chosen)
+    ends: dict[int, int] = {}
+    for key, one in progress.items():
+        ends[key.partition] = max(ends.get(key.partition, 0), one.destination_end)
+    return [
+        _planned(asked, number, key, chosen[key], found, logs, ends[key.partition])
+        for number, key in enumerate(sorted(chosen))
+    ]
+
+
+def _chosen(
+    asked: VerifyRequest, lines: LinesSpec, progress: Mapping[PartitionKey, Progress]
+) -> Mapping[PartitionKey, Progress]:
+    """Returns the files that are asked for. Raises AuditFailure where there is none."""
+    if asked.topics is None:
+        return progress
+    wanted = regex(asked.topics)
+    chosen = {key: one for key, one in progress.items() if wanted.matches(key.topic)}
+    if not chosen:
+        read = ", ".join(sorted({key.topic for key in progress})[:10])
+        raise AuditFailure(
+            lines.endpoint, f"{asked.flow.name} read no file {asked.topics}", f"it read {read}"
+        )
+    return chosen
+
+
+def _looked(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Reconciliation:
+    """Returns what became of the files that were read. Raises AuditFailure."""
+    folder = folder_of(lines)
+    try:
+        listing = folder.look()
+    except EndpointUnavailable as problem:
+        way_out = "it is read on this machine, with --on-cluster on those of the job"
+        raise AuditFailure(lines.endpoint, str(problem), way_out) from None
+    known = {
+        key.topic: KnownFile(key.topic, one.position, one.source_topic_id, one.source_epoch)
+        for key, one in chosen.items()
+    }
+    return reconcile(listing.files, known, lambda name, one: folder.holds(listing.files, name, one))
+
+
+def _planned(
+    asked: VerifyRequest,
+    number: int,
+    key: PartitionKey,
+    one: Progress,
+    found: Reconciliation,
+    logs: PartitionLogs,
+    end: int,
+) -> PlannedPartition:
+    planned = PlannedPartition(key, one.destination_topic, 0, one.position)
+    at, cluster = TopicPartition(one.destination_topic, key.partition), asked.flow.destination
+    if at.topic not in logs.ids:
+        planned.unread = f"there is no topic {at.topic} at {cluster}"
+    elif is_other_topic(one.destination_topic_id, logs.ids[at.topic]):
+        planned.unread = f"{at.topic} at {cluster} is not the topic that took the records: it was recreated"
+    elif at not in logs.starts or at not in logs.ends:
+        planned.unread = f"{at.topic}-{at.partition} at {cluster} has no leader that answers"
+    elif any(other.name == key.topic for other in found.replaced):
+        planned.unread = "it is not the file that was read: it was truncated or overwritten"
+    elif any(other.name == key.topic for other in found.vanished):
+        planned.exclude(0, one.position, "the file is not there any more")
+    elif at.topic in logs.compacted:
+        planned.exclude(0, one.position, f"{at.topic} is compacted, so its records can't be counted")
+    elif one.position:
+        name = next((new for known, new in found.moved if known.name == key.topic), key.topic)
+        planned.pieces = [
+            VerificationPiece(
+                number=number,
+                topic=key.topic,
+                partition=key.partition,
+                source_id=b"",
+                destination_topic=at.topic,
+                destination_id=one.destination_topic_id,
+                low=0,
+                high=one.position,
+                destination_low=logs.starts[at],
+                destination_high=max(min(end, logs.ends[at]), logs.starts[at]),
+                owned_end=end,
+                runs=b"",
+                gaps=(),
+                compacted=False,
+                read=ReadFile(name, one.position, one.source_topic_id, one.records),
+            )
+        ]
+    if planned.not_comparable or planned.unread:
+        planned.low = planned.end
+    return planned
+
+
+async def verify_loaded(
+    asked: VerifyRequest, tasks: int, pieces: Sequence[VerificationPiece]
+) -> list[VerifiedPiece]:
+    """Compares the given files, which are all that are read into their partitions. Raises AuditFailure."""
+    bucket = TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic)
+    by_partition: defaultdict[int, list[VerificationPiece]] = defaultdict(list)
+    for piece in pieces:
+        by_partition[piece.partition].append(piece)
+    async with open_spec(asked.destination, asked.flow.destination) as cluster:
+        found = []
+        for some in by_partition.values():
+            found += await _LoadedPartition(asked, some, cluster, bucket).compare()
+        await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
+        return found
+
+
+@dataclass(slots=True)
+class _Written:
+    """The records of a partition that transactions wrote, in the order of their ends."""
+
+    digests: array[int] = field(default_factory=numbers)
+    offsets: array[int] = field(default_factory=numbers)
+    ranges: list[TransactionRange] = field(default_factory=list)
+    appended: bool = False
+    others: int = 0  # records that no transaction wrote
+
+    def add(self, transaction: Iterable[tuple[int, int]]) -> None:
+        begin = len(self.digests)
+        for offset, digest in transaction:
+            self.offsets.append(offset)
+            self.digests.append(digest)
+        if len(self.digests) > begin:
+            self.ranges.append(TransactionRange(begin, len(self.digests)))
+
+
+class _LoadedPartition:
+    """Compares the files of one partition of the topic."""
+
+    def __init__(
+        self,
+        asked: VerifyRequest,
+        pieces: Sequence[VerificationPiece],
+        cluster: KafkaCluster,
+        bucket: TokenBucket,
+    ) -> None:
+        assert asked.flow.lines is not None, "the flow reads no files"
+        self._lines: LinesSpec = asked.flow.lines
+        self._asked, self._cluster, self._bucket = asked, cluster, bucket
+        self._pieces = pieces
+        self._files: dict[str, FileRecords] = {}
+        self._unread: dict[str, str] = {}
+        first = pieces[0]
+        self._at = TopicPartition(first.destination_topic, first.partition)
+        self._topic_id = first.destination_id
+        self._low, self._high = first.destination_low, first.destination_high
+
+    async def compare(self) -> list[VerifiedPiece]:
+        """Compares all files. It says of each why that was not possible."""
+        try:
+            written = await self._written()
+        except (WireError, BatchFailure, OpenTransactionTimeout, RecordsExpired) as error:
+            return [_result(piece, unread=str(error)) for piece in self._pieces]
+        for piece in self._pieces:
+            await asyncio.to_thread(self._read, piece, timed=not written.appended)
+        prints = {name: one.digests for name, one in self._files.items()}
+        found = match(prints, written.digests, written.ranges)
+        owned = owners_of_unknown(found, prints, written.digests)
+        others = written.others + sum(one.end - one.begin for one in found.unknown)
+        others -= sum(one.end - one.begin for some in owned.values() for one in some)
+        results = []
+        for piece in self._pieces:
+            if piece.topic in self._unread:
+                results.append(_result(piece, unread=self._unread[piece.topic]))
+                continue
+            results.append(await self._file(piece, written, found, owned.get(piece.topic, [])))
+        return [replace(results[0], others=others), *results[1:]] if results else []
+
+    async def _written(self) -> _Written:
+        """Reads the partition. Raises what a CommittedRecordReader raises."""
+        where = PartitionLocation(*self._at)
+        reader = CommittedRecordReader(
+            self._cluster, self._at, self._topic_id, self._low, self._high, self._bucket, self._asked.within_s
+        )
+        timed = self._lines.format == "parquet"
+        written = _Written()
+        begun: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        while not reader.ended:
+            position = reader.position
+            for member, seen in await reader.next_sets():
+                if isinstance(member, Batch) and member.control:
+                    written.add(begun.pop(member.producer_id, ()))
+                elif seen:
+                    found = [one for one in records(member, where) if position <= one.offset < self._high]
+                    if not isinstance(member, Batch) or not member.transactional:
+                        written.others += len(found)
+                        continue
+                    appended = bool(member.attributes & LOG_APPEND_TIME)
+                    written.appended |= appended
+                    begun[member.producer_id] += (
+                        (
+                            one.offset,
+                            digest_of(one.timestamp if timed and not appended else NO_TIME, body_of(one)),
+                        )
+                        for one in found
+                    )
+        for transaction in begun.values():
+            written.add(transaction)
+        return written
+
+    def _read(self, piece: VerificationPiece, *, timed: bool) -> None:
+        """Reads one file, or notes why that is not possible."""
+        assert piece.read is not None, "a piece of another flow"
+        try:
+            self._files[piece.topic] = records_up_to(self._lines, piece.read, timed=timed)
+        except UnreadableFile as error:
+            self._unread[piece.topic] = str(error)
+        except OSError as error:
+            self._unread[piece.topic] = error.strerror or str(error)
+
+    async def _file(
+        self,
+        piece: VerificationPiece,
+        written: _Written,
+        found: Interleaving,
+        owned: Sequence[TransactionRange],
+    ) -> VerifiedPiece:
+        """Returns the result of one file. Its first `left` lines are in no transaction as they are."""
+        file, left = self._files[piece.topic], found.left[piece.topic]
+        matched = len(file.digests) - left
+        if not left:
+            return _result(piece, matched)
+        if piece.topic in found.alike and (owned or not self._low):
+            alike = ", ".join(sorted(found.alike - {piece.topic}))
+            return _result(piece, matched, unread=f"its lines can't be told from those of {alike}")
+        prints, offsets = numbers(), numbers()
+        for one in owned:
+            prints += written.digests[one.begin : one.end]
+            offsets += written.offsets[one.begin : one.end]
+        skipped = _expired(file, left, prints) if self._low else 0
+        why = f"retention passed at {self._asked.flow.destination}"
+        gone = UncomparableRange(low=0, end=file.position(skipped), why=why)
+        comparer = _compared(file, left, skipped, prints)
+        try:
+            edits = await self._edits(comparer.edits, file, skipped, offsets)
+        except (WireError, BatchFailure, OSError, UnreadableFile) as error:
+            return _result(piece, matched, unread=str(error))
+        matched += comparer.matched + sum(edit.what == "changed" for edit in edits)
+        result = _result(piece, matched, edits=edits, more=comparer.full)
+        return replace(result, not_comparable=[gone] if skipped else [])
+
+    async def _edits(
+        self,
+        edits: Sequence[RecordDifference],
+        file: FileRecords,
+        skipped: int,
+        offsets: Sequence[int],
+    ) -> list[RecordDifference]:
+        """Returns differences with real positions, offsets and contents. Raises WireError, OSError."""
+        wanted = [offsets[one.destination_offset] for one in edits if one.destination_offset is not None]
+        there = await fetch_places(self._cluster, self._at, self._topic_id, wanted, self._bucket.take)
+        shown = []
+        for one in edits:
+            source = one.source_offset + skipped if one.source_offset is not None else None
+            offset = offsets[one.destination_offset] if one.destination_offset is not None else None
+            seen = there.get(offset) if offset is not None else None
+            content = None
+            if seen is not None:
+                content = content_of_body(seen.timestamp if file.timed else NO_TIME, body_of(seen))
+            shown.append(
+                RecordDifference(
+                    one.what,
+                    file.position(one.near + skipped),
+                    file.position(source) if source is not None else None,
+                    None,
+                    offset,
+                    await asyncio.to_thread(file.content, source) if source is not None else None,
+                    content or one.destination,
+                    file.position(one.twin + skipped) if one.twin is not None else None,
+                    file.read.name,
+                )
+            )
+        return shown
+
+
+def _expired(file: FileRecords, left: int, found: Sequence[int]) -> int:
+    """Returns how many lines at the beginning retention has deleted: those before the first record left."""
+    if not found:
+        return left
+    try:
+        return file.digests.index(found[0], 0, left)
+    except ValueError:
+        return 0
+
+
+def _compared(file: FileRecords, left: int, skipped: int, found: Sequence[int]) -> RecordComparer:
+    """Compares lines with the records of the transactions that are likely to hold them."""
+    comparer = RecordComparer(0, compacted=False)
+    source, destination = _numbered(file.digests[skipped:left]), _numbered(found)
+    while not comparer.done:
+        if comparer.wants_source:
+            lines = list(islice(source, WINDOW))
+            comparer.add_source(lines) if lines else comparer.end_source()
+        if comparer.wants_destination:
+            lines = list(islice(destination, WINDOW))
+            comparer.add_destination(lines) if lines else comparer.end_destination()
+        comparer.advance()
+    comparer.edits = [one for one in comparer.edits if one.what != "moved"]  # there is no offset map
+    return comparer
+
+
+def _numbered(found: Sequence[int]) -> Iterator[ComparedRecord]:
+    for number, digest in enumerate(found):
+        yield ComparedRecord(number, number, RecordContent(0, None, digest.to_bytes(8, signed=True), ()))
+
+
+def _result(
+    piece: VerificationPiece,
+    compared: int = 0,
+    *,
+    edits: Sequence[RecordDifference] = (),
+    more: bool = False,
+    unread: str = "",
+) -> VerifiedPiece:
+    end = piece.low if unread else piece.high
+    return VerifiedPiece(piece.number, piece.low, end, compared, 0, 0, 0, 0, list(edits), more, unread)
