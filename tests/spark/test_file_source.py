@@ -343,6 +343,9 @@ def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transacti
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
         found.close()
+    assert_equal(spec, flow, 9_001)
+    others = sum(one.others for one in verified(spec, flow).partitions)
+    assert others == 3_000  # what the file held that was written again
 
 
 def test_a_folder_that_repl_wrote_is_read_back_as_it_was(
@@ -361,10 +364,13 @@ def test_a_folder_that_repl_wrote_is_read_back_as_it_was(
     job = started(job_of(lab, fresh("job"), into), tmp_path)
     wait_for(lambda: len(lines_of(lake)) >= len(wanted), _WITHIN_S, about=job.tail)
     assert job.stop() == JobExit.STOPPED, job.tail()
+    assert_equal(job.spec, into.name, len(wanted))
 
     back = from_files(fresh("flow"), again, lake / topic, "parquet")
     job = started(job_of(lab, fresh("job"), back), tmp_path)
     wait_for(lambda: _count(client, again) >= len(wanted), _WITHIN_S, about=job.tail)
+    assert job.stop() == JobExit.STOPPED, job.tail()
+    assert_equal(job.spec, back.name, len(wanted))
     seen = consume(client, again)
     assert Counter(one.digest for log in seen.values() for one in log) == Counter(one[3] for one in wanted)
     for path in files_of(lake):  # the records of a file keep their order, in one partition

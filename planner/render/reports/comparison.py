@@ -100,7 +100,7 @@ def sentence(found: Difference, seen: VerificationReport) -> str:
     """Returns a difference as a sentence."""
     key = f" (key {found.key})" if found.key else ""
     record = f"source {seen.unit.removesuffix('s')} {found.source_offset}{key}"
-    inside = f" in {found.file}" if found.file else ""
+    inside = f" in {found.file}" if found.file and seen.unit == "offsets" else ""
     place = f"offset {found.destination_offset}{inside} at {seen.destination}"
     why = f": {found.why}" if found.why else ""
     match found.kind:
