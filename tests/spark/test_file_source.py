@@ -1,5 +1,6 @@
 """Lines and rows of files into a topic, on a real broker and real Spark: each once, whatever happens."""
 
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +24,7 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
 from tests.checker.shapes import digest
+from tests.commands import repl
 from tests.records import create_topic, wait_for
 from tests.runtime.files.rows import read_all, reader_of, unpacked, values_of
 from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
@@ -129,6 +131,19 @@ def verify_notices(spec: JobSpec, file: Path, lines: int) -> None:
     """`repl verify` finds all lines equal; then one that was changed, and a file that is gone."""
     flow = spec.flows[0].name
     assert_equal(spec, flow, lines)
+    declared = {
+        "name": flow,
+        "from": {"file": str(file.parent), "format": "text"},
+        "to": "dc1",
+        "topics": {"to": spec.flows[0].lines.topic if spec.flows[0].lines is not None else ""},
+    }
+    clusters = {"dc1": {"bootstrap": spec.clusters["dc1"].bootstrap}}
+    topology = {"apiVersion": "repl/v1", "name": flow, "clusters": clusters, "flows": [declared]}
+    path = file.parent.with_name("t.yaml")
+    path.write_text(json.dumps(topology))
+    done = repl("verify", flow, str(path))  # on Spark: these are many
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Equal: {lines:,} records compared" in done.stdout
     whole = file.read_bytes()
     at = whole.index(b"after_end:1 2000 ")
     file.write_bytes(whole[:at] + b"X" + whole[at + 1 :])
