@@ -430,6 +430,19 @@ def test_what_stops_a_partition_or_a_flow_is_named_and_the_rest_goes_on(
             second.kill()
     finally:
         job.kill()
+    assert_equal(spec, flow.name, 10)
+    left_out = [
+        (partition.topic, one.low, one.end, one.why.split("; ")[0])
+        for partition in verified(spec, flow.name).partitions
+        for one in partition.not_comparable
+    ]
+    assert sorted(left_out) == sorted(
+        [
+            (again, 0, 5, f"{again} was deleted at dc1 and made again"),
+            (gone, 0, 8, "retention passed at dc1"),
+            (gone, 5, 8, "given up: data_loss"),
+        ]
+    )
 
 
 def why(status: JobStatus) -> str:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from runtime.contract.records import manifest
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit
@@ -17,9 +19,9 @@ from tests import checker
 from tests.checker.reader import read as consume
 from tests.commands import repl
 from tests.records import create_topic, wait_for
-from tests.s3 import SECRET, S3Server, s3_server
+from tests.s3 import ADMIN, SECRET, S3Server, s3_server
 from tests.spark.exported import Line, expected, files_of, lines_of
-from tests.spark.job import flow_of, start_job
+from tests.spark.job import Running, flow_of, spec_of, start_job
 from tests.spark.test_files import job_of, why
 from tests.spark.test_restore import contents
 
@@ -137,6 +139,49 @@ def test_records_are_in_the_bucket_once_whatever_dies_and_come_back_from_it(
 
 def spec_text(folder: Path) -> str:
     return "".join(path.read_text() for path in folder.glob("*.json"))
+
+
+def test_a_bucket_that_one_job_writes_is_refused_to_others_while_it_runs(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, server: S3Server
+) -> None:
+    """Two more driver processes: a job at another cluster, and one of another name at the same cluster (R3)."""
+    client = dict(lab.clusters["dc1"].client)
+    topic = fresh("owned")
+    bucket = Bucket(server, fresh("bucket").lower().replace("_", "-"), tmp_path)
+    server.create_bucket(bucket.name)
+    for one in ("dc1", "dc2"):
+        create_topic(dict(lab.clusters[one].client), topic, 2, config=checker.TOPIC_CONFIG)
+        checker.write(dict(lab.clusters[one].client), topic, checker.Spec(records=100, large_every=0))
+    flow = bucket.flow(fresh("json"), topic, "json")
+    spec = job_of(lab, fresh("job"), [flow])
+    elsewhere = replace(flow, source="dc2", destination="dc2")
+    job = start_job(spec, tmp_path, environ=ADMIN)
+    others = []
+    try:
+        copied(bucket, client, topic, job)
+        others.append(
+            start_job(spec_of(lab, fresh("job"), [elsewhere], destination="dc2"), tmp_path, environ=ADMIN)
+        )
+        others[0].wait_for(lambda status: "files of this flow from the cluster" in why(status))
+        checker.write(client, topic, checker.Spec(records=100, large_every=0))
+        copied(bucket, client, topic, job)
+        others.append(start_job(job_of(lab, fresh("job"), [flow]), tmp_path, environ=ADMIN))
+        others[1].wait_for(lambda status: f"job {spec.job} of topology tests writes" in why(status))
+    finally:
+        for one in (job, *others):
+            one.kill()
+    commits = [
+        manifest.decode(text)
+        for name, text in server.objects(bucket.name, f"json/_repl/{flow.name}/log/").items()
+    ]
+    assert {(one.owner.job, one.owner.cluster_id) for one in commits} == {
+        (spec.job, commits[0].owner.cluster_id)
+    }
+
+
+def copied(bucket: Bucket, client: dict[str, Any], topic: str, job: Running) -> None:
+    wanted = expected(consume(client, topic))
+    wait_for(lambda: bucket.lines("json") == wanted, _STARTS_S, about=job.tail)
 
 
 def restored(
