@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure
+from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure, ledger_of, progress_at
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.pieces import (
     PIECE,
@@ -19,13 +19,13 @@ from runtime.audit.verify.pieces import (
     VerificationPiece,
     VerifyRequest,
 )
-from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.selection import regex
 from runtime.files.backup import Backup, TopicLineage, read_backup
-from runtime.files.manifest import EndpointUnavailable, ManifestProblem
+from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
 from runtime.kafka.protocol.offsets import TopicPartition
 
 
@@ -42,9 +42,12 @@ async def plan_stored(asked: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition in the manifest. Raises AuditFailure."""
     files, flow = asked.flow.files, asked.flow
     assert files is not None, "the flow has no files"
-    backup = await asyncio.to_thread(_backup, files, flow.name)
-    chosen = list(_chosen(asked, backup, files))
     async with open_spec(asked.source, flow.source) as source:
+        with as_audit_failure(flow.source):
+            opened = await ledger_of(source)
+            committed = await progress_at(flow.source, opened, flow.name) if opened is not None else {}
+        backup = await asyncio.to_thread(_backup, files, flow.name)  # it is never behind the ledger
+        chosen = list(_chosen(asked, backup, files))
         with as_audit_failure(flow.source):
             if backup.cluster_id != source.cluster_id:
                 what = f"{flow.name} holds records of the cluster {backup.cluster_id}"
@@ -52,11 +55,14 @@ async def plan_stored(asked: VerifyRequest) -> list[PlannedPartition]:
                 raise AuditFailure(files.endpoint, what, way_out)
             places = {TopicPartition(one.lineage.name, one.partition) for one in chosen}
             logs = await logs_of(source, flow.source, asked.source, places, asked.within_s)
-    return [_Plan(asked, number, one, logs).planned() for number, one in enumerate(chosen)]
+    return [_Plan(asked, number, one, logs, committed).planned() for number, one in enumerate(chosen)]
 
 
 def _backup(files: FilesSpec, flow: str) -> Backup:
+    folder = ManifestFolder(files.folder, flow, files.client)
     try:
+        with as_unavailable(folder.store):
+            folder.store.check()
         backup = read_backup(files.folder, flow, client=files.client)
     except ManifestProblem as problem:
         way_out = "a manifest that can't be trusted is not compared"
@@ -87,8 +93,16 @@ def _chosen(asked: VerifyRequest, backup: Backup, files: FilesSpec) -> Iterator[
 
 
 class _Plan:
-    def __init__(self, asked: VerifyRequest, number: int, one: _StoredPartition, logs: PartitionLogs) -> None:
+    def __init__(
+        self,
+        asked: VerifyRequest,
+        number: int,
+        one: _StoredPartition,
+        logs: PartitionLogs,
+        committed: Mapping[PartitionKey, Progress],
+    ) -> None:
         self._asked, self._number, self._one = asked, number, one
+        self._committed = committed
         self._at = TopicPartition(one.lineage.name, one.partition)
         self._logs = logs
         self._position = one.lineage.positions[one.partition]
@@ -98,6 +112,9 @@ class _Plan:
         begin, position = self._one.lineage.begins[self._one.partition], self._position.position
         key = PartitionKey(self._asked.flow.name, *self._at)
         planned = PlannedPartition(key, self._folder(), begin, begin)
+        planned.unread = self._cut()
+        if planned.unread:
+            return planned
         why_gone = self._gone()
         if not why_gone and (self._at not in self._logs.starts or self._at not in self._logs.ends):
             place = f"{self._at.topic}-{self._at.partition} at {self._asked.flow.source}"
@@ -118,6 +135,19 @@ class _Plan:
         """Returns the folder of the partition's files, below the endpoint's."""
         folders = [str(PurePath(one.path).parent) for one in self._files]
         return os.path.commonpath(folders) if folders else "-"
+
+    def _cut(self) -> str:
+        """Returns why the manifest can't be whole: the ledger, which follows it, knows a later position."""
+        known = self._committed.get(PartitionKey(self._asked.flow.name, *self._at))
+        position, topic_id = self._position.position, bytes.fromhex(self._position.topic_id)
+        if known is None or known.position <= position or known.source_topic_id != topic_id:
+            return ""
+        if any(gap.end >= known.position for gap in self._position.gaps):
+            return ""  # the source was truncated, and the flow went back
+        return (
+            f"the manifest ends at {position}, and {known.position} was committed: its last commits are gone,"
+            " restore the folder"
+        )
 
     def _gone(self) -> str:
         """Returns why the source holds nothing of these records any more."""

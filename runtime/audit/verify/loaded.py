@@ -18,7 +18,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import AuditFailure, LedgerNotFound, NothingCopied, as_audit_failure, ledger_of
+from runtime.audit.ledger import (
+    AuditFailure,
+    LedgerNotFound,
+    NothingCopied,
+    as_audit_failure,
+    ledger_of,
+    progress_at,
+)
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
@@ -58,7 +65,7 @@ from runtime.audit.verify.pieces import (
 )
 from runtime.batch import Batch, BatchFailure, PartitionLocation, records
 from runtime.batch.layout import LOG_APPEND_TIME
-from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.selection import regex
@@ -85,13 +92,7 @@ async def plan_loaded(asked: VerifyRequest) -> list[PlannedPartition]:
         opened = await ledger_of(cluster)
         if opened is None:
             raise LedgerNotFound(flow.destination)
-        try:
-            await opened.refresh(flow.name)
-            progress = opened.ledger.all_progress(flow.name)
-        except UnreadableRecord as error:
-            raise AuditFailure(
-                flow.destination, str(error), "ask with the version of repl of its jobs"
-            ) from error
+        progress = await progress_at(flow.destination, opened, flow.name)
         if not progress:
             raise NothingCopied(flow.destination, flow.name)
         chosen = _chosen(asked, lines, progress)

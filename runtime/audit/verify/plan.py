@@ -25,10 +25,9 @@ from runtime.audit.ledger import (
     AuditFailure,
     LedgerNotFound,
     NothingCopied,
-    OpenLedger,
-    UnreadableLedger,
     as_audit_failure,
     ledger_of,
+    progress_at,
 )
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.file_plan import plan_stored
@@ -46,7 +45,6 @@ from runtime.contract.records.ledger import (
     Orphans,
     PartitionKey,
     Progress,
-    UnreadableRecord,
     orphaned_ranges,
 )
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
@@ -93,12 +91,12 @@ async def read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
         opened = await ledger_of(destination)
         if opened is None:
             raise LedgerNotFound(flow.destination)
-        keys = _chosen(asked, await _progress(flow.destination, opened, flow.name))
+        keys = _chosen(asked, await progress_at(flow.destination, opened, flow.name))
         copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
         destination_logs = await logs_of(
             destination, flow.destination, asked.destination, copies, asked.within_s
         )
-        progress = await _progress(flow.destination, opened, flow.name)
+        progress = await progress_at(flow.destination, opened, flow.name)
         maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
         with as_audit_failure(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
@@ -119,7 +117,7 @@ async def _left_by_the_opposite(
     opened = await ledger_of(source) if asked.opposite is not None else None
     if opened is None or asked.opposite is None:
         return {}
-    theirs = await _progress(asked.flow.source, opened, asked.opposite)
+    theirs = await progress_at(asked.flow.source, opened, asked.opposite)
     orphans = opened.ledger.orphans(asked.opposite)
     found = {}
     for key, one in progress.items():
@@ -129,14 +127,6 @@ async def _left_by_the_opposite(
         if other in theirs and not is_other_topic(theirs[other].source_topic_id, one.destination_topic_id):
             found[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
     return found
-
-
-async def _progress(cluster: str, opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
-    try:
-        await opened.refresh(flow)
-        return opened.ledger.all_progress(flow)
-    except UnreadableRecord as error:
-        raise UnreadableLedger(cluster, str(error)) from error
 
 
 def _chosen(asked: VerifyRequest, progress: Mapping[PartitionKey, Progress]) -> dict[PartitionKey, Progress]:

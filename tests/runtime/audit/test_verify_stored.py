@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from runtime.audit.verify.pieces import PlannedPartition, RecordDifference, Veri
 from runtime.audit.verify.results import differences_of
 from runtime.audit.verify.stored import OffsetComparer, SourceLine
 from runtime.batch import PartitionLocation, Record
+from runtime.contract.records.advance import first_progress
+from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap
 from runtime.contract.spec.files import FilesSpec, Format
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
@@ -253,7 +255,12 @@ FLOW = FlowSpec(
 )
 
 
-def planned(start: int | None, topic_id: str = ID, **asked: Any) -> PlannedPartition:
+def planned(
+    start: int | None,
+    topic_id: str = ID,
+    committed: Mapping[PartitionKey, Progress] | None = None,
+    **asked: Any,
+) -> PlannedPartition:
     """The plan of a partition whose files hold the offsets 10 to 99; the source begins at `start`."""
     gap = OffsetGap(low=40, end=50, why="data_loss", at_ms=1)
     lineage = TopicLineage(
@@ -269,7 +276,7 @@ def planned(start: int | None, topic_id: str = ID, **asked: Any) -> PlannedParti
     logs = PartitionLogs(ids, {at: start or 0}, {at: 120}, frozenset())
     spec = ClusterSpec(bootstrap="a:1")
     request = VerifyRequest(flow=FLOW, source=spec, destination=spec, **asked)
-    return _Plan(request, 0, _StoredPartition(lineage, 0, newest=True), logs).planned()
+    return _Plan(request, 0, _StoredPartition(lineage, 0, newest=True), logs, committed or {}).planned()
 
 
 @pytest.mark.parametrize(
@@ -293,6 +300,26 @@ def test_what_is_not_comparable_is_said(
     assert piece.stored is not None
     assert piece.stored.kept_from == low  # files below are checked, and not compared
     assert len(piece.stored.files) == (1 if given.get("last") else 2)
+
+
+@pytest.mark.parametrize(
+    ("position", "topic_id", "cut"), [(100, ID, False), (101, ID, True), (101, "cd" * 16, False)]
+)
+def test_a_manifest_that_lost_its_last_commits_is_not_compared(
+    position: int, topic_id: str, *, cut: bool
+) -> None:
+    known = first_progress(
+        generation=1,
+        source_topic_id=bytes.fromhex(topic_id),
+        destination_topic="orders",
+        destination_topic_id=b"",
+        position=position,
+        destination_end=0,
+        now_ms=1,
+    )
+    found = planned(0, committed={PartitionKey("f", "orders", 0): known})
+    assert ("the manifest ends at 100, and 101 was committed" in found.unread) == cut
+    assert bool(found.pieces) != cut
 
 
 def test_a_sample_is_of_whole_files() -> None:
