@@ -1,6 +1,6 @@
 """Reads the lines or rows of a file up to the position that the ledger has, as records to be compared.
 
-Of each record only a digest and its position are held: sixteen bytes.
+Of each record only a digest and its position are held, and a timestamp where rows have some: 16 or 24 bytes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ class UnreadableFile(Exception):
     """The file can't be read up to its position; the text says why."""
 
 
-def digest_of(timestamp: int, body: bytes) -> int:
+def digest_of(body: bytes) -> int:
     """Returns eight bytes of a digest. `body` has key, value and headers in the encoding of a batch."""
-    digest = hashlib.blake2b(body, digest_size=8, salt=timestamp.to_bytes(8, signed=True)).digest()
-    return int.from_bytes(digest, signed=True)
+    return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), signed=True)
 
 
 def body_of(one: Record | FetchedRecord) -> bytes:
@@ -72,13 +71,17 @@ def _part(body: bytes, at: int) -> tuple[bytes | None, int]:
 
 @dataclass(slots=True)
 class FileRecords:
-    """The records of a file: their digests, and the positions at which they begin."""
+    """The records of a file: their digests, and the positions at which they begin.
+
+    `times` are the timestamps of rows that have some of their own.
+    """
 
     lines: LinesSpec
     read: ReadFile
     timed: bool  # rows have timestamps of their own
     digests: array[int] = field(default_factory=lambda: array("q"))
     positions: array[int] = field(default_factory=lambda: array("q"))
+    times: array[int] = field(default_factory=lambda: array("q"))
 
     def position(self, number: int) -> int:
         """Returns where a record begins; behind the last one, where reading ended."""
@@ -146,7 +149,7 @@ def _read_lines(file: int, found: FileRecords) -> None:
             line = one.removesuffix(b"\r")
             if line.strip() or not blank:
                 body = b"".join((NO_KEY, varint(len(line)), line, NO_HEADERS))
-                found.digests.append(digest_of(NO_TIME, body))
+                found.digests.append(digest_of(body))
                 found.positions.append(begin)
             begin += len(one) + 1
     if rest:
@@ -171,6 +174,8 @@ def _read_rows(reader: RowReader, found: FileRecords) -> None:
             raise UnreadableFile(part.why or _CHANGED)
         for number, (timestamp, body) in enumerate(part.records, at):
             if number < end:
-                found.digests.append(digest_of(timestamp if found.timed else NO_TIME, body))
+                found.digests.append(digest_of(body))
                 found.positions.append(number)
+                if found.timed:
+                    found.times.append(timestamp)
         at = part.position

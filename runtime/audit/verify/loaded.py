@@ -52,6 +52,7 @@ from runtime.audit.verify.interleaving import (
     owners_of_unknown,
 )
 from runtime.audit.verify.pieces import (
+    LIMIT,
     WINDOW,
     ComparedRecord,
     PlannedPartition,
@@ -64,7 +65,6 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.batch import Batch, BatchFailure, PartitionLocation, records
-from runtime.batch.layout import LOG_APPEND_TIME
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.naming import is_other_topic
@@ -211,14 +211,16 @@ class _Written:
 
     digests: array[int] = field(default_factory=numbers)
     offsets: array[int] = field(default_factory=numbers)
+    times: array[int] = field(default_factory=numbers)
     ranges: list[TransactionRange] = field(default_factory=list)
     appended: bool = False
     others: int = 0  # records that no transaction wrote
 
-    def add(self, transaction: Iterable[tuple[int, int]]) -> None:
+    def add(self, transaction: Iterable[tuple[int, int, int]]) -> None:
         begin = len(self.digests)
-        for offset, digest in transaction:
+        for offset, timestamp, digest in transaction:
             self.offsets.append(offset)
+            self.times.append(timestamp)
             self.digests.append(digest)
         if len(self.digests) > begin:
             self.ranges.append(TransactionRange(begin, len(self.digests)))
@@ -272,9 +274,8 @@ class _LoadedPartition:
         reader = CommittedRecordReader(
             self._cluster, self._at, self._topic_id, self._low, self._high, self._bucket, self._asked.within_s
         )
-        timed = self._lines.format == "parquet"
         written = _Written()
-        begun: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        begun: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
         while not reader.ended:
             position = reader.position
             for member, seen in await reader.next_sets():
@@ -285,14 +286,9 @@ class _LoadedPartition:
                     if not isinstance(member, Batch) or not member.transactional:
                         written.others += len(found)
                         continue
-                    appended = bool(member.attributes & LOG_APPEND_TIME)
-                    written.appended |= appended
+                    written.appended |= member.log_append_time
                     begun[member.producer_id] += (
-                        (
-                            one.offset,
-                            digest_of(one.timestamp if timed and not appended else NO_TIME, body_of(one)),
-                        )
-                        for one in found
+                        (one.offset, one.timestamp, digest_of(body_of(one))) for one in found
                     )
         for transaction in begun.values():
             written.add(transaction)
@@ -318,8 +314,14 @@ class _LoadedPartition:
         """Returns the result of one file. Its first `left` lines are in no transaction as they are."""
         file, left = self._files[piece.topic], found.left[piece.topic]
         matched = len(file.digests) - left
+        try:
+            later = await self._edits(
+                _other_times(file, written, found.taken[piece.topic]), file, 0, written.offsets
+            )
+        except (WireError, BatchFailure, OSError, UnreadableFile) as error:
+            return _result(piece, matched, unread=str(error))
         if not left:
-            return _result(piece, matched)
+            return _result(piece, matched, edits=later, more=len(later) >= LIMIT)
         if piece.topic in found.alike and (owned or not self._low):
             alike = ", ".join(sorted(found.alike - {piece.topic}))
             return _result(piece, matched, unread=f"its lines can't be told from those of {alike}")
@@ -336,7 +338,7 @@ class _LoadedPartition:
         except (WireError, BatchFailure, OSError, UnreadableFile) as error:
             return _result(piece, matched, unread=str(error))
         matched += comparer.matched + sum(edit.what == "changed" for edit in edits)
-        result = _result(piece, matched, edits=edits, more=comparer.full)
+        result = _result(piece, matched, edits=[*edits, *later], more=comparer.full or len(later) >= LIMIT)
         return replace(result, not_comparable=[gone] if skipped else [])
 
     async def _edits(
@@ -371,6 +373,29 @@ class _LoadedPartition:
                 )
             )
         return shown
+
+
+def _other_times(
+    file: FileRecords, written: _Written, taken: Iterable[TransactionRange]
+) -> list[RecordDifference]:
+    """Returns the records that are equal but for their timestamps, by their numbers at both sides.
+
+    `taken` are the transactions of the file, the last one first.
+    """
+    if not file.times:
+        return []
+    found: list[RecordDifference] = []
+    end = len(file.digests)
+    for one in taken:
+        begin = end - (one.end - one.begin)
+        if file.times[begin:end] != written.times[one.begin : one.end]:
+            found += (
+                RecordDifference("changed", at, at, None, one.begin + at - begin, None, None)
+                for at in range(begin, end)
+                if file.times[at] != written.times[one.begin + at - begin]
+            )
+        end = begin
+    return sorted(found, key=lambda one: one.near)[:LIMIT]
 
 
 def _expired(file: FileRecords, left: int, found: Sequence[int]) -> int:

@@ -21,8 +21,8 @@ from runtime.audit.verify.file_lines import (
     digest_of,
     records_up_to,
 )
-from runtime.audit.verify.interleaving import numbers
-from runtime.audit.verify.loaded import _compared, _expired, _planned
+from runtime.audit.verify.interleaving import TransactionRange, numbers
+from runtime.audit.verify.loaded import _compared, _expired, _other_times, _planned, _Written
 from runtime.audit.verify.pieces import PlannedPartition, ReadFile, RecordContent, VerifyRequest
 from runtime.audit.verify.plan import grouped
 from runtime.batch import Record
@@ -52,7 +52,7 @@ def read_file(folder: Path, name: str, position: int, form: SourceFormat = "text
 
 
 def value(text: bytes) -> int:
-    return digest_of(NO_TIME, body_of(Record(0, 0, None, text, ())))
+    return digest_of(body_of(Record(0, 0, None, text, ())))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,8 @@ def test_rows_with_the_columns_of_records_are_compared_with_their_timestamps(
     found = records_up_to(lines_in(tmp_path, "parquet"), read, timed=timed)
     assert list(found.positions) == [0, 1, 2, 3]
     times = [one.timestamp if timed else NO_TIME for one in records[:4]]
-    assert list(found.digests) == [
-        digest_of(time, body_of(one)) for time, one in zip(times, records[:4], strict=True)
-    ]
+    assert list(found.digests) == [digest_of(body_of(one)) for one in records[:4]]
+    assert list(found.times) == (times if timed else [])
     assert found.content(3) == content_of_body(times[3], body_of(records[3]))
     assert found.content(3) == RecordContent(times[3], b"k", b"v3", (("h", None), ("i", b"1")))
 
@@ -116,6 +115,7 @@ def test_rows_without_timestamps_have_the_time_of_reading(tmp_path: Path) -> Non
     read = read_file(tmp_path, "a.parquet", 2, "parquet")
     found = records_up_to(lines_in(tmp_path, "parquet"), read, timed=True)
     assert list(found.digests) == [value(b'{"id":1}'), value(b'{"id":2}')]
+    assert not found.times
 
 
 def file_of(*digests: int) -> FileRecords:
@@ -140,6 +140,18 @@ def test_lines_that_are_in_no_transaction_as_they_are(
 ) -> None:
     edits = _compared(file_of(1, 2, 3, 4), 4, 0, there).edits
     assert [(one.what, one.source_offset, one.destination_offset) for one in edits] == wanted
+
+
+def test_a_record_with_another_timestamp_is_found_in_its_transaction() -> None:
+    file, written = file_of(1, 2, 3), _Written()
+    file.times.extend([10, 20, 30])
+    written.add([(5, 10, 1), (6, 21, 2)])
+    written.add([(9, 0, 7)])
+    written.add([(11, 30, 3)])
+    (edit,) = _other_times(file, written, [TransactionRange(3, 4), TransactionRange(0, 2)])
+    assert (edit.what, edit.source_offset, edit.destination_offset) == ("changed", 1, 1)
+    file.times[1] = 21
+    assert _other_times(file, written, [TransactionRange(3, 4), TransactionRange(0, 2)]) == []
 
 
 def test_many_lines_are_compared_some_at_a_time() -> None:
