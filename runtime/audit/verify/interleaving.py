@@ -134,18 +134,37 @@ def owners_of_unknown(
 ) -> dict[str, list[TransactionRange]]:
     """Returns which unknown transactions are likely to be of which incomplete file: most lines decide.
 
-    A transaction without a line of any such file is of none: another producer wrote it, or a file that is
-    forgotten.
+    At least half of its records are lines that are left of the file, and it stands before those that are
+    known to be the file's. Any other is of none: another producer wrote it, or a file that is forgotten.
     """
     lines = {name: set(files[name][:left]) for name, left in found.left.items() if left}
+    firsts = {name: found.taken[name][-1].begin if found.taken[name] else len(records) for name in lines}
     owned: defaultdict[str, list[TransactionRange]] = defaultdict(list)
     for one in found.unknown:
         digests = records[one.begin : one.end]
-        common = {name: sum(digest in known for digest in digests) for name, known in lines.items()}
+        common = {
+            name: sum(digest in known for digest in digests)
+            for name, known in lines.items()
+            if one.end <= firsts[name]
+        }
         best = max(sorted(common), key=lambda name: common[name], default=None)
-        if best is not None and common[best]:
+        if best is not None and common[best] * 2 >= len(digests):
             owned[best].append(one)
     return owned
+
+
+def place_of(lines: Sequence[int], found: Sequence[int]) -> int | None:
+    """Returns the number of the line from which on a file has these lines; None where it has not."""
+    at, last = 0, len(lines) - len(found)
+    while at <= last:
+        try:
+            at = lines.index(found[0], at, last + 1)
+        except ValueError:
+            return None
+        if lines[at : at + len(found)] == found:
+            return at
+        at += 1
+    return None
 
 
 def numbers() -> array[int]:

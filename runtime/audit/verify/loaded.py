@@ -14,25 +14,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import (
-    AuditFailure,
-    LedgerNotFound,
-    NothingCopied,
-    as_audit_failure,
-    ledger_of,
-    progress_at,
-)
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
-    PartitionLogs,
     RecordsExpired,
     fetch_places,
-    logs_of,
     open_spec,
 )
 from runtime.audit.verify.file_lines import (
@@ -50,13 +39,12 @@ from runtime.audit.verify.interleaving import (
     match,
     numbers,
     owners_of_unknown,
+    place_of,
 )
 from runtime.audit.verify.pieces import (
     LIMIT,
     WINDOW,
     ComparedRecord,
-    PlannedPartition,
-    ReadFile,
     RecordComparer,
     RecordContent,
     RecordDifference,
@@ -65,128 +53,12 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.batch import Batch, BatchFailure, PartitionLocation, records
-from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.spec.selection import regex
 from runtime.contract.views.records_view import UncomparableRange
-from runtime.files.lines import KnownFile, Reconciliation, reconcile
-from runtime.files.manifest import EndpointUnavailable
-from runtime.files.source_folder import folder_of
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
-
-_CLOSER: Final = "name no range, no share: the files are compared whole"
-
-
-async def plan_loaded(asked: VerifyRequest) -> list[PlannedPartition]:
-    """Returns the plan of every file that the ledger knows. Raises AuditFailure."""
-    flow, lines = asked.flow, asked.flow.lines
-    assert lines is not None, "the flow reads no files"
-    if asked.sample < 100 or (asked.low, asked.high, asked.last) != (None, None, None):
-        what = f"{flow.name} reads files: --range and --sample choose offsets of a topic"
-        raise AuditFailure(lines.endpoint, what, _CLOSER)
-    async with open_spec(asked.destination, flow.destination) as cluster:
-        opened = await ledger_of(cluster)
-        if opened is None:
-            raise LedgerNotFound(flow.destination)
-        progress = await progress_at(flow.destination, opened, flow.name)
-        if not progress:
-            raise NothingCopied(flow.destination, flow.name)
-        chosen = _chosen(asked, lines, progress)
-        places = {TopicPartition(lines.topic, key.partition) for key in chosen}
-        with as_audit_failure(flow.destination):
-            logs = await logs_of(cluster, flow.destination, asked.destination, places, asked.within_s)
-    found = await asyncio.to_thread(_looked, lines, chosen)
-    ends: dict[int, int] = {}
-    for key, one in progress.items():
-        ends[key.partition] = max(ends.get(key.partition, 0), one.destination_end)
-    return [
-        _planned(asked, number, key, chosen[key], found, logs, ends[key.partition])
-        for number, key in enumerate(sorted(chosen))
-    ]
-
-
-def _chosen(
-    asked: VerifyRequest, lines: LinesSpec, progress: Mapping[PartitionKey, Progress]
-) -> Mapping[PartitionKey, Progress]:
-    """Returns the files that are asked for. Raises AuditFailure where there is none."""
-    if asked.topics is None:
-        return progress
-    wanted = regex(asked.topics)
-    chosen = {key: one for key, one in progress.items() if wanted.matches(key.topic)}
-    if not chosen:
-        read = ", ".join(sorted({key.topic for key in progress})[:10])
-        raise AuditFailure(
-            lines.endpoint, f"{asked.flow.name} read no file {asked.topics}", f"it read {read}"
-        )
-    return chosen
-
-
-def _looked(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Reconciliation:
-    """Returns what became of the files that were read. Raises AuditFailure."""
-    folder = folder_of(lines)
-    try:
-        listing = folder.look()
-    except EndpointUnavailable as problem:
-        way_out = "it is read on this machine, with --on-cluster on those of the job"
-        raise AuditFailure(lines.endpoint, str(problem), way_out) from None
-    known = {
-        key.topic: KnownFile(key.topic, one.position, one.source_topic_id, one.source_epoch)
-        for key, one in chosen.items()
-    }
-    return reconcile(listing.files, known, lambda name, one: folder.holds(listing.files, name, one))
-
-
-def _planned(
-    asked: VerifyRequest,
-    number: int,
-    key: PartitionKey,
-    one: Progress,
-    found: Reconciliation,
-    logs: PartitionLogs,
-    end: int,
-) -> PlannedPartition:
-    planned = PlannedPartition(key, one.destination_topic, 0, one.position)
-    at, cluster = TopicPartition(one.destination_topic, key.partition), asked.flow.destination
-    if at.topic not in logs.ids:
-        planned.unread = f"there is no topic {at.topic} at {cluster}"
-    elif is_other_topic(one.destination_topic_id, logs.ids[at.topic]):
-        planned.unread = f"{at.topic} at {cluster} is not the topic that took the records: it was recreated"
-    elif at not in logs.starts or at not in logs.ends:
-        planned.unread = f"{at.topic}-{at.partition} at {cluster} has no leader that answers"
-    elif any(other.name == key.topic for other in found.replaced):
-        planned.unread = "it is not the file that was read: it was truncated or overwritten"
-    elif any(other.name == key.topic for other in found.vanished):
-        planned.exclude(0, one.position, "the file is not there any more")
-    elif at.topic in logs.compacted:
-        planned.exclude(0, one.position, f"{at.topic} is compacted, so its records can't be counted")
-    elif one.position:
-        name = next((new for known, new in found.moved if known.name == key.topic), key.topic)
-        planned.pieces = [
-            VerificationPiece(
-                number=number,
-                topic=key.topic,
-                partition=key.partition,
-                source_id=b"",
-                destination_topic=at.topic,
-                destination_id=one.destination_topic_id,
-                low=0,
-                high=one.position,
-                destination_low=logs.starts[at],
-                destination_high=max(min(end, logs.ends[at]), logs.starts[at]),
-                owned_end=end,
-                runs=b"",
-                gaps=(),
-                compacted=False,
-                read=ReadFile(name, one.position, one.source_topic_id, one.records),
-            )
-        ]
-    if planned.not_comparable or planned.unread:
-        planned.low = planned.end
-    return planned
 
 
 async def verify_loaded(
@@ -258,14 +130,16 @@ class _LoadedPartition:
         prints = {name: one.digests for name, one in self._files.items()}
         found = match(prints, written.digests, written.ranges)
         owned = owners_of_unknown(found, prints, written.digests)
-        others = written.others + sum(one.end - one.begin for one in found.unknown)
-        others -= sum(one.end - one.begin for some in owned.values() for one in some)
+        doubles = self._doubles(found, owned, written)
+        known = {one for some in (*owned.values(), *doubles.values()) for one in some}
+        others = written.others + sum(one.end - one.begin for one in found.unknown if one not in known)
         results = []
         for piece in self._pieces:
             if piece.topic in self._unread:
                 results.append(_result(piece, unread=self._unread[piece.topic]))
                 continue
-            results.append(await self._file(piece, written, found, owned.get(piece.topic, [])))
+            twice = doubles.get(piece.topic, {})
+            results.append(await self._file(piece, written, found, owned.get(piece.topic, []), twice))
         return [replace(results[0], others=others), *results[1:]] if results else []
 
     async def _written(self) -> _Written:
@@ -304,20 +178,50 @@ class _LoadedPartition:
         except OSError as error:
             self._unread[piece.topic] = error.strerror or str(error)
 
+    def _doubles(
+        self,
+        found: Interleaving,
+        owned: Mapping[str, Sequence[TransactionRange]],
+        written: _Written,
+    ) -> dict[str, dict[TransactionRange, int]]:
+        """Returns the transactions that hold lines of a complete file once more, and where these begin.
+
+        The ledger must have counted the lines once: a file that was read anew is there twice by design.
+        """
+        known = {one for some in owned.values() for one in some}
+        once = [
+            (piece.topic, self._files[piece.topic].digests)
+            for piece in self._pieces
+            if piece.topic in self._files
+            and piece.alone
+            and not found.left[piece.topic]
+            and piece.read is not None
+            and piece.read.records == len(self._files[piece.topic].digests)
+        ]
+        doubles: defaultdict[str, dict[TransactionRange, int]] = defaultdict(dict)
+        for one in found.unknown:
+            if one in known:
+                continue
+            for name, lines in once:
+                if (at := place_of(lines, written.digests[one.begin : one.end])) is not None:
+                    doubles[name][one] = at
+                    break
+        return doubles
+
     async def _file(
         self,
         piece: VerificationPiece,
         written: _Written,
         found: Interleaving,
         owned: Sequence[TransactionRange],
+        twice: Mapping[TransactionRange, int],
     ) -> VerifiedPiece:
         """Returns the result of one file. Its first `left` lines are in no transaction as they are."""
         file, left = self._files[piece.topic], found.left[piece.topic]
         matched = len(file.digests) - left
         try:
-            later = await self._edits(
-                _other_times(file, written, found.taken[piece.topic]), file, 0, written.offsets
-            )
+            wrong = [*_other_times(file, written, found.taken[piece.topic]), *_once_more(twice)]
+            later = await self._edits(wrong[:LIMIT], file, 0, written.offsets)
         except (WireError, BatchFailure, OSError, UnreadableFile) as error:
             return _result(piece, matched, unread=str(error))
         if not left:
@@ -396,6 +300,14 @@ def _other_times(
             )
         end = begin
     return sorted(found, key=lambda one: one.near)[:LIMIT]
+
+
+def _once_more(twice: Mapping[TransactionRange, int]) -> Iterator[RecordDifference]:
+    """Yields the records that are there once more, with the number of the line that each has."""
+    for one, line in twice.items():
+        for at in range(one.begin, one.end):
+            number = line + at - one.begin
+            yield RecordDifference("extra", number, None, None, at, None, None, number)
 
 
 def _expired(file: FileRecords, left: int, found: Sequence[int]) -> int:

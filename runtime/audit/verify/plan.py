@@ -31,7 +31,7 @@ from runtime.audit.ledger import (
 )
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.file_plan import plan_stored
-from runtime.audit.verify.loaded import plan_loaded
+from runtime.audit.verify.loaded_plan import plan_loaded
 from runtime.audit.verify.pieces import (
     PIECE,
     SAMPLED,

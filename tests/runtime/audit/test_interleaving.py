@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.audit.verify.interleaving import Interleaving, TransactionRange, match, owners_of_unknown
+from runtime.audit.verify.interleaving import (
+    Interleaving,
+    TransactionRange,
+    match,
+    owners_of_unknown,
+    place_of,
+)
 
 
 def found(files: dict[str, list[int]], *transactions: Sequence[int]) -> Interleaving:
@@ -59,6 +65,29 @@ def test_an_unknown_transaction_is_of_the_incomplete_file_with_most_of_its_lines
     records = [one for some in transactions for one in some]
     owned = owners_of_unknown(seen, files, records)
     assert owned == {"a": [TransactionRange(0, 3)], "b": [TransactionRange(3, 4)]}
+
+
+@pytest.mark.parametrize(
+    ("transactions", "owned"),
+    [
+        ([[1, 9], [3]], 1),  # a line was changed
+        ([[1, 8, 9], [3]], 0),  # of another file, with the same first line
+        ([[3], [1, 2, 9]], 0),  # behind those of the file
+    ],
+)
+def test_a_transaction_that_is_hardly_alike_is_of_no_file(transactions: list[list[int]], owned: int) -> None:
+    files = {"a": [1, 2, 3]}
+    seen = found(files, *transactions)
+    assert seen.left == {"a": 2}
+    records = [one for some in transactions for one in some]
+    assert len(owners_of_unknown(seen, files, records).get("a", [])) == owned
+
+
+@pytest.mark.parametrize(
+    ("lines", "at"), [([1, 2], 0), ([2, 3], 1), ([2, 2], None), ([3], 2), ([3, 4], None), ([9], None)]
+)
+def test_where_a_file_has_these_lines(lines: list[int], at: int | None) -> None:
+    assert place_of([1, 2, 3], lines) == at
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=4), st.randoms())

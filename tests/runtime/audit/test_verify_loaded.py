@@ -22,7 +22,8 @@ from runtime.audit.verify.file_lines import (
     records_up_to,
 )
 from runtime.audit.verify.interleaving import TransactionRange, numbers
-from runtime.audit.verify.loaded import _compared, _expired, _other_times, _planned, _Written
+from runtime.audit.verify.loaded import _compared, _expired, _once_more, _other_times, _Written
+from runtime.audit.verify.loaded_plan import _planned
 from runtime.audit.verify.pieces import PlannedPartition, ReadFile, RecordContent, VerifyRequest
 from runtime.audit.verify.plan import grouped
 from runtime.batch import Record
@@ -152,6 +153,14 @@ def test_a_record_with_another_timestamp_is_found_in_its_transaction() -> None:
     assert (edit.what, edit.source_offset, edit.destination_offset) == ("changed", 1, 1)
     file.times[1] = 21
     assert _other_times(file, written, [TransactionRange(3, 4), TransactionRange(0, 2)]) == []
+
+
+def test_a_record_that_is_there_once_more_names_its_line() -> None:
+    edits = list(_once_more({TransactionRange(4, 6): 1}))
+    assert [(one.what, one.destination_offset, one.twin) for one in edits] == [
+        ("extra", 4, 1),
+        ("extra", 5, 2),
+    ]
 
 
 def test_many_lines_are_compared_some_at_a_time() -> None:
