@@ -65,7 +65,7 @@ class PercentParam(click.ParamType[float]):
     "--topics",
     type=PatternParam(),
     metavar="RE",
-    help="Only topics whose whole names at the source match.",
+    help="Only topics, or files, whose whole names at the source match.",
 )
 @click.option(
     "--range",
@@ -110,7 +110,9 @@ def command(
     """Compare both sides of FLOW record by record, on Spark.
 
     Compares keys, values, headers, timestamps and order of everything that the flow has copied up to now and
-    both sides still hold. It only reads, and the flow may run. Exit code 2 where there is a difference.
+    both sides still hold. A flow into files is compared with its files and their manifest, a flow from files
+    with the lines or rows that were read. It only reads, and the flow may run. Exit code 2 where there is a
+    difference.
     """
     from planner.cli.console import print_lines
     from planner.cli.view import TerminalView

@@ -86,7 +86,10 @@ def flow_of(topology: Topology, name: str) -> Flow:
         from_files = f"comes from the files of {flow.source_cluster}"
         goes = from_files if flow.from_files else f"goes into the files of {flow.destination_cluster}"
         what = f"flow {name} {goes}"
-        hint = "this is for flows between clusters; such a flow can be paused and resumed, and has a status"
+        hint = (
+            "this is for flows between clusters; such a flow can be paused and resumed, has a status, and"
+            f" repl verify {name} compares both sides"
+        )
         raise Failure(error(what, hint, source=flow.source))
     return _declared("flow", name, topology.flows)
 

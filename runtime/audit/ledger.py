@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from runtime.contract.client import settings as client
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import provenance
+from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
@@ -176,6 +177,15 @@ async def ledger_of(cluster: KafkaCluster) -> OpenLedger | None:
         return None
     ledger = await Ledger.open(cluster)
     return OpenLedger(cluster, ledger, OffsetMapReader(cluster, ledger))
+
+
+async def progress_at(name: str, opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
+    """Returns the committed progress of a flow. Raises UnreadableLedger, WireError."""
+    try:
+        await opened.refresh(flow)
+        return opened.ledger.all_progress(flow)
+    except UnreadableRecord as error:
+        raise UnreadableLedger(name, str(error)) from error
 
 
 async def producers_at(cluster: KafkaCluster) -> dict[int, FlowProducer]:

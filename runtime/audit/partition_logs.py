@@ -283,6 +283,14 @@ class CommittedRecordReader:
 
     async def next(self) -> list[FetchedRecord]:
         """Returns the records of one fetch: the list may be empty."""
+        begin, found = self.position, list[FetchedRecord]()
+        for member, seen in await self.next_sets():
+            if seen:
+                found += _records(member, self._where, begin, self._high)
+        return found
+
+    async def next_sets(self) -> list[tuple[RecordSet, bool]]:
+        """Returns the batches of one fetch, also markers, and whether a read_committed reader sees them."""
         answer = await self._answer()
         self._bucket.take(len(answer.records))
         walked = walk(answer.records, self._where)
@@ -291,11 +299,9 @@ class CommittedRecordReader:
         if not walked.sets:
             self.position = self._high  # compaction removed the remaining records, or the log ends before
         aborted = AbortedTransactions(answer.aborted)
-        found: list[FetchedRecord] = []
-        begin = self.position
+        found: list[tuple[RecordSet, bool]] = []
         for member in walked.sets:
-            if not isinstance(member, Batch) or aborted.keeps(member):
-                found += _records(member, self._where, begin, self._high)
+            found.append((member, not isinstance(member, Batch) or aborted.keeps(member)))
             self.position = max(self.position, member.next_offset)
             if self.ended:
                 break

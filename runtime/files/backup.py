@@ -37,11 +37,15 @@ class DamagedFile(Exception):
 
 @dataclass(slots=True)
 class TopicLineage:
-    """One topic of a backup: all its partitions, with the files of each in the order of offsets."""
+    """One topic of a backup: all its partitions, with the files of each in the order of offsets.
+
+    `begins` has the first position of each partition: the flow started there.
+    """
 
     name: str
     topic_id: str
     since_ms: int
+    begins: dict[int, int] = field(default_factory=dict)
     positions: dict[int, FilePosition] = field(default_factory=dict)
     files: dict[int, list[DataFile]] = field(default_factory=dict)
 
@@ -72,9 +76,9 @@ class Backup:
         self.cluster_id, self.format = commit.owner.cluster_id, commit.format
         self.commit, self.digest, self.at_ms = commit.number, digest, commit.at_ms
         for position in commit.positions:
-            self._lineage(position.topic, position.topic_id, commit.at_ms).positions[position.partition] = (
-                position
-            )
+            lineage = self._lineage(position.topic, position.topic_id, commit.at_ms)
+            lineage.begins.setdefault(position.partition, position.position)
+            lineage.positions[position.partition] = position
         if commit.replaced:
             self.take_merged(commit)
             return

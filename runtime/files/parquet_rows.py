@@ -159,6 +159,12 @@ class RowReader:
         """Whether a row group is read in part."""
         return self._group is not None
 
+    @property
+    def timed(self) -> bool:
+        """Whether the rows hold the timestamps of records. Raises OSError."""
+        schema = _opened(self._file).schema_arrow
+        return _holds_records(schema) and "timestamp" in schema.names
+
     def size(self) -> int:
         return self._footer.rows
 

@@ -339,13 +339,14 @@ def standing_query(
     token: str,
     collect: Callable[[QueryInput, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     result: str,
+    output: Output = "edits",
 ) -> Any:
     """Runs the query until `collect` ends, and returns the one value that it yields.
 
     `result` is the schema of that value, and `token` names the socket between the two workers. `collect` gets
     what the query reads of each row, and the answers.
     """
-    wanted = input_of(transform)
+    wanted = input_of(transform, output)
 
     def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return feed(token, inputs)
@@ -355,7 +356,7 @@ def standing_query(
 
     session = session_of(context, STANDING)
     rows = session.range(0, 1, 1, 1).mapInArrow(feeding, _ddl(transform, wanted))
-    ((value,),) = _answers_to(rows, transform, wanted).mapInArrow(collecting, result).collect()
+    ((value,),) = _answers_to(rows, transform, wanted, output).mapInArrow(collecting, result).collect()
     return value
 
 

@@ -10,7 +10,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from runtime.audit.verify.pieces import VerifyRequest
+from runtime.audit.verify.plan import VerificationFile, begin, grouped
+from runtime.audit.verify.results import report
+from runtime.audit.verify.task import verify_here
 from runtime.batch import Batch, PartitionLocation, records, walk
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.views.records_view import VerificationReport
 from tests.checker.reader import Log
 from tests.checker.shapes import digest
 
@@ -65,6 +71,28 @@ def _raw(path: Path) -> Iterator[Line]:
                 one.timestamp,
                 digest(one.timestamp, one.key, one.value, list(one.headers)),
             )
+
+
+def verified(spec: JobSpec, flow: str, **asked: Any) -> VerificationReport:
+    """What `repl verify` says of a flow whose job has this spec."""
+    found = spec.flow(flow)
+    request = VerifyRequest(
+        flow=found,
+        source=spec.clusters[found.source],
+        destination=spec.clusters[found.destination],
+        **asked,
+    )
+    planned = begin(request, VerificationFile(None))
+    pieces = [one for group in grouped(planned.planned) for one in verify_here(request, group)]
+    return report(request, planned, pieces, 0.0)
+
+
+def assert_equal(spec: JobSpec, flow: str, records: int) -> None:
+    """`repl verify` finds all these records equal at both sides."""
+    seen = verified(spec, flow)
+    assert not seen.different, seen
+    assert not seen.unread, seen
+    assert sum(one.compared for one in seen.partitions) == records, seen
 
 
 _READERS = {".jsonl": _json, ".parquet": _parquet, ".log": _raw}

@@ -1,5 +1,6 @@
 """Lines and rows of files into a topic, on a real broker and real Spark: each once, whatever happens."""
 
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -23,9 +24,10 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
 from tests.checker.shapes import digest
+from tests.commands import repl
 from tests.records import create_topic, wait_for
 from tests.runtime.files.rows import read_all, reader_of, unpacked, values_of
-from tests.spark.exported import expected, files_of, lines_of
+from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -122,6 +124,38 @@ def test_every_line_arrives_once_although_tasks_die_in_their_transactions(
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
         found.close()
+    verify_notices(spec, folder / "a.log", sum(map(len, wanted.values())))
+
+
+def verify_notices(spec: JobSpec, file: Path, lines: int) -> None:
+    """`repl verify` finds all lines equal; then one that was changed, and a file that is gone."""
+    flow = spec.flows[0].name
+    assert_equal(spec, flow, lines)
+    declared = {
+        "name": flow,
+        "from": {"file": str(file.parent), "format": "text"},
+        "to": "dc1",
+        "topics": {"to": spec.flows[0].lines.topic if spec.flows[0].lines is not None else ""},
+    }
+    clusters = {"dc1": {"bootstrap": spec.clusters["dc1"].bootstrap}}
+    topology = {"apiVersion": "repl/v1", "name": flow, "clusters": clusters, "flows": [declared]}
+    path = file.parent.with_name("t.yaml")
+    path.write_text(json.dumps(topology))
+    done = repl("verify", flow, str(path))  # on Spark: these are many
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Equal: {lines:,} records compared" in done.stdout
+    whole = file.read_bytes()
+    at = whole.index(b"after_end:1 2000 ")
+    file.write_bytes(whole[:at] + b"X" + whole[at + 1 :])
+    found = {one.topic: one.differences for one in verified(spec, flow).partitions}
+    (changed,) = found.pop(file.name)
+    assert (changed.kind, changed.fields, changed.source_offset) == ("changed", ["value"], at - len("a.log "))
+    assert list(found.values()) == [[]]
+    file.rename(file.with_name("_elsewhere"))
+    seen = verified(spec, flow)
+    (gone,) = [one for one in seen.partitions if one.topic == file.name]
+    assert [one.why for one in gone.not_comparable] == ["the file is not there any more"]
+    assert not seen.different
 
 
 def _failed(job: Running, times: int) -> bool:
@@ -324,6 +358,9 @@ def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transacti
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
         found.close()
+    assert_equal(spec, flow, 9_001)
+    others = sum(one.others for one in verified(spec, flow).partitions)
+    assert others == 3_000  # what the file held that was written again
 
 
 def test_a_folder_that_repl_wrote_is_read_back_as_it_was(
@@ -342,10 +379,13 @@ def test_a_folder_that_repl_wrote_is_read_back_as_it_was(
     job = started(job_of(lab, fresh("job"), into), tmp_path)
     wait_for(lambda: len(lines_of(lake)) >= len(wanted), _WITHIN_S, about=job.tail)
     assert job.stop() == JobExit.STOPPED, job.tail()
+    assert_equal(job.spec, into.name, len(wanted))
 
     back = from_files(fresh("flow"), again, lake / topic, "parquet")
     job = started(job_of(lab, fresh("job"), back), tmp_path)
     wait_for(lambda: _count(client, again) >= len(wanted), _WITHIN_S, about=job.tail)
+    assert job.stop() == JobExit.STOPPED, job.tail()
+    assert_equal(job.spec, back.name, len(wanted))
     seen = consume(client, again)
     assert Counter(one.digest for log in seen.values() for one in log) == Counter(one[3] for one in wanted)
     for path in files_of(lake):  # the records of a file keep their order, in one partition

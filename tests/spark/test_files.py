@@ -26,7 +26,7 @@ from tests import checker
 from tests.checker.reader import read as consume
 from tests.processes import below, freeze, thaw
 from tests.records import create_topic, recreate_topic, wait_for, write
-from tests.spark.exported import Line, expected, files_of, lines_of
+from tests.spark.exported import Line, assert_equal, expected, files_of, lines_of, verified
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -99,6 +99,35 @@ def test_every_record_is_in_the_files_once_and_a_job_that_was_killed_goes_on_exa
             assert job.stop() == JobExit.STOPPED, job.tail()
         finally:
             job.kill()
+    verify_notices(spec, client, topic, folder)
+
+
+def verify_notices(spec: JobSpec, client: dict[str, Any], topic: str, folder: Path) -> None:
+    """`repl verify` finds all equal; then a cut and a removed file, and what retention left out."""
+    flow, records = spec.flows[0].name, len(expected(consume(client, topic)))
+    assert_equal(spec, flow, records)
+    cut, gone, *_ = sorted(files_of(folder), key=lambda path: -path.stat().st_size)
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[:-1])
+    gone.rename(folder / "_elsewhere")
+    found = [one for partition in verified(spec, flow).partitions for one in partition.differences]
+    assert {(one.kind, one.file) for one in found} == {
+        ("damaged", str(path.relative_to(folder))) for path in (cut, gone)
+    }
+    cut.write_bytes(whole)
+    (folder / "_elsewhere").rename(gone)
+    last = max((folder / "_repl" / flow / "log").iterdir())
+    commit = last.read_bytes()
+    last.unlink()
+    assert "its last commits are gone" in "".join(one.unread for one in verified(spec, flow).partitions)
+    last.write_bytes(commit)
+
+    delete_below(client, topic, 100)
+    report = verified(spec, flow)
+    (first,) = [one for one in report.partitions if one.partition == 0]
+    assert (first.low, [(one.low, one.end) for one in first.not_comparable]) == (100, [(0, 100)])
+    assert not report.different
+    assert not report.unread
 
 
 def test_a_driver_killed_between_its_files_and_the_manifest_leaves_nothing_twice(
@@ -172,6 +201,7 @@ def test_small_files_are_merged_once_wherever_the_driver_dies(
     finally:
         job.kill()
     assert lines_of(folder) == wanted
+    assert_equal(spec, flow.name, len(wanted))
     backup = read_backup(str(folder), flow.name)
     for files in backup.topics()[topic].files.values():
         assert all(check_file(manifest, one).name == one.path for one in files)
@@ -405,6 +435,19 @@ def test_what_stops_a_partition_or_a_flow_is_named_and_the_rest_goes_on(
             second.kill()
     finally:
         job.kill()
+    assert_equal(spec, flow.name, 10)
+    left_out = [
+        (partition.topic, one.low, one.end, one.why.split("; ")[0])
+        for partition in verified(spec, flow.name).partitions
+        for one in partition.not_comparable
+    ]
+    assert sorted(left_out) == sorted(
+        [
+            (again, 0, 5, f"{again} was deleted at dc1 and made again"),
+            (gone, 0, 8, "retention passed at dc1"),
+            (gone, 5, 8, "given up: data_loss"),
+        ]
+    )
 
 
 def why(status: JobStatus) -> str:

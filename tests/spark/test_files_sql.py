@@ -14,10 +14,11 @@ import pytest
 from confluent_kafka import Producer
 
 from runtime.contract.records.job_status import PartitionState
-from runtime.contract.spec.jobspec import JobExit
+from runtime.contract.spec.jobspec import FlowSpec, JobExit
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.files.manifest import ManifestFolder
 from runtime.lab.lab import Lab
+from tests.commands import repl
 from tests.records import create_topic, wait_for
 from tests.spark.exported import files_of
 from tests.spark.job import Running, start_job
@@ -173,6 +174,42 @@ def test_files_hold_decoded_values_once_and_a_bad_record_stops_its_partition(
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
         job.kill()
+    for flow, typed in zip(flows, (True, False), strict=True):
+        filtered = RECORDS + GERMANS - len(expected(typed))
+        assert verified(lab, flow, topic, tmp_path) == (0, True, len(expected(typed)) + 2, filtered)
+
+
+def verified(lab: Lab, flow: FlowSpec, topic: str, folder: Path) -> tuple[int, bool, int, int]:
+    """Exit code, result, and counts of compared and filtered records of `repl verify`."""
+    assert flow.files is not None
+    assert flow.transform is not None
+    value = flow.transform.value
+    transform = {
+        "value": {"format": value.format, "schema": value.schema},
+        "where": flow.transform.where,
+        "set": flow.transform.set,
+        "drop": flow.transform.drop,
+    }
+    to = {"file": flow.files.folder, "format": flow.files.format, "layout": flow.files.layout}
+    declared = {
+        "name": flow.name,
+        "from": "dc1",
+        "to": "lake",
+        "topics": {"include": [topic]},
+        "transform": transform,
+    }
+    topology = {
+        "apiVersion": "repl/v1",
+        "name": flow.name,
+        "clusters": {"dc1": {"bootstrap": lab.clusters["dc1"].bootstrap}},
+        "endpoints": {"lake": to},
+        "flows": [declared],
+    }
+    (folder / "t.yaml").write_text(json.dumps(topology))
+    done = repl("verify", flow.name, str(folder / "t.yaml"), "--json", timeout=300)
+    seen = json.loads(done.stdout)
+    counts = [sum(one[what] for one in seen["partitions"]) for what in ("compared", "filtered")]
+    return done.returncode, seen["equal"], counts[0], counts[1]
 
 
 def states(job: Running) -> set[PartitionState]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from runtime.contract.records import manifest
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit
@@ -17,9 +19,9 @@ from tests import checker
 from tests.checker.reader import read as consume
 from tests.commands import repl
 from tests.records import create_topic, wait_for
-from tests.s3 import SECRET, S3Server, s3_server
+from tests.s3 import ADMIN, SECRET, S3Server, s3_server
 from tests.spark.exported import Line, expected, files_of, lines_of
-from tests.spark.job import flow_of, start_job
+from tests.spark.job import Running, flow_of, spec_of, start_job
 from tests.spark.test_files import job_of, why
 from tests.spark.test_restore import contents
 
@@ -139,6 +141,44 @@ def spec_text(folder: Path) -> str:
     return "".join(path.read_text() for path in folder.glob("*.json"))
 
 
+def test_a_bucket_that_one_job_writes_is_refused_to_others_while_it_runs(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, server: S3Server
+) -> None:
+    """Two more driver processes: a job at another cluster, and a second one at the same cluster (R3)."""
+    client = dict(lab.clusters["dc1"].client)
+    topic = fresh("owned")
+    bucket = Bucket(server, fresh("bucket").lower().replace("_", "-"), tmp_path)
+    server.create_bucket(bucket.name)
+    for cluster in ("dc1", "dc2"):
+        create_topic(dict(lab.clusters[cluster].client), topic, 2, config=checker.TOPIC_CONFIG)
+        checker.write(dict(lab.clusters[cluster].client), topic, checker.Spec(records=100, large_every=0))
+    flow = bucket.flow(fresh("json"), topic, "json")
+    spec = job_of(lab, fresh("job"), [flow])
+    elsewhere = replace(flow, source="dc2", destination="dc2")
+    job = start_job(spec, tmp_path, environ=ADMIN)
+    others = []
+    try:
+        copied(bucket, client, topic, job)
+        others.append(
+            start_job(spec_of(lab, fresh("job"), [elsewhere], destination="dc2"), tmp_path, environ=ADMIN)
+        )
+        others[0].wait_for(lambda status: "files of this flow from the cluster" in why(status))
+        checker.write(client, topic, checker.Spec(records=100, large_every=0))
+        copied(bucket, client, topic, job)
+        others.append(start_job(job_of(lab, fresh("job"), [flow]), tmp_path, environ=ADMIN))
+        others[1].wait_for(lambda status: f"job {spec.job} of topology tests writes" in why(status))
+    finally:
+        for one in (job, *others):
+            one.kill()
+    objects = server.objects(bucket.name, f"json/_repl/{flow.name}/log/")
+    assert {manifest.decode(text).owner.job for text in objects.values()} == {spec.job}
+
+
+def copied(bucket: Bucket, client: dict[str, Any], topic: str, job: Running) -> None:
+    wanted = expected(consume(client, topic))
+    wait_for(lambda: bucket.lines("json") == wanted, _STARTS_S, about=job.tail)
+
+
 def restored(
     lab: Lab, bucket: Bucket, flow: FlowSpec, topic: str, folder: Path, environ: dict[str, str]
 ) -> None:
@@ -153,6 +193,7 @@ def restored(
         "flows": [{"name": flow.name, "from": "dc1", "to": "raw", "topics": {"include": [topic]}}],
     }
     (folder / "t.yaml").write_text(json.dumps(topology))
+    verified(flow, bucket, folder, environ)
     plan = folder / "restore.plan"
     asked = ["--path", str(folder / "t.yaml"), "--to", "dc2", "--topics", topic, "--out", str(plan)]
     done = repl("restore", "raw", *asked, env=environ, timeout=120)
@@ -162,3 +203,19 @@ def restored(
     assert done.returncode == 0, done.stdout + done.stderr
     wanted = consume(dict(lab.clusters["dc1"].client), topic)
     assert contents(consume(dict(lab.clusters["dc2"].client), topic)) == contents(wanted)
+
+
+def verified(flow: FlowSpec, bucket: Bucket, folder: Path, environ: dict[str, str]) -> None:
+    """`repl verify` finds the bucket equal to the topic, and then an object that was overwritten."""
+    asked = ["verify", flow.name, str(folder / "t.yaml"), "--json"]
+    done = repl(*asked, env=environ, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["equal"], done.stdout
+    objects = bucket.server.objects(bucket.name, "raw/")
+    name = next(one for one in sorted(objects) if "/_repl/" not in one)
+    bucket.server.put(bucket.name, name, objects[name][:-1])
+    done = repl(*asked, env=environ, timeout=300)
+    assert done.returncode == 2, done.stdout + done.stderr
+    found = [one for partition in json.loads(done.stdout)["partitions"] for one in partition["differences"]]
+    assert [(one["kind"], one["file"]) for one in found] == [("damaged", name.removeprefix("raw/"))]
+    bucket.server.put(bucket.name, name, objects[name])

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -43,7 +44,8 @@ _COLUMNS = (
 def verify_screen(seen: VerificationReport, width: int | None) -> Iterator[Text]:
     """Yields the lines of the screen. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}", style="bold")
-    yield from table(_COLUMNS, [_verify_row(one) for one in seen.partitions], width)
+    columns = [replace(one, name=seen.unit.upper()) if one.name == "OFFSETS" else one for one in _COLUMNS]
+    yield from table(columns, [_verify_row(one) for one in seen.partitions], width)
     for one in seen.partitions:
         yield from _details(one, seen)
     yield Text("")
@@ -97,8 +99,9 @@ def _details(one: VerifiedPartition, seen: VerificationReport) -> Iterator[Text]
 def sentence(found: Difference, seen: VerificationReport) -> str:
     """Returns a difference as a sentence."""
     key = f" (key {found.key})" if found.key else ""
-    record = f"source offset {found.source_offset}{key}"
-    place = f"offset {found.destination_offset} at {seen.destination}"
+    record = f"source {seen.unit.removesuffix('s')} {found.source_offset}{key}"
+    inside = f" in {found.file}" if found.file and seen.unit == "offsets" else ""
+    place = f"offset {found.destination_offset}{inside} at {seen.destination}"
     why = f": {found.why}" if found.why else ""
     match found.kind:
         case "missing":
@@ -116,6 +119,8 @@ def sentence(found: Difference, seen: VerificationReport) -> str:
             return f"moved: {record} is at {place}{why}"
         case "foreign":
             return f"foreign: {place} (key {found.key}) is {found.why}"
+        case "damaged":
+            return f"damaged: {found.file} at {seen.destination}, {found.why}"
 
 
 def _verify_summary(seen: VerificationReport) -> Text:

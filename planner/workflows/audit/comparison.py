@@ -35,7 +35,7 @@ from planner.workflows.interaction import (
 from planner.workflows.observing import endpoints_of
 from planner.workflows.one_off import on_spark
 from planner.workflows.plans import see
-from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of, launcher_home
+from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of, job_flow_of, launcher_home
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.salvage import SalvageRequest
 from runtime.audit.salvage import salvage as read_salvage
@@ -84,13 +84,14 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
     from runtime import audit
 
     topology = load(request.path, request.var_files)
-    flow = flow_of(topology, request.flow)
+    flow = job_flow_of(topology, request.flow)
     job = _job_spec(topology, flow, request.timeout_ms, progress)
     opposite = opposite_of(flow, topology)
+    spec = job.flow(flow.name)
     compared = VerifyRequest(
-        flow=job.flow(flow.name),
-        source=job.clusters[flow.source_cluster],
-        destination=job.clusters[flow.destination_cluster],
+        flow=spec,
+        source=job.clusters[spec.source],
+        destination=job.clusters[spec.destination],
         topics=request.topics,
         low=request.low,
         high=request.high,

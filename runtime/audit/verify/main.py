@@ -131,11 +131,16 @@ def _one(
         work = functools.partial(verify_pieces, request, tasks)
         (found,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
         return decode_verified(found)
-    from runtime.sql.query import standing_query  # most flows do not need Spark SQL
+    from runtime.sql.query import Output, output_of, standing_query  # most flows do not need Spark SQL
 
     token = secrets.token_hex(16)
     collect = functools.partial(verify_pieces_with_sql, request, tasks, pieces, token)
-    return decode_verified(bytes(standing_query(context, transform, token, collect, f"{RESULT} BINARY")))
+    files = asked.flow.files
+    output: Output = "edits"
+    if files is not None and files.format != "raw":
+        output = output_of(transform, files.format)
+    found = standing_query(context, transform, token, collect, f"{RESULT} BINARY", output)
+    return decode_verified(bytes(found))
 
 
 def _report(text: str) -> None:

@@ -12,15 +12,20 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
-from runtime.contract.views.records_view import VerificationReport
+from runtime.contract.views.records_view import UncomparableRange, VerificationReport
 
 WINDOW = 512  # the distance over which a moved record is recognized
 RECENT = 8_192
+PIECE = 100_000  # offsets in a task
+SAMPLED = 1_000  # offsets in a range of a sample
 LIMIT = 100  # edits in a range; more of them give no further information
 _RAW = 32
 _DIGEST = 40  # longer than any content that is kept as it is
@@ -47,9 +52,10 @@ class RecordDifference(msgspec.Struct, frozen=True, array_like=True):
     """Describes one difference.
 
     `near`: the source offset up to which all was equal. `twin`: an equal record's offset at the source.
+    `file`: the path of the file that holds the record, or that is damaged; `why` says more.
     """
 
-    what: Literal["missing", "extra", "changed", "moved"]
+    what: Literal["missing", "extra", "changed", "moved", "damaged"]
     near: int
     source_offset: int | None
     expected: int | None
@@ -57,6 +63,8 @@ class RecordDifference(msgspec.Struct, frozen=True, array_like=True):
     source: RecordContent | None
     destination: RecordContent | None
     twin: int | None = None
+    file: str = ""
+    why: str = ""
 
 
 def condensed(content: bytes | None) -> bytes | None:
@@ -312,13 +320,33 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     opposite: str | None = None
 
 
+class StoredFiles(msgspec.Struct, frozen=True, array_like=True):
+    """Names the files of a range. The source still holds the offsets from `kept_from` on."""
+
+    files: tuple[DataFile, ...]
+    kept_from: int
+
+
+class ReadFile(msgspec.Struct, frozen=True, array_like=True):
+    """Names a file that was read up to `position`, in bytes or rows, of which the ledger counts the records.
+
+    `fingerprint` is that of the file at this position.
+    """
+
+    name: str
+    position: int
+    fingerprint: bytes
+    records: int
+
+
 class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     """Holds source offsets `low … high-1` of one partition and the corresponding range at the destination.
 
     `runs` is the map between them, `gaps` the offsets that were given up. From `owned_end` on, the flow's own
     records at the destination are newer than the map, and where it is not `alone`, other producers may write.
     `replayed` are source offsets that salvage replayed into the destination's topic: low, end, records. `own`
-    are offsets at the destination that the opposite flow left there.
+    are offsets at the destination that the opposite flow left there. `stored` are the files of a flow into
+    files, which has no other destination; `read` is the file of a flow from files, whose position is `high`.
     """
 
     number: int  # of the partition in the plan
@@ -338,6 +366,26 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     alone: bool = True
     replayed: tuple[tuple[int, int, int], ...] = ()
     own: tuple[tuple[int, int], ...] = ()
+    stored: StoredFiles | None = None
+    read: ReadFile | None = None
+
+
+@dataclass(slots=True)
+class PlannedPartition:
+    """Plans one partition: source offsets `low … end-1` are to be compared, in these pieces."""
+
+    key: PartitionKey
+    destination_topic: str
+    low: int
+    end: int
+    pieces: list[VerificationPiece] = field(default_factory=list)
+    not_comparable: list[UncomparableRange] = field(default_factory=list)
+    unread: str = ""
+    replayed: list[tuple[int, int, int]] = field(default_factory=list)  # ranges whose records must all exist
+
+    def exclude(self, low: int, end: int, why: str) -> None:
+        if low < end:
+            self.not_comparable.append(UncomparableRange(low=low, end=end, why=why))
 
 
 class VerifiedPiece(msgspec.Struct, frozen=True, array_like=True):
@@ -345,7 +393,7 @@ class VerifiedPiece(msgspec.Struct, frozen=True, array_like=True):
 
     `unread`: why it stopped at the source offset `end`; `passed`: retention deleted the records there.
     `replayed`: the records found of each range of the ledger, by the range's first source offset. `filtered`:
-    records that the flow's transform does not let through.
+    records that the flow's transform does not let through. `not_comparable` was found while reading.
     """
 
     number: int
@@ -362,6 +410,7 @@ class VerifiedPiece(msgspec.Struct, frozen=True, array_like=True):
     passed: bool = False
     replayed: dict[int, int] = {}
     filtered: int = 0
+    not_comparable: list[UncomparableRange] = []
 
 
 class VerificationOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -25,50 +25,36 @@ from runtime.audit.ledger import (
     AuditFailure,
     LedgerNotFound,
     NothingCopied,
-    OpenLedger,
-    UnreadableLedger,
     as_audit_failure,
     ledger_of,
+    progress_at,
 )
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
-from runtime.audit.verify.pieces import VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.file_plan import plan_stored
+from runtime.audit.verify.loaded_plan import plan_loaded
+from runtime.audit.verify.pieces import (
+    PIECE,
+    SAMPLED,
+    PlannedPartition,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
     Orphans,
     PartitionKey,
     Progress,
-    UnreadableRecord,
     orphaned_ranges,
 )
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns, regex
-from runtime.contract.views.records_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
-PIECE = 100_000  # offsets in a task
-SAMPLED = 1_000  # offsets in a range of a sample
 TOGETHER = 100  # ranges of a sample in a task
-
-
-@dataclass(slots=True)
-class PlannedPartition:
-    """Plans one partition: source offsets `low … end-1` are to be compared, in these pieces."""
-
-    key: PartitionKey
-    destination_topic: str
-    low: int
-    end: int
-    pieces: list[VerificationPiece] = field(default_factory=list)
-    not_comparable: list[UncomparableRange] = field(default_factory=list)
-    unread: str = ""
-    replayed: list[tuple[int, int, int]] = field(default_factory=list)  # ranges whose records must all exist
-
-    def exclude(self, low: int, end: int, why: str) -> None:
-        if low < end:
-            self.not_comparable.append(UncomparableRange(low=low, end=end, why=why))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +71,10 @@ class FlowLedgerSnapshot:
 
 async def plan(asked: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition. Raises AuditFailure."""
+    if asked.flow.files is not None:
+        return await plan_stored(asked)
+    if asked.flow.lines is not None:
+        return await plan_loaded(asked)
     read = await read_ledger(asked)
     return [
         _Partition(asked, number, key, read).planned() for number, key in enumerate(sorted(read.progress))
@@ -101,12 +91,12 @@ async def read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
         opened = await ledger_of(destination)
         if opened is None:
             raise LedgerNotFound(flow.destination)
-        keys = _chosen(asked, await _progress(flow.destination, opened, flow.name))
+        keys = _chosen(asked, await progress_at(flow.destination, opened, flow.name))
         copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
         destination_logs = await logs_of(
             destination, flow.destination, asked.destination, copies, asked.within_s
         )
-        progress = await _progress(flow.destination, opened, flow.name)
+        progress = await progress_at(flow.destination, opened, flow.name)
         maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
         with as_audit_failure(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
@@ -127,7 +117,7 @@ async def _left_by_the_opposite(
     opened = await ledger_of(source) if asked.opposite is not None else None
     if opened is None or asked.opposite is None:
         return {}
-    theirs = await _progress(asked.flow.source, opened, asked.opposite)
+    theirs = await progress_at(asked.flow.source, opened, asked.opposite)
     orphans = opened.ledger.orphans(asked.opposite)
     found = {}
     for key, one in progress.items():
@@ -137,14 +127,6 @@ async def _left_by_the_opposite(
         if other in theirs and not is_other_topic(theirs[other].source_topic_id, one.destination_topic_id):
             found[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
     return found
-
-
-async def _progress(cluster: str, opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
-    try:
-        await opened.refresh(flow)
-        return opened.ledger.all_progress(flow)
-    except UnreadableRecord as error:
-        raise UnreadableLedger(cluster, str(error)) from error
 
 
 def _chosen(asked: VerifyRequest, progress: Mapping[PartitionKey, Progress]) -> dict[PartitionKey, Progress]:
@@ -309,7 +291,17 @@ class _Partition:
 
 
 def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]]:
-    """Returns one group of pieces for each task: a whole piece, or many ranges of a sample."""
+    """Returns one group of pieces for each task: a whole piece, or many ranges of a sample.
+
+    The files that are read into one partition are one group.
+    """
+    files: dict[int, list[VerificationPiece]] = {}
+    for one in planned:
+        for piece in one.pieces:
+            if piece.read is not None:
+                files.setdefault(piece.partition, []).append(piece)
+    if files:
+        return list(files.values())
     whole = [[piece] for one in planned for piece in one.pieces if piece.high - piece.low > SAMPLED]
     small = [piece for one in planned for piece in one.pieces if piece.high - piece.low <= SAMPLED]
     return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
-from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerifiedPiece, VerifyRequest
-from runtime.audit.verify.plan import PlannedPartition, SavedVerification
+from runtime.audit.verify.pieces import (
+    PlannedPartition,
+    RecordContent,
+    RecordDifference,
+    VerifiedPiece,
+    VerifyRequest,
+)
+from runtime.audit.verify.plan import SavedVerification
 from runtime.contract.views.records_view import (
     Difference,
     UncomparableRange,
@@ -45,12 +52,12 @@ def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Differ
                 why="not in the source's order",
             )
         case "missing":
-            never = edit.expected is None
+            never = edit.expected is None and not edit.file
             return _difference("missing", edit, why="the offset map leaves it out" if never else "")
         case "extra" if edit.twin is not None:
             return _difference("doubled", edit, source_offset=edit.twin)
         case "extra":
-            return _difference("foreign", edit, why="not from the source")
+            return _difference("foreign", edit, why=edit.why or "not from the source")
         case "moved":
             where = "has no place for it" if edit.expected is None else "has another place for it"
             return _difference("moved", edit, why=f"the offset map {where}")
@@ -58,7 +65,11 @@ def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Differ
             assert edit.source is not None
             assert edit.destination is not None
             fields, why = _changes(edit.source, edit.destination)
+            if edit.why:
+                fields, why = [*fields, "timestamp_type"], "; ".join(filter(None, (why, edit.why)))
             return _difference("changed", edit, fields=fields, why=why)
+        case "damaged":
+            return _difference("damaged", edit, key="", why=edit.why)
 
 
 def _difference(kind: str, edit: RecordDifference, **changes: object) -> Difference:
@@ -69,6 +80,7 @@ def _difference(kind: str, edit: RecordDifference, **changes: object) -> Differe
         "expected": edit.expected,
         "destination_offset": edit.destination_offset,
         "key": _key(shown.key if shown is not None else None),
+        "file": edit.file,
     }
     return Difference(**{**facts, **changes})  # type: ignore[arg-type]
 
@@ -113,13 +125,20 @@ def report(
     """Returns what the command prints of a comparison that took so many seconds."""
     return VerificationReport(
         flow=asked.flow.name,
-        source=asked.flow.source,
-        destination=asked.flow.destination,
+        source=asked.flow.lines.endpoint if asked.flow.lines is not None else asked.flow.source,
+        destination=asked.flow.files.endpoint if asked.flow.files is not None else asked.flow.destination,
         at_ms=begun.at_ms,
         took_ms=round(took_s * 1000),
         sample=asked.sample,
+        unit=_unit(asked),
         partitions=results(begun.planned, pieces),
     )
+
+
+def _unit(asked: VerifyRequest) -> Literal["offsets", "bytes", "rows"]:
+    if asked.flow.lines is None:
+        return "offsets"
+    return "rows" if asked.flow.lines.format == "parquet" else "bytes"
 
 
 def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]) -> list[VerifiedPartition]:
@@ -135,7 +154,7 @@ def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]
 def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> VerifiedPartition:
     edits = [edit for piece in pieces for edit in piece.edits]
     stopped = [piece for piece in pieces if piece.unread]
-    not_comparable = list(planned.not_comparable)
+    not_comparable = [*planned.not_comparable, *(one for piece in pieces for one in piece.not_comparable)]
     behind = {piece.low: high for piece, high in _highs(planned, pieces)}
     for piece in stopped:
         if piece.passed:

@@ -58,4 +58,6 @@ def is_small(pieces: Sequence[VerificationPiece]) -> bool:
 
 def _offsets(piece: VerificationPiece) -> int:
     """Returns how many offsets are read, at the cluster where there are more of them."""
+    if piece.read is not None:
+        return max(piece.read.records, piece.destination_high - piece.destination_low)
     return max(piece.high - piece.low, piece.destination_high - piece.destination_low)

@@ -19,6 +19,7 @@ from runtime.audit.partition_logs import (
     fetch_places,
     open_spec,
 )
+from runtime.audit.verify.loaded import verify_loaded
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     RecordComparer,
@@ -28,6 +29,7 @@ from runtime.audit.verify.pieces import (
     decode_request,
 )
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, content_of
+from runtime.audit.verify.stored import verify_stored
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
 from runtime.contract.records.provenance import ClusterTopic, FlowProducer
@@ -43,6 +45,7 @@ from runtime.sql.rows import InvalidValue, SourceRow, row_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from runtime.files.transformed import FileTransform
     from runtime.sql.query_input import QueryInput
     from runtime.sql.transformer import Evaluates
 
@@ -107,6 +110,10 @@ async def _verify_with_sql(
     transform = asked.flow.transform
     assert transform is not None, "verify_pieces compares without a transform"
     async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+        if asked.flow.files is not None:
+            from runtime.files.transformed import FileTransform
+
+            return await _verify_stored(asked, tasks, pieces, FileTransform(transform, evaluator))
         return await _verify(asked, tasks, pieces, SourceTransform(transform, evaluator))
 
 
@@ -167,6 +174,10 @@ async def _verify(
     pieces: Sequence[VerificationPiece],
     transform: SourceTransform | None = None,
 ) -> list[VerifiedPiece]:
+    if asked.flow.files is not None:
+        return await _verify_stored(asked, tasks, pieces)
+    if asked.flow.lines is not None:
+        return await _verify_loaded(asked, tasks, pieces)
     try:
         async with (
             open_spec(asked.source, asked.flow.source) as source,
@@ -179,10 +190,34 @@ async def _verify(
             await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
             return found
     except AuditFailure as error:
-        return [
-            VerifiedPiece(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error))
-            for one in pieces
-        ]
+        return _unread(pieces, error)
+
+
+async def _verify_stored(
+    asked: VerifyRequest,
+    tasks: int,
+    pieces: Sequence[VerificationPiece],
+    transform: FileTransform | None = None,
+) -> list[VerifiedPiece]:
+    try:
+        return await verify_stored(asked, tasks, pieces, transform)
+    except AuditFailure as error:
+        return _unread(pieces, error)
+
+
+async def _verify_loaded(
+    asked: VerifyRequest, tasks: int, pieces: Sequence[VerificationPiece]
+) -> list[VerifiedPiece]:
+    try:
+        return await verify_loaded(asked, tasks, pieces)
+    except AuditFailure as error:
+        return _unread(pieces, error)
+
+
+def _unread(pieces: Sequence[VerificationPiece], error: AuditFailure) -> list[VerifiedPiece]:
+    return [
+        VerifiedPiece(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error)) for one in pieces
+    ]
 
 
 class _Work:

@@ -166,7 +166,7 @@ class ClientsView(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-Kind = Literal["missing", "doubled", "changed", "swapped", "moved", "foreign"]
+Kind = Literal["missing", "doubled", "changed", "swapped", "moved", "foreign", "damaged"]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +174,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     `source_offset` is the record's own; None where the source has none. `expected` is its destination offset
     by the offset map, `destination_offset` the one where it was found. `fields`: the fields that differ.
+    `file`: the path of the file with the record, or of the damaged one, in a flow with files.
     """
 
     kind: Kind
@@ -183,6 +184,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     fields: list[str] = []
     why: str = ""
+    file: str = ""
 
 
 class UncomparableRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,7 +226,10 @@ class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Reports the comparison of a flow. `sample`: the share of the offsets that was compared, in percent."""
+    """Reports the comparison of a flow. `sample`: the share of the offsets that was compared, in percent.
+
+    `unit`: what the positions at the source count. Those of files are in bytes or rows.
+    """
 
     flow: str
     source: str
@@ -233,6 +238,7 @@ class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
     took_ms: int
     sample: float
     partitions: list[VerifiedPartition]
+    unit: Literal["offsets", "bytes", "rows"] = "offsets"
 
     @property
     def different(self) -> bool:

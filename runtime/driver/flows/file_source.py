@@ -31,7 +31,6 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import ROUND_S, PositionsLost, RoundFlow, entered, finished
-from runtime.driver.flows.source_folder import folder_of
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.task import run_load
 from runtime.files.lines import (
@@ -52,6 +51,7 @@ from runtime.files.load import (
     encode_ticket,
     moved_progress,
 )
+from runtime.files.source_folder import folder_of
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.ledger.ledger import UndecidedProgress

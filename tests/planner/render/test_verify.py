@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from planner.render.reports.comparison import sentence, verify_json, verify_screen
 from runtime.contract.views.records_view import (
@@ -135,7 +136,25 @@ def test_it_fits(width: int) -> None:
             difference(kind="foreign", destination_offset=9, why="not from the source"),
             "foreign: offset 9 at dc2 (key 'k') is not from the source",
         ),
+        (
+            difference(kind="doubled", destination_offset=417, file="orders/a.jsonl"),
+            "doubled: source offset 417 (key 'k') is at offset 417 in orders/a.jsonl at dc2 once more",
+        ),
+        (
+            difference(kind="damaged", key="", file="orders/a.log", why="source offsets 417 to 419: w"),
+            "damaged: orders/a.log at dc2, source offsets 417 to 419: w",
+        ),
     ],
 )
 def test_a_difference_is_a_sentence(found: Difference, words: str) -> None:
     assert sentence(found, seen()) == words
+
+
+def test_positions_in_files_are_in_bytes_or_rows() -> None:
+    found = difference(
+        kind="changed", key="null", destination_offset=9, fields=["value"], why="w", file="a.log"
+    )
+    report = structs.replace(seen(partition(topic="a.log", differences=[found])), unit="bytes")
+    assert sentence(found, report) == "changed: value of source byte 417 (key null), offset 9 at dc2: w"
+    assert "BYTES" in text(report).splitlines()[1]
+    assert verify_json(report)["unit"] == "bytes"

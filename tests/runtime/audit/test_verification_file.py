@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerificationPiece, VerifiedPiece
-from runtime.audit.verify.plan import PlannedPartition, VerificationFile, remaining
+from runtime.audit.verify.pieces import (
+    PlannedPartition,
+    RecordContent,
+    RecordDifference,
+    VerificationPiece,
+    VerifiedPiece,
+)
+from runtime.audit.verify.plan import VerificationFile, remaining
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.views.records_view import UncomparableRange
 

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from runtime.audit.partition_logs import FetchedRecord
-from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerificationPiece, VerifiedPiece
-from runtime.audit.verify.plan import PlannedPartition, grouped
+from runtime.audit.verify.pieces import (
+    PlannedPartition,
+    RecordContent,
+    RecordDifference,
+    VerificationPiece,
+    VerifiedPiece,
+)
+from runtime.audit.verify.plan import grouped
 from runtime.audit.verify.provenance import ProvenanceFilter, own_headers
 from runtime.audit.verify.results import results
 from runtime.contract.records.ledger import PartitionKey

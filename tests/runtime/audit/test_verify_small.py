@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
-from runtime.audit.verify.pieces import VerificationPiece, VerifiedPiece, VerifyRequest
-from runtime.audit.verify.plan import PlannedPartition, VerificationFile
+from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.plan import VerificationFile
 from runtime.audit.verify.small import PIECES, SMALL, is_small, needs_spark, verify_small
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec

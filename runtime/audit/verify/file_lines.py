@@ -1,0 +1,181 @@
+"""Reads the lines or rows of a file up to the position that the ledger has, as records to be compared.
+
+Of each record only a digest and its position are held, and a timestamp where rows have some: 16 or 24 bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from runtime.audit.partition_logs import FetchedRecord
+from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
+from runtime.batch import Record
+from runtime.batch.varint import read_size, varint
+from runtime.contract.spec.files import LinesSpec
+from runtime.files.lines import NO_HEADERS, NO_KEY, fingerprint, open_file
+
+if TYPE_CHECKING:
+    from runtime.files.parquet_rows import RowReader
+
+NO_TIME: Final = -2  # of records that have the time of reading
+_READ: Final = 8 << 20  # bytes of lines that are read at a time (R8)
+_LONGEST: Final = 1 << 30  # of a row: the topic took it
+_CHANGED: Final = "it is not the file that was read: it was truncated or overwritten"
+
+
+class UnreadableFile(Exception):
+    """The file can't be read up to its position; the text says why."""
+
+
+def digest_of(body: bytes) -> int:
+    """Returns eight bytes of a digest. `body` has key, value and headers in the encoding of a batch."""
+    return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), signed=True)
+
+
+def body_of(one: Record | FetchedRecord) -> bytes:
+    """Returns key, value and headers of a record in the encoding of a batch."""
+    parts = [_sized(one.key), _sized(one.value), varint(len(one.headers))]
+    for name, value in one.headers:
+        parts += _sized(name.encode()), _sized(value)
+    return b"".join(parts)
+
+
+def _sized(content: bytes | None) -> bytes:
+    return NO_KEY if content is None else varint(len(content)) + content
+
+
+def content_of_body(timestamp: int, body: bytes) -> RecordContent:
+    """Returns the parts of a record, as differences show them."""
+    key, at = _part(body, 0)
+    value, at = _part(body, at)
+    count, at = read_size(body, at)
+    headers = []
+    for _ in range(count):
+        name, at = _part(body, at)
+        content, at = _part(body, at)
+        headers.append(((name or b"").decode(), condensed(content)))
+    return RecordContent(timestamp, condensed(key), condensed(value), tuple(headers))
+
+
+def _part(body: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = read_size(body, at)
+    return (None, at) if size < 0 else (body[at : at + size], at + size)
+
+
+@dataclass(slots=True)
+class FileRecords:
+    """The records of a file: their digests, and the positions at which they begin.
+
+    `times` are the timestamps of rows that have some of their own.
+    """
+
+    lines: LinesSpec
+    read: ReadFile
+    timed: bool  # rows have timestamps of their own
+    digests: array[int] = field(default_factory=lambda: array("q"))
+    positions: array[int] = field(default_factory=lambda: array("q"))
+    times: array[int] = field(default_factory=lambda: array("q"))
+
+    def position(self, number: int) -> int:
+        """Returns where a record begins; behind the last one, where reading ended."""
+        return self.positions[number] if number < len(self.positions) else self.read.position
+
+    def content(self, number: int) -> RecordContent:
+        """Returns a record. Raises OSError, UnreadableFile."""
+        position = self.positions[number]
+        with _opened(self.lines, self.read) as file:
+            if self.lines.format != "parquet":
+                size = self.position(number + 1) - position
+                line = os.pread(file, size, position).split(b"\n")[0].removesuffix(b"\r")
+                return RecordContent(NO_TIME, None, condensed(line), ())
+            found = _row_reader(file).read(position, _LONGEST)
+            if not found.records:
+                raise UnreadableFile(found.why or _CHANGED)
+            timestamp, body = found.records[0]
+            return content_of_body(timestamp if self.timed else NO_TIME, body)
+
+
+def records_up_to(lines: LinesSpec, read: ReadFile, *, timed: bool) -> FileRecords:
+    """Reads a file up to its position. Raises OSError, UnreadableFile.
+
+    `timed` says whether the timestamps of rows count: a topic may replace them.
+    """
+    with _opened(lines, read) as file:
+        if lines.format != "parquet":
+            if fingerprint(file, read.position) != read.fingerprint:
+                raise UnreadableFile(_CHANGED)
+            found = FileRecords(lines, read, timed=False)
+            _read_lines(file, found)
+            return found
+        reader = _row_reader(file)
+        if reader.fingerprint(read.position) != read.fingerprint:
+            raise UnreadableFile(_CHANGED)
+        found = FileRecords(lines, read, timed=timed and reader.timed)
+        _read_rows(reader, found)
+        return found
+
+
+@contextmanager
+def _opened(lines: LinesSpec, read: ReadFile) -> Iterator[int]:
+    try:
+        file = open_file(Path(lines.folder), read.name)
+    except FileNotFoundError:
+        raise UnreadableFile("the file was renamed meanwhile: run it again") from None
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _read_lines(file: int, found: FileRecords) -> None:
+    """Reads the complete lines before the position. Blank lines of the format json are no records."""
+    at, end, rest = 0, found.read.position, b""
+    blank = found.lines.format == "json"
+    begin = 0
+    while at < end:
+        text = os.pread(file, min(_READ, end - at), at)
+        if not text:
+            raise UnreadableFile(_CHANGED)
+        at += len(text)
+        *whole, rest = (rest + text).split(b"\n")
+        for one in whole:
+            line = one.removesuffix(b"\r")
+            if line.strip() or not blank:
+                body = b"".join((NO_KEY, varint(len(line)), line, NO_HEADERS))
+                found.digests.append(digest_of(body))
+                found.positions.append(begin)
+            begin += len(one) + 1
+    if rest:
+        raise UnreadableFile(_CHANGED)
+
+
+def _row_reader(file: int) -> RowReader:
+    """Returns the reader of rows. Raises OSError, UnreadableFile."""
+    from runtime.files.parquet_rows import RowReader  # only this format loads pyarrow
+
+    reader = RowReader(file)
+    if (problem := reader.problem()) is not None:
+        raise UnreadableFile(problem.why)
+    return reader
+
+
+def _read_rows(reader: RowReader, found: FileRecords) -> None:
+    at, end = 0, found.read.position
+    while at < end:
+        part = reader.read(at, _LONGEST)
+        if part.position == at:
+            raise UnreadableFile(part.why or _CHANGED)
+        for number, (timestamp, body) in enumerate(part.records, at):
+            if number < end:
+                found.digests.append(digest_of(body))
+                found.positions.append(number)
+                if found.timed:
+                    found.times.append(timestamp)
+        at = part.position

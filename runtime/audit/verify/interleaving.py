@@ -1,0 +1,172 @@
+"""Finds which transactions of a partition hold the lines of which file. It is pure.
+
+A flow from files writes a transaction for some lines of one file, so a partition is a sequence of such
+transactions, of several files in turn. The ledger knows how far a file was read, not which transaction is
+whose: equal content decides. It is matched from the end backwards, so records that retention deleted, or that
+were written before a file was read anew, are those that are left at the beginning.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_MOST_TRIED = 64  # earlier choices that are looked at again where a transaction fits nowhere
+
+
+class TransactionRange(NamedTuple):
+    """The records `begin … end-1` of a partition, by their number, that one transaction wrote."""
+
+    begin: int
+    end: int
+
+
+class _Choice(NamedTuple):
+    """A transaction that fits several files alike, and the one that was chosen."""
+
+    range: TransactionRange
+    chosen: str
+    others: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Interleaving:
+    """What was found. `left` has for each file how many of its first lines no transaction holds.
+
+    `taken` has the transactions of each file, the last one first. `unknown` are those that fit no file, in
+    the order of the partition. `alike` are files whose lines could not be told apart.
+    """
+
+    left: dict[str, int]
+    taken: dict[str, list[TransactionRange]] = field(default_factory=lambda: defaultdict(list))
+    unknown: list[TransactionRange] = field(default_factory=list)
+    alike: set[str] = field(default_factory=set)
+
+
+def match(
+    files: Mapping[str, Sequence[int]], records: Sequence[int], ranges: Sequence[TransactionRange]
+) -> Interleaving:
+    """Finds the transactions of each file. `files` and `records` hold digests of lines and of records."""
+    return _Matcher(files, records).match(ranges)
+
+
+class _Matcher:
+    def __init__(self, files: Mapping[str, Sequence[int]], records: Sequence[int]) -> None:
+        self._files, self._records = files, records
+        self._found = Interleaving({name: len(lines) for name, lines in files.items()})
+        self._ends: defaultdict[int, set[str]] = defaultdict(set)  # files by their last line that is left
+        self._choices: list[_Choice] = []
+        for name in files:
+            self._list(name)
+
+    def match(self, ranges: Sequence[TransactionRange]) -> Interleaving:
+        for one in reversed(ranges):
+            if one.begin == one.end:
+                continue
+            fitting = self._fitting(one)
+            if not fitting and self._chosen_otherwise(one):
+                fitting = self._fitting(one)
+            if not fitting:
+                self._found.unknown.append(one)
+                continue
+            if len(fitting) > 1:
+                self._choices.append(_Choice(one, fitting[0], tuple(fitting[1:])))
+            self._take(fitting[0], one)
+        self._found.unknown.reverse()
+        for choice in self._choices:
+            names = {choice.chosen, *choice.others}
+            if any(self._found.left[name] for name in names):
+                self._found.alike |= names
+        return self._found
+
+    def _fitting(self, one: TransactionRange) -> list[str]:
+        """Returns the files whose last lines that are left are those of the transaction."""
+        ending = self._ends.get(self._records[one.end - 1], ())
+        return sorted(name for name in ending if self._fits(name, one, 0))
+
+    def _fits(self, name: str, one: TransactionRange, before: int) -> bool:
+        """Returns whether a transaction holds the lines of a file that stand `before` the last one left."""
+        end, size = self._found.left[name] - before, one.end - one.begin
+        return end >= size and self._files[name][end - size : end] == self._records[one.begin : one.end]
+
+    def _chosen_otherwise(self, one: TransactionRange) -> bool:
+        """Gives an earlier transaction to another file that it fits too, where this one then fits there."""
+        for at in range(len(self._choices) - 1, max(-1, len(self._choices) - 1 - _MOST_TRIED), -1):
+            choice = self._choices[at]
+            size = choice.range.end - choice.range.begin
+            if self._found.taken[choice.chosen][-1] != choice.range:
+                continue  # lines before it were found already
+            for name in choice.others:
+                if self._fits(name, choice.range, 0) and self._fits(name, one, size):
+                    self._give_back(choice.chosen, choice.range)
+                    self._take(name, choice.range)
+                    others = (choice.chosen, *(other for other in choice.others if other != name))
+                    self._choices[at] = _Choice(choice.range, name, others)
+                    return True
+        return False
+
+    def _take(self, name: str, one: TransactionRange) -> None:
+        self._unlist(name)
+        self._found.left[name] -= one.end - one.begin
+        self._found.taken[name].append(one)
+        self._list(name)
+
+    def _give_back(self, name: str, one: TransactionRange) -> None:
+        self._unlist(name)
+        self._found.left[name] += one.end - one.begin
+        self._found.taken[name].remove(one)
+        self._list(name)
+
+    def _list(self, name: str) -> None:
+        if left := self._found.left[name]:
+            self._ends[self._files[name][left - 1]].add(name)
+
+    def _unlist(self, name: str) -> None:
+        if left := self._found.left[name]:
+            self._ends[self._files[name][left - 1]].discard(name)
+
+
+def owners_of_unknown(
+    found: Interleaving, files: Mapping[str, Sequence[int]], records: Sequence[int]
+) -> dict[str, list[TransactionRange]]:
+    """Returns which unknown transactions are likely to be of which incomplete file: most lines decide.
+
+    At least half of its records are lines that are left of the file, and it stands before those that are
+    known to be the file's. Any other is of none: another producer wrote it, or a file that is forgotten.
+    """
+    lines = {name: set(files[name][:left]) for name, left in found.left.items() if left}
+    firsts = {name: found.taken[name][-1].begin if found.taken[name] else len(records) for name in lines}
+    owned: defaultdict[str, list[TransactionRange]] = defaultdict(list)
+    for one in found.unknown:
+        digests = records[one.begin : one.end]
+        common = {
+            name: sum(digest in known for digest in digests)
+            for name, known in lines.items()
+            if one.end <= firsts[name]
+        }
+        best = max(sorted(common), key=lambda name: common[name], default=None)
+        if best is not None and common[best] * 2 >= len(digests):
+            owned[best].append(one)
+    return owned
+
+
+def place_of(lines: Sequence[int], found: Sequence[int]) -> int | None:
+    """Returns the number of the line from which on a file has these lines; None where it has not."""
+    at, last = 0, len(lines) - len(found)
+    while at <= last:
+        try:
+            at = lines.index(found[0], at, last + 1)
+        except ValueError:
+            return None
+        if lines[at : at + len(found)] == found:
+            return at
+        at += 1
+    return None
+
+
+def numbers() -> array[int]:
+    """Returns an empty sequence of digests or offsets: eight bytes for each record."""
+    return array("q")

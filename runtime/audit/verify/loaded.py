@@ -1,0 +1,353 @@
+"""Compares the lines or rows of files with the records that a flow from files made of them.
+
+The ledger says how far each file was read. Its lines up to there must be in its partition, in their order,
+with equal bytes. The records of all files of a partition are compared together, because only their content
+says which transaction is of which file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from msgspec.structs import replace
+
+from runtime.audit.partition_logs import (
+    CommittedRecordReader,
+    OpenTransactionTimeout,
+    RecordsExpired,
+    fetch_places,
+    open_spec,
+)
+from runtime.audit.verify.file_lines import (
+    NO_TIME,
+    FileRecords,
+    UnreadableFile,
+    body_of,
+    content_of_body,
+    digest_of,
+    records_up_to,
+)
+from runtime.audit.verify.interleaving import (
+    Interleaving,
+    TransactionRange,
+    match,
+    numbers,
+    owners_of_unknown,
+    place_of,
+)
+from runtime.audit.verify.pieces import (
+    LIMIT,
+    WINDOW,
+    ComparedRecord,
+    RecordComparer,
+    RecordContent,
+    RecordDifference,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
+from runtime.batch import Batch, BatchFailure, PartitionLocation, records
+from runtime.contract.spec.files import LinesSpec
+from runtime.contract.views.records_view import UncomparableRange
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.slot.budget import TokenBucket
+
+
+async def verify_loaded(
+    asked: VerifyRequest, tasks: int, pieces: Sequence[VerificationPiece]
+) -> list[VerifiedPiece]:
+    """Compares the given files, which are all that are read into their partitions. Raises AuditFailure."""
+    bucket = TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic)
+    by_partition: defaultdict[int, list[VerificationPiece]] = defaultdict(list)
+    for piece in pieces:
+        by_partition[piece.partition].append(piece)
+    async with open_spec(asked.destination, asked.flow.destination) as cluster:
+        found = []
+        for some in by_partition.values():
+            found += await _LoadedPartition(asked, some, cluster, bucket).compare()
+        await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
+        return found
+
+
+@dataclass(slots=True)
+class _Written:
+    """The records of a partition that transactions wrote, in the order of their ends."""
+
+    digests: array[int] = field(default_factory=numbers)
+    offsets: array[int] = field(default_factory=numbers)
+    times: array[int] = field(default_factory=numbers)
+    ranges: list[TransactionRange] = field(default_factory=list)
+    appended: bool = False
+    others: int = 0  # records that no transaction wrote
+
+    def add(self, transaction: Iterable[tuple[int, int, int]]) -> None:
+        begin = len(self.digests)
+        for offset, timestamp, digest in transaction:
+            self.offsets.append(offset)
+            self.times.append(timestamp)
+            self.digests.append(digest)
+        if len(self.digests) > begin:
+            self.ranges.append(TransactionRange(begin, len(self.digests)))
+
+
+class _LoadedPartition:
+    """Compares the files of one partition of the topic."""
+
+    def __init__(
+        self,
+        asked: VerifyRequest,
+        pieces: Sequence[VerificationPiece],
+        cluster: KafkaCluster,
+        bucket: TokenBucket,
+    ) -> None:
+        assert asked.flow.lines is not None, "the flow reads no files"
+        self._lines: LinesSpec = asked.flow.lines
+        self._asked, self._cluster, self._bucket = asked, cluster, bucket
+        self._pieces = pieces
+        self._files: dict[str, FileRecords] = {}
+        self._unread: dict[str, str] = {}
+        first = pieces[0]
+        self._at = TopicPartition(first.destination_topic, first.partition)
+        self._topic_id = first.destination_id
+        self._low, self._high = first.destination_low, first.destination_high
+
+    async def compare(self) -> list[VerifiedPiece]:
+        """Compares all files. It says of each why that was not possible."""
+        try:
+            written = await self._written()
+        except (WireError, BatchFailure, OpenTransactionTimeout, RecordsExpired) as error:
+            return [_result(piece, unread=str(error)) for piece in self._pieces]
+        for piece in self._pieces:
+            await asyncio.to_thread(self._read, piece, timed=not written.appended)
+        prints = {name: one.digests for name, one in self._files.items()}
+        found = match(prints, written.digests, written.ranges)
+        owned = owners_of_unknown(found, prints, written.digests)
+        doubles = self._doubles(found, owned, written)
+        known = {one for some in (*owned.values(), *doubles.values()) for one in some}
+        others = written.others + sum(one.end - one.begin for one in found.unknown if one not in known)
+        results = []
+        for piece in self._pieces:
+            if piece.topic in self._unread:
+                results.append(_result(piece, unread=self._unread[piece.topic]))
+                continue
+            twice = doubles.get(piece.topic, {})
+            results.append(await self._file(piece, written, found, owned.get(piece.topic, []), twice))
+        return [replace(results[0], others=others), *results[1:]] if results else []
+
+    async def _written(self) -> _Written:
+        """Reads the partition. Raises what a CommittedRecordReader raises."""
+        where = PartitionLocation(*self._at)
+        reader = CommittedRecordReader(
+            self._cluster, self._at, self._topic_id, self._low, self._high, self._bucket, self._asked.within_s
+        )
+        written = _Written()
+        begun: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        while not reader.ended:
+            position = reader.position
+            for member, seen in await reader.next_sets():
+                if isinstance(member, Batch) and member.control:
+                    written.add(begun.pop(member.producer_id, ()))
+                elif seen:
+                    found = [one for one in records(member, where) if position <= one.offset < self._high]
+                    if not isinstance(member, Batch) or not member.transactional:
+                        written.others += len(found)
+                        continue
+                    written.appended |= member.log_append_time
+                    begun[member.producer_id] += (
+                        (one.offset, one.timestamp, digest_of(body_of(one))) for one in found
+                    )
+        for transaction in begun.values():
+            written.add(transaction)
+        return written
+
+    def _read(self, piece: VerificationPiece, *, timed: bool) -> None:
+        """Reads one file, or notes why that is not possible."""
+        assert piece.read is not None, "a piece of another flow"
+        try:
+            self._files[piece.topic] = records_up_to(self._lines, piece.read, timed=timed)
+        except UnreadableFile as error:
+            self._unread[piece.topic] = str(error)
+        except OSError as error:
+            self._unread[piece.topic] = error.strerror or str(error)
+
+    def _doubles(
+        self,
+        found: Interleaving,
+        owned: Mapping[str, Sequence[TransactionRange]],
+        written: _Written,
+    ) -> dict[str, dict[TransactionRange, int]]:
+        """Returns the transactions that hold lines of a complete file once more, and where these begin.
+
+        The ledger must have counted the lines once: a file that was read anew is there twice by design.
+        """
+        known = {one for some in owned.values() for one in some}
+        once = [
+            (piece.topic, self._files[piece.topic].digests)
+            for piece in self._pieces
+            if piece.topic in self._files
+            and piece.alone
+            and not found.left[piece.topic]
+            and piece.read is not None
+            and piece.read.records == len(self._files[piece.topic].digests)
+        ]
+        doubles: defaultdict[str, dict[TransactionRange, int]] = defaultdict(dict)
+        for one in found.unknown:
+            if one in known:
+                continue
+            for name, lines in once:
+                if (at := place_of(lines, written.digests[one.begin : one.end])) is not None:
+                    doubles[name][one] = at
+                    break
+        return doubles
+
+    async def _file(
+        self,
+        piece: VerificationPiece,
+        written: _Written,
+        found: Interleaving,
+        owned: Sequence[TransactionRange],
+        twice: Mapping[TransactionRange, int],
+    ) -> VerifiedPiece:
+        """Returns the result of one file. Its first `left` lines are in no transaction as they are."""
+        file, left = self._files[piece.topic], found.left[piece.topic]
+        matched = len(file.digests) - left
+        try:
+            wrong = [*_other_times(file, written, found.taken[piece.topic]), *_once_more(twice)]
+            later = await self._edits(wrong[:LIMIT], file, 0, written.offsets)
+        except (WireError, BatchFailure, OSError, UnreadableFile) as error:
+            return _result(piece, matched, unread=str(error))
+        if not left:
+            return _result(piece, matched, edits=later, more=len(later) >= LIMIT)
+        if piece.topic in found.alike and (owned or not self._low):
+            alike = ", ".join(sorted(found.alike - {piece.topic}))
+            return _result(piece, matched, unread=f"its lines can't be told from those of {alike}")
+        prints, offsets = numbers(), numbers()
+        for one in owned:
+            prints += written.digests[one.begin : one.end]
+            offsets += written.offsets[one.begin : one.end]
+        skipped = _expired(file, left, prints) if self._low else 0
+        why = f"retention passed at {self._asked.flow.destination}"
+        gone = UncomparableRange(low=0, end=file.position(skipped), why=why)
+        comparer = _compared(file, left, skipped, prints)
+        try:
+            edits = await self._edits(comparer.edits, file, skipped, offsets)
+        except (WireError, BatchFailure, OSError, UnreadableFile) as error:
+            return _result(piece, matched, unread=str(error))
+        matched += comparer.matched + sum(edit.what == "changed" for edit in edits)
+        result = _result(piece, matched, edits=[*edits, *later], more=comparer.full or len(later) >= LIMIT)
+        return replace(result, not_comparable=[gone] if skipped else [])
+
+    async def _edits(
+        self,
+        edits: Sequence[RecordDifference],
+        file: FileRecords,
+        skipped: int,
+        offsets: Sequence[int],
+    ) -> list[RecordDifference]:
+        """Returns differences with real positions, offsets and contents. Raises WireError, OSError."""
+        wanted = [offsets[one.destination_offset] for one in edits if one.destination_offset is not None]
+        there = await fetch_places(self._cluster, self._at, self._topic_id, wanted, self._bucket.take)
+        shown = []
+        for one in edits:
+            source = one.source_offset + skipped if one.source_offset is not None else None
+            offset = offsets[one.destination_offset] if one.destination_offset is not None else None
+            seen = there.get(offset) if offset is not None else None
+            content = None
+            if seen is not None:
+                content = content_of_body(seen.timestamp if file.timed else NO_TIME, body_of(seen))
+            shown.append(
+                RecordDifference(
+                    one.what,
+                    file.position(one.near + skipped),
+                    file.position(source) if source is not None else None,
+                    None,
+                    offset,
+                    await asyncio.to_thread(file.content, source) if source is not None else None,
+                    content or one.destination,
+                    file.position(one.twin + skipped) if one.twin is not None else None,
+                    file.read.name,
+                )
+            )
+        return shown
+
+
+def _other_times(
+    file: FileRecords, written: _Written, taken: Iterable[TransactionRange]
+) -> list[RecordDifference]:
+    """Returns the records that are equal but for their timestamps, by their numbers at both sides.
+
+    `taken` are the transactions of the file, the last one first.
+    """
+    if not file.times:
+        return []
+    found: list[RecordDifference] = []
+    end = len(file.digests)
+    for one in taken:
+        begin = end - (one.end - one.begin)
+        if file.times[begin:end] != written.times[one.begin : one.end]:
+            found += (
+                RecordDifference("changed", at, at, None, one.begin + at - begin, None, None)
+                for at in range(begin, end)
+                if file.times[at] != written.times[one.begin + at - begin]
+            )
+        end = begin
+    return sorted(found, key=lambda one: one.near)[:LIMIT]
+
+
+def _once_more(twice: Mapping[TransactionRange, int]) -> Iterator[RecordDifference]:
+    """Yields the records that are there once more, with the number of the line that each has."""
+    for one, line in twice.items():
+        for at in range(one.begin, one.end):
+            number = line + at - one.begin
+            yield RecordDifference("extra", number, None, None, at, None, None, number)
+
+
+def _expired(file: FileRecords, left: int, found: Sequence[int]) -> int:
+    """Returns how many lines at the beginning retention has deleted: those before the first record left."""
+    if not found:
+        return left
+    try:
+        return file.digests.index(found[0], 0, left)
+    except ValueError:
+        return 0
+
+
+def _compared(file: FileRecords, left: int, skipped: int, found: Sequence[int]) -> RecordComparer:
+    """Compares lines with the records of the transactions that are likely to hold them."""
+    comparer = RecordComparer(0, compacted=False)
+    source, destination = _numbered(file.digests[skipped:left]), _numbered(found)
+    while not comparer.done:
+        if comparer.wants_source:
+            lines = list(islice(source, WINDOW))
+            comparer.add_source(lines) if lines else comparer.end_source()
+        if comparer.wants_destination:
+            lines = list(islice(destination, WINDOW))
+            comparer.add_destination(lines) if lines else comparer.end_destination()
+        comparer.advance()
+    comparer.edits = [one for one in comparer.edits if one.what != "moved"]  # there is no offset map
+    return comparer
+
+
+def _numbered(found: Sequence[int]) -> Iterator[ComparedRecord]:
+    for number, digest in enumerate(found):
+        yield ComparedRecord(number, number, RecordContent(0, None, digest.to_bytes(8, signed=True), ()))
+
+
+def _result(
+    piece: VerificationPiece,
+    compared: int = 0,
+    *,
+    edits: Sequence[RecordDifference] = (),
+    more: bool = False,
+    unread: str = "",
+) -> VerifiedPiece:
+    end = piece.low if unread else piece.high
+    return VerifiedPiece(piece.number, piece.low, end, compared, 0, 0, 0, 0, list(edits), more, unread)

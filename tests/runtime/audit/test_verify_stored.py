@@ -1,0 +1,327 @@
+"""What `repl verify` finds in the files of a flow: each record once, and files as the manifest says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from runtime.audit.partition_logs import PartitionLogs
+from runtime.audit.verify.file_plan import _Plan, _StoredPartition, groups_of
+from runtime.audit.verify.file_records import FileDamage, FileRecord, StoredRecords, content_in_files
+from runtime.audit.verify.pieces import PlannedPartition, RecordDifference, VerifyRequest
+from runtime.audit.verify.results import differences_of
+from runtime.audit.verify.stored import OffsetComparer, SourceLine
+from runtime.batch import PartitionLocation, Record
+from runtime.contract.records.advance import first_progress
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap
+from runtime.contract.spec.files import FilesSpec, Format
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
+from runtime.files.backup import TopicLineage
+from runtime.files.formats import PartitionFiles, Row
+from runtime.files.manifest import ManifestFolder
+from runtime.kafka.protocol.offsets import TopicPartition
+from tests.runtime.batch.forge import batch_bytes, sets
+
+WHERE = PartitionLocation("orders", 0)
+ID = "ab" * 16
+NOON = 1_700_049_600_000
+RECORDS = [
+    Record(5, NOON, b"k", b"v", ()),
+    Record(6, NOON + 86_400_000, None, b"\xff\xfe", (("h", b"1"), ("n", None), ("b", b"\xff"))),
+    Record(7, NOON + 1, b'"', None, ()),
+    Record(9, -1, b"", b'{"a": "\n"}', ()),
+]
+
+
+def written(folder: Path, form: Format, layout: str = "{topic}/", begin: int = 0) -> list[DataFile]:
+    """The records in files, where readers find them."""
+    manifest = ManifestFolder(str(folder), "f")
+    spec = FilesSpec(endpoint="lake", folder=str(folder), format=form, layout=layout, size_bytes=1 << 16)
+    files = PartitionFiles("f", spec, WHERE, ID, manifest, 1)
+    text = batch_bytes(RECORDS)
+    files.write(sets(text)[0], memoryview(text), begin)
+    done = files.finish()
+    manifest.publish(done)
+    return done
+
+
+def stored(folder: Path, form: Format, files: Sequence[DataFile], *, decoded: bool = False) -> StoredRecords:
+    return StoredRecords(ManifestFolder(str(folder), "f"), files, form, decoded=decoded)
+
+
+@pytest.mark.parametrize("form", ["raw", "json", "parquet"])
+def test_what_was_written_is_read_again(tmp_path: Path, form: Format) -> None:
+    files = written(tmp_path, form)
+    found = stored(tmp_path, form, files)
+    wanted = [(one.offset, 0, content_in_files(one, one.value)) for one in RECORDS]
+    assert [one[:3] for one in found] == wanted
+    assert (found.damage, found.bytes) == ([], 2 * files[0].size)
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_records_in_the_folders_of_two_days_come_in_the_order_of_offsets(
+    tmp_path: Path, form: Format
+) -> None:
+    files = written(tmp_path, form, "{topic}/date={date}/")
+    assert len(files) == 3
+    assert [one.offset for one in stored(tmp_path, form, files)] == [5, 6, 7, 9]
+
+
+def test_a_raw_batch_that_begins_before_its_file_counts_from_there(tmp_path: Path) -> None:
+    found = stored(tmp_path, "raw", written(tmp_path, "raw", begin=6))
+    assert [one.offset for one in found] == [6, 7, 9]
+    assert found.damage == []
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def changed(path: Path) -> None:
+    text = bytearray(path.read_bytes())
+    text[40] ^= 1
+    path.write_bytes(text)
+
+
+@pytest.mark.parametrize("form", ["raw", "json", "parquet"])
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [(gone, "can't be read: No such file"), (cut, "bytes in place of"), (changed, "another checksum")],
+)
+def test_a_file_that_is_not_as_the_manifest_says_is_named(
+    tmp_path: Path, form: Format, harm: Callable[[Path], None], why: str
+) -> None:
+    (file,) = written(tmp_path, form)
+    harm(tmp_path / file.path)
+    found = stored(tmp_path, form, [file])
+    assert list(found) == []
+    (damage,) = found.damage
+    assert damage.file == file
+    assert why in damage.why
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"records": 5}, "holds 4 records in place of 5"),
+        ({"end": 9}, "holds the offset 9: the offsets 5 to 8 are expected"),
+        ({"partition": 3}, "holds the offset 5 of orders-0, which is not of orders-3"),
+    ],
+)
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_a_file_with_other_records_than_the_manifest_says_is_named(
+    tmp_path: Path, form: Format, changes: dict[str, Any], why: str
+) -> None:
+    (file,) = written(tmp_path, form)
+    found = stored(tmp_path, form, [replace(file, **changes)])
+    list(found)
+    assert why in found.damage[0].why
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "wanted"),
+    [
+        ("json", pa.array(['{"id":1}', None]), [b'{"id":1}', None]),
+        ("parquet", pa.array([{"id": 1}, None]), [b"{'id': 1}", None]),
+    ],
+)
+def test_values_that_spark_decoded_are_compared_as_they_are(
+    tmp_path: Path, form: Format, values: pa.Array, wanted: list[bytes | None]
+) -> None:
+    manifest = ManifestFolder(str(tmp_path), "f")
+    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form)
+    files = PartitionFiles("f", spec, WHERE, ID, manifest, 1)
+    rows: list[Row] = [(RECORDS[0], 0), (RECORDS[2], 1)]
+    files.write_rows(rows, values)
+    done = files.finish()
+    manifest.publish(done)
+    found = list(stored(tmp_path, form, done, decoded=True))
+    assert [(one.content.value, one.kind) for one in found] == list(zip(wanted, [0, 1], strict=True))
+
+
+def line(offset: int, value: bytes = b"v", kind: int = 0, *, travels: bool = True) -> SourceLine:
+    return SourceLine(offset, kind, content_in_files(Record(offset, 1, b"k", value, ()), value), travels)
+
+
+def row(offset: int, value: bytes = b"v", kind: int = 0) -> FileRecord:
+    return FileRecord(offset, kind, line(offset, value).content, "a.log")
+
+
+def compared(
+    source: Sequence[SourceLine], files: Sequence[FileRecord], *damage: FileDamage, compacted: bool = False
+) -> OffsetComparer:
+    comparer = OffsetComparer(0, compacted=compacted)
+    for one in damage:
+        comparer.damaged(one)
+    for at in range(max(len(source), len(files))):
+        comparer.add_source(source[at : at + 1])
+        comparer.add_files(files[at : at + 1])
+        comparer.advance()
+    comparer.end_source()
+    comparer.end_files()
+    comparer.advance()
+    assert comparer.done
+    return comparer
+
+
+LINES = [line(at) for at in (0, 1, 4)]
+ROWS = [row(at) for at in (0, 1, 4)]
+
+
+def named(edits: Sequence[RecordDifference]) -> list[tuple[Any, ...]]:
+    return [
+        (one.kind, one.source_offset, one.destination_offset, one.fields) for one in differences_of(edits)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "files", "wanted", "matched", "through"),
+    [
+        (LINES, ROWS, [], 3, 5),
+        (LINES, ROWS[1:], [("missing", 0, None, [])], 2, 5),
+        (LINES, ROWS[:2], [("missing", 4, None, [])], 2, 2),
+        (LINES, [*ROWS[:2], row(1), ROWS[2]], [("doubled", 1, 1, [])], 3, 5),
+        (LINES, [*ROWS[:2], row(3), ROWS[2]], [("foreign", None, 3, [])], 3, 5),
+        (LINES, [ROWS[0], row(1, b"w"), ROWS[2]], [("changed", 1, 1, ["value"])], 3, 5),
+        (LINES, [ROWS[0], row(1, kind=1), ROWS[2]], [("changed", 1, 1, ["timestamp_type"])], 3, 5),
+        ([LINES[0], line(1, travels=False)], ROWS[:2], [("foreign", None, 1, [])], 1, 1),
+    ],
+)
+def test_each_offset_is_there_once(
+    source: list[SourceLine], files: list[FileRecord], wanted: list[Any], matched: int, through: int
+) -> None:
+    comparer = compared(source, files)
+    assert (named(comparer.edits), comparer.matched, comparer.through) == (wanted, matched, through)
+
+
+def test_what_the_transform_filters_and_what_compaction_removed_is_no_difference() -> None:
+    filtered = compared([*LINES, line(5, travels=False)], ROWS)
+    assert (filtered.edits, filtered.filtered) == ([], 1)
+    compacted = compared(LINES[1:], ROWS, compacted=True)
+    assert (compacted.edits, compacted.one_sided, compacted.matched) == ([], 1, 2)
+    assert named(compared(LINES, ROWS[1:], compacted=True).edits) == [("missing", 0, None, [])]
+
+
+def test_records_of_a_damaged_file_are_not_missing_one_by_one() -> None:
+    damage = FileDamage(file_of(1, 4), "x is cut")
+    comparer = compared([line(0), line(1), line(2), line(4)], [row(0), row(4)], damage)
+    assert named(comparer.edits) == [("damaged", 1, None, [])]
+    (found,) = differences_of(comparer.edits)
+    assert (found.file, found.why) == ("orders/1", "source offsets 1 to 3: x is cut")
+    assert comparer.matched == 2
+
+
+def file_of(first: int, end: int) -> DataFile:
+    return DataFile(
+        path=f"orders/{first}", staged="", topic="orders", topic_id=ID, partition=0, first=first, end=end,
+        records=end - first, size=1, crc32c=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("files", "low", "high", "wanted"),
+    [
+        ([], 0, 9, [(0, 9, 0)]),
+        ([(0, 5), (5, 9)], 0, 9, [(0, 5, 1), (5, 9, 1)]),
+        ([(0, 5), (5, 9)], 5, 9, [(5, 9, 1)]),
+        ([(0, 5), (5, 9)], 2, 7, [(2, 7, 2)]),
+        ([(0, 9), (2, 5), (5, 8), (9, 12)], 0, 12, [(0, 9, 3), (9, 12, 1)]),  # two days overlap
+        ([(0, 1), (1, 2), (2, 9)], 0, 9, [(0, 9, 3)]),
+    ],
+)
+def test_a_range_ends_where_no_file_lies_on_both_sides(
+    files: list[tuple[int, int]], low: int, high: int, wanted: list[tuple[int, int, int]]
+) -> None:
+    found = groups_of([file_of(*one) for one in files], low, high, 4)
+    assert [(begin, end, len(some)) for begin, end, some in found] == wanted
+
+
+FLOW = FlowSpec(
+    name="f",
+    source="dc1",
+    destination="dc1",
+    topics=SelectionSpec(include=["orders"]),
+    files=FilesSpec(endpoint="lake", folder="/lake", format="raw"),
+)
+
+
+def planned(
+    start: int | None,
+    topic_id: str = ID,
+    committed: Mapping[PartitionKey, Progress] | None = None,
+    **asked: Any,
+) -> PlannedPartition:
+    """The plan of a partition whose files hold the offsets 10 to 99; the source begins at `start`."""
+    gap = OffsetGap(low=40, end=50, why="data_loss", at_ms=1)
+    lineage = TopicLineage(
+        "orders",
+        ID,
+        0,
+        {0: 10},
+        {0: FilePosition(topic="orders", topic_id=ID, partition=0, position=100, gaps=[gap])},
+        {0: [file_of(10, 40), file_of(50, 100)]},
+    )
+    at = TopicPartition("orders", 0)
+    ids = {} if start is None else {"orders": bytes.fromhex(topic_id)}
+    logs = PartitionLogs(ids, {at: start or 0}, {at: 120}, frozenset())
+    spec = ClusterSpec(bootstrap="a:1")
+    request = VerifyRequest(flow=FLOW, source=spec, destination=spec, **asked)
+    return _Plan(request, 0, _StoredPartition(lineage, 0, newest=True), logs, committed or {}).planned()
+
+
+@pytest.mark.parametrize(
+    ("given", "low", "end", "left_out"),
+    [
+        ({"start": 0}, 10, 100, [(40, 50)]),
+        ({"start": 60}, 60, 100, [(10, 60), (40, 50)]),
+        ({"start": None}, 100, 100, [(10, 100), (40, 50)]),
+        ({"start": 0, "topic_id": "cd" * 16}, 100, 100, [(10, 100), (40, 50)]),
+        ({"start": 0, "low": 0, "high": 110}, 10, 100, [(0, 10), (100, 110), (40, 50)]),
+        ({"start": 0, "last": 20}, 80, 100, []),
+    ],
+)
+def test_what_is_not_comparable_is_said(
+    given: dict[str, Any], low: int, end: int, left_out: list[tuple[int, int]]
+) -> None:
+    found = planned(**given)
+    assert (found.low, found.end, found.destination_topic) == (low, end, "orders")
+    assert [(one.low, one.end) for one in found.not_comparable] == left_out
+    (piece,) = found.pieces
+    assert piece.stored is not None
+    assert piece.stored.kept_from == low  # files below are checked, and not compared
+    assert len(piece.stored.files) == (1 if given.get("last") else 2)
+
+
+@pytest.mark.parametrize(
+    ("position", "topic_id", "cut"), [(100, ID, False), (101, ID, True), (101, "cd" * 16, False)]
+)
+def test_a_manifest_that_lost_its_last_commits_is_not_compared(
+    position: int, topic_id: str, *, cut: bool
+) -> None:
+    known = first_progress(
+        generation=1,
+        source_topic_id=bytes.fromhex(topic_id),
+        destination_topic="orders",
+        destination_topic_id=b"",
+        position=position,
+        destination_end=0,
+        now_ms=1,
+    )
+    found = planned(0, committed={PartitionKey("f", "orders", 0): known})
+    assert ("the manifest ends at 100, and 101 was committed" in found.unread) == cut
+    assert bool(found.pieces) != cut
+
+
+def test_a_sample_is_of_whole_files() -> None:
+    found = planned(0, sample=1.0)
+    assert len(found.pieces) == 1
