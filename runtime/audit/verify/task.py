@@ -37,7 +37,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
-from runtime.sql.registry import RegistryUnavailable
+from runtime.sql.formats.registry import RegistryUnavailable
 from runtime.sql.rows import InvalidValue, SourceRow, row_of
 
 if TYPE_CHECKING:

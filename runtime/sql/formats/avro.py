@@ -12,26 +12,24 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from runtime.contract.spec.transform import FormatSpec, fields_of
-from runtime.sql.avro_schema import (
+from runtime.sql.formats.avro_schema import (
     AvroSchema,
-    BadSchema,
     Schema,
     Skip,
     Skipper,
-    UndecodableValue,
     kind_of,
     read_long,
     written_long,
 )
+from runtime.sql.formats.encoded import NOTHING, BadSchema, UndecodableValue
+from runtime.sql.formats.registry import SchemaRegistry, UnknownSchema, WriterSchema
 from runtime.sql.json_fields import UneditableValue
-from runtime.sql.registry import SchemaRegistry, UnknownSchema, WriterSchema
 
 _UNREADABLE = (
     EOFError,
@@ -44,7 +42,6 @@ _UNREADABLE = (
     struct.error,
 )
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 _PREFIX = 5  # bytes of Confluent's wire format before the value
 _ASK_AGAIN_S = 30.0  # for an id that the registry does not know
 
@@ -213,7 +210,7 @@ class AvroValues:
     """
 
     def __init__(
-        self, form: FormatSpec, paths: Mapping[str, str] = _NOTHING, drop: Sequence[str] = ()
+        self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
     ) -> None:
         self._reader = form.schema or ""
         self._paths, self._drop = paths, drop
