@@ -30,6 +30,7 @@ from runtime.sql.formats.protobuf_schema import (
     FieldType,
     MalformedMessage,
     MessageType,
+    Part,
     ProtobufSchema,
     parts_of,
     signed,
@@ -64,28 +65,29 @@ class ProtobufEditor:
 
     def __init__(self, schema: ProtobufSchema, message: MessageType, changed: _Changed, place: str) -> None:
         """Raises BadSchema where a field can't be changed in this message."""
-        self._cut: set[int] = set()
-        self._set: dict[int, tuple[int, _Make, frozenset[int]]] = {}
-        self._inside: dict[int, ProtobufEditor] = {}
         known = {one.name: one for one in message.fields}
         for name in (*changed.drop, *changed.set, *changed.inside):
             if name not in known:
                 raise BadSchema(f"{place} has no field {name}")
-        for name in changed.drop:
-            self._cut.add(known[name].number)
+        self._cut = {known[name].number for name in changed.drop}
+        self._set: dict[int, tuple[int, _Make]] = {}
+        self._inside: dict[int, ProtobufEditor] = {}
         for name, number in changed.set.items():
-            one = known[name]
-            others = frozenset(
-                each.number
-                for each in message.fields
-                if one.oneof is not None and each.oneof == one.oneof and each.number != one.number
-            )
-            self._set[one.number] = (number, _maker(schema, one, f"{place}.{name}"), others)
+            self._set[known[name].number] = (number, _maker(schema, known[name], f"{place}.{name}"))
         for name, inner in changed.inside.items():
             where = f"{place}.{name}"
             self._inside[known[name].number] = ProtobufEditor(
                 schema, schema.message(known[name], where), inner, where
             )
+        self._order = sorted(self._set)
+        # The other members of a oneof that a changed field is a member of.
+        self._others = {
+            one.number: frozenset(each.number for each in message.fields if each.oneof == one.oneof)
+            - {one.number}
+            for one in message.fields
+            if one.oneof is not None and one.number in self._cut | self._set.keys()
+        }
+        self._touched = frozenset({*self._cut, *self._set, *self._inside}.union(*self._others.values()))
 
     def edited(self, data: bytes, values: Sequence[Any], *, last: bool = True) -> bytes:
         """Returns the bytes of a message with its new values. Raises UneditableValue, MalformedMessage.
@@ -93,38 +95,57 @@ class ProtobufEditor:
         Several occurrences of a message are merged when they are read: only the last one gets new values. A
         new field stands before the first one with a larger number, where encoders write it.
         """
-        new: dict[int, bytes] = {}
-        gone = {*self._cut}
-        for number, (index, make, others) in self._set.items():
-            if encoded := make(values[index]):
-                gone |= others
-                new[number] = encoded
-        parts = list(parts_of(data))
-        ends = {one.number: at for at, one in enumerate(parts)}  # the last occurrence of each
-        inner_ends = {one.number: at for at, one in enumerate(parts) if one.wire == SIZED}
-        waiting = sorted(number for number in new if number not in ends) if last else []
+        new = {number: make(values[index]) for number, (index, make) in self._set.items()}
+        parts, places = self._found(data)
+        ends = {part.number: part.begin for part in parts}  # where the last occurrence of each begins
+        gone = self._gone(new, ends)
+        edits: list[tuple[int, int, bytes]] = []
+        for part in parts:
+            number, is_last = part.number, last and ends[part.number] == part.begin
+            if number in gone:
+                edits.append((part.begin, part.end, b""))
+            elif number in new:
+                edits.append((part.begin, part.end, new[number] if is_last else b""))
+            elif number in self._inside:
+                content = data[part.at : part.end]
+                changed = self._inside[number].edited(content, values, last=is_last)
+                if changed != content:
+                    tag = written_varint(number << 3 | SIZED)
+                    edits.append((part.begin, part.end, tag + written_varint(len(changed)) + changed))
+        if last:
+            edits += ((place, place, new[number]) for number, place in places.items() if number not in ends)
+            edits.sort(key=lambda edit: edit[:2])  # a new field stands before the part that begins there
         pieces: list[bytes] = []
-        for at, one in enumerate(parts):
-            while waiting and waiting[0] < one.number:
-                pieces.append(new[waiting.pop(0)])
-            if one.number in gone:
-                continue
-            if one.number in self._set:
-                if last and ends[one.number] == at:
-                    pieces.append(new.get(one.number, b""))
-                continue
-            inner = self._inside.get(one.number)
-            if inner is None or one.wire != SIZED:
-                pieces.append(data[one.begin : one.end])
-                continue
-            content = data[one.at : one.end]
-            changed = inner.edited(content, values, last=last and inner_ends[one.number] == at)
-            if changed == content:
-                pieces.append(data[one.begin : one.end])
-            else:
-                pieces += (written_varint(one.number << 3 | SIZED), written_varint(len(changed)), changed)
-        pieces += (new[number] for number in waiting)
-        return b"".join(pieces)
+        at = 0
+        for begin, end, piece in edits:
+            pieces += (data[at:begin], piece)
+            at = end
+        return b"".join((*pieces, data[at:]))
+
+    def _found(self, data: bytes) -> tuple[list[Part], dict[int, int]]:
+        """Returns the parts of the fields that may change, and where a new field of each number stands."""
+        parts: list[Part] = []
+        waiting, places = [*self._order[::-1]], dict.fromkeys(self._order, len(data))
+        for part in parts_of(data):
+            number = part.number
+            while waiting and waiting[-1] < number:
+                places[waiting.pop()] = part.begin
+            # A field of another wire type is no message.
+            if number in self._touched and (part.wire == SIZED or number not in self._inside):
+                parts.append(part)
+        return parts, places
+
+    def _gone(self, new: Mapping[int, bytes], ends: Mapping[int, int]) -> set[int]:
+        """Returns the fields that are cut out: the dropped ones, and other members of a oneof.
+
+        A new member replaces the others. Where the last one is taken, the ones before it do not return.
+        """
+        gone = {*self._cut}
+        for number, others in self._others.items():
+            at = ends.get(number, -1)
+            if new.get(number) or (at >= 0 and all(ends.get(one, -1) < at for one in others)):
+                gone |= others - {one for one in others if new.get(one)}
+        return gone
 
 
 def _maker(schema: ProtobufSchema, one: Field, place: str) -> _Make:
