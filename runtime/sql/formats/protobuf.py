@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
+import re
 import struct
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -17,7 +20,7 @@ from typing import Any
 import msgspec
 
 from runtime.contract.spec.transform import FormatSpec, fields_of
-from runtime.sql.formats.encoded import NOTHING, BadSchema
+from runtime.sql.formats.encoded import NOTHING, BadSchema, UndecodableValue
 from runtime.sql.formats.protobuf_reader import ProtobufReader
 from runtime.sql.formats.protobuf_schema import (
     BITS,
@@ -33,10 +36,12 @@ from runtime.sql.formats.protobuf_schema import (
     Part,
     ProtobufSchema,
     parts_of,
+    read_varint,
     signed,
     wire_of,
     written_varint,
 )
+from runtime.sql.formats.registry import ASK_AGAIN_S, FRAME, SchemaRegistry, UnknownSchema, schema_id
 from runtime.sql.json_fields import UneditableValue
 
 _NEW = msgspec.json.Decoder(float_hook=Decimal)
@@ -227,14 +232,29 @@ def _sized(content: bytes) -> bytes:
     return written_varint(len(content)) + content
 
 
+@dataclass(frozen=True, slots=True)
+class _WrittenSchema:
+    """The messages of a schema in the registry; `unreadable` is why it can't be read."""
+
+    messages: Mapping[tuple[int, ...], str] = field(default_factory=dict)
+    unreadable: str = ""
+    until: float = math.inf  # when it is asked for again
+
+
 class ProtobufValues:
-    """The values of Protobuf in one part of a flow's records."""
+    """The values of Protobuf in one part of a flow's records.
+
+    With a registry, a value has Confluent's wire format: a zero, the id of its writer's schema in four bytes,
+    the place of its message in that schema, then the value. `prepare` fetches the schemas that are not known,
+    so that a value of another message is told apart. The declared message reads the fields.
+    """
 
     def __init__(
         self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
     ) -> None:
         """Raises BadSchema."""
         schema = ProtobufSchema(form.schema or "")
+        self._message = schema.root.name
         self._reader = ProtobufReader(schema, schema.root, "value")
         changed = _Changed()
         for path in drop:
@@ -244,17 +264,103 @@ class ProtobufValues:
             *outer, last = fields_of(path)
             changed.at(outer).set[last] = number
         self._editor = ProtobufEditor(schema, schema.root, changed, "value")
+        self._registry = SchemaRegistry(form.registry, "PROTOBUF") if form.registry is not None else None
+        self._written: dict[int, _WrittenSchema] = {}
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
+        if self._registry is None:
+            return
+        now = time.monotonic()
+        ids = {schema_id(value) for value in values if value is not None}
+        for number in sorted(one for one in ids if one is not None):
+            if (known := self._written.get(number)) is not None and known.until >= now:
+                continue
+            try:
+                text = (await self._registry.schema(number)).text
+                self._written[number] = _WrittenSchema(message_names(text))
+            except UnknownSchema as error:
+                self._written[number] = _WrittenSchema(unreadable=str(error), until=now + ASK_AGAIN_S)
 
     def json(self, data: bytes) -> bytes:
         """Returns a value as JSON. Raises UndecodableValue."""
-        return self._reader.json(data)
+        return self._reader.json(data[self._begin(data) :])
 
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
         """Returns a value with its new fields. Raises UneditableValue."""
+        begin = self._begin(data)
         try:
-            return self._editor.edited(data, [_NEW.decode(value) for value in values])
+            new = [_NEW.decode(value) for value in values]
+            return data[:begin] + self._editor.edited(data[begin:], new)
         except (IndexError, MalformedMessage) as error:
             raise UneditableValue(str(error)) from None
+
+    def _begin(self, data: bytes) -> int:
+        """Returns where the message begins in the bytes. Raises UndecodableValue."""
+        if self._registry is None:
+            if data[:1] == b"\0":
+                raise UndecodableValue("it begins as the wire format of a schema registry does: add registry")
+            return 0
+        number = schema_id(data)
+        if number is None:
+            raise UndecodableValue("it has no schema id of a registry")
+        written = self._written[number]
+        if written.unreadable:
+            raise UndecodableValue(written.unreadable)
+        try:
+            indexes, begin = _indexes(data)
+        except (IndexError, MalformedMessage):
+            raise UndecodableValue("it does not say which message of its schema it is") from None
+        message = written.messages.get(indexes)
+        if message != self._message:
+            found = message or "no message"
+            raise UndecodableValue(f"it is {found} of schema id {number}, not {self._message}")
+        return begin
+
+
+def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
+    """Returns the place of the message in its schema, and where the message begins.
+
+    Each number is that of a message within the one before; the first message alone is written as a zero.
+    """
+    raw, at = read_varint(data, FRAME)
+    if raw & 1:
+        raise MalformedMessage("a negative count")
+    found = []
+    for _ in range(raw >> 1):
+        one, at = read_varint(data, at)
+        found.append(one >> 1)
+    return tuple(found) or (0,), at
+
+
+_WORD = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w.]+|\S""", re.DOTALL)
+
+
+def message_names(text: str) -> dict[tuple[int, ...], str]:
+    """Returns the full names of the messages in a .proto file, by their places as Confluent counts them."""
+    words = [one for one in _WORD.findall(text) if not one.startswith(("//", "/*"))]
+    found: dict[tuple[int, ...], str] = {}
+    package = group = ""
+    scopes: list[tuple[tuple[int, ...], str] | None] = []  # None for a block that is no message
+    counts: dict[tuple[int, ...], int] = {}
+    for at, word in enumerate(words):
+        kind, name = words[at - 2 : at] if at >= 2 else ("", "")
+        match word:
+            case ";":
+                package = f"{name}." if kind == "package" and not scopes else package
+                group = ""
+            case "=" if kind == "group":
+                group = name
+            case "{":
+                name = name if kind == "message" and name.isidentifier() else group
+                outer, group = scopes[-1] if scopes else ((), package), ""
+                if not name or outer is None:
+                    scopes.append(None)
+                    continue
+                place = (*outer[0], counts.get(outer[0], 0))
+                counts[outer[0]] = place[-1] + 1
+                found[place] = outer[1] + name
+                scopes.append((place, f"{found[place]}."))
+            case "}" if scopes:
+                scopes.pop()
+    return found
