@@ -159,13 +159,23 @@ def skipped(data: bytes, at: int, tag: int, depth: int = 0) -> int:
 
 def parts_of(data: bytes) -> Iterator[Part]:
     """Yields the fields of a message, in the order of the bytes. Raises IndexError, MalformedMessage."""
-    at = 0
-    while at < len(data):
+    at, whole = 0, len(data)
+    while at < whole:
         begin = at
-        tag, at = read_varint(data, at)
-        end = skipped(data, at, tag)
-        if tag & 7 == SIZED:
-            at = read_varint(data, at)[1]
+        tag = data[at]
+        at += 1
+        if tag & 0x80:
+            tag, at = read_varint(data, begin)
+        if tag & 7 == SIZED and SIZED < tag <= _MOST_TAG:
+            size = data[at]
+            at += 1
+            if size & 0x80:
+                size, at = read_varint(data, at - 1)
+            end = at + size
+            if end > whole:
+                raise MalformedMessage("it ends within a field")
+        else:
+            end = skipped(data, at, tag)
         yield Part(tag >> 3, tag & 7, begin, at, end)
         at = end
 

@@ -13,11 +13,10 @@ from runtime.sql.formats.encoded import BadSchema, UndecodableValue
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_schema import change_problem, ddl_of
 from runtime.sql.json_fields import UneditableValue
-from tests.protobuf import double, number, schema, single, sized, varint
+from tests.protobuf import LEVELS, customer, number, schema, single, sized, varint
 
 CUSTOMER, ORDER = schema("shop.Customer"), schema("shop.Order", "order.desc")
 UNKNOWN = number(1_000, 7) + varint(99 * 8 + 3) + sized(1, "in a group") + varint(99 * 8 + 4)
-LEVELS = {"UNKNOWN": 0, "LOW": 1, "HIGH": -2}
 
 
 def values_of(text: str, paths: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> ProtobufValues:
@@ -48,30 +47,10 @@ customers = st.fixed_dictionaries(
 )
 
 
-def encoded(value: dict[str, Any]) -> bytes:
-    """The message as encoders write it: by number, without defaults where there is no presence."""
-    parts = [number(1, value["id"]) if value["id"] else b""]
-    parts.append(sized(2, value["email"]) if value["email"] else b"")
-    parts.append(sized(3, value["phone"]) if value["phone"] is not None else b"")
-    parts.append(number(4, LEVELS[value["level"]]) if LEVELS[value["level"]] else b"")
-    if value["home"] is not None:
-        names = [(1, value["home"]["street"]), (2, value["home"]["city"])]
-        parts.append(sized(5, b"".join(sized(at, text) for at, text in names if text)))
-    parts += [sized(6, tag) for tag in value["tags"]]
-    zigzag = b"".join(varint(2 * one if one >= 0 else -2 * one - 1) for one in value["scores"])
-    parts.append(sized(7, zigzag) if zigzag else b"")
-    parts += [sized(8, sized(1, key) + double(2, amount)) for key, amount in value["amounts"].items()]
-    parts.append(number(11, value["pager"]) if value["pager"] is not None else b"")
-    parts.append(sized(14, value["photo"]) if value["photo"] else b"")
-    parts.append(number(15, value["spent"]) if value["spent"] else b"")
-    parts.append(number(17, 1) if value["flag"] else b"")
-    return b"".join(parts)
-
-
 @settings(max_examples=200, deadline=None)
 @given(customers)
 def test_spark_reads_every_field_as_json(value: dict[str, Any]) -> None:
-    found = read(encoded(value) + UNKNOWN)
+    found = read(customer(value) + UNKNOWN)
     photo = base64.b64encode(value["photo"]).decode()
     absent = {"cards": {}, "fax": None, "paid_by": None, "at": None, "weight": 0.0}
     assert found == {**value, "photo": photo, **absent}
@@ -87,11 +66,11 @@ def test_only_the_named_fields_change(
     new["value.home.city"] = text
     values = [json.dumps(new[path]).encode() for path in sorted(paths)]
     edited = values_of(CUSTOMER, paths, ("value.photo", "value.home.street", "value.amounts")).edited(
-        encoded(value) + UNKNOWN, values
+        customer(value) + UNKNOWN, values
     )
     home = None if value["home"] is None else {"street": "", "city": text or ""}
     expected = {**value, "phone": text, "email": text or "", "level": level, "pager": pager, "home": home}
-    assert edited == encoded({**expected, "photo": b"", "amounts": {}}) + UNKNOWN
+    assert edited == customer({**expected, "photo": b"", "amounts": {}}) + UNKNOWN
 
 
 @settings(max_examples=200, deadline=None)
