@@ -117,8 +117,8 @@ def test_a_change_that_would_break_a_message_of_protobuf_is_refused(tmp_path: Pa
     good = "where: value.at > TIMESTAMP'2020-01-01' AND value.amounts['a'] > 1 AND value.home.city <> ''"
     cases = {"p-good": ("customer.desc", f"{good}\n      drop: [value.email, value.home.street]", "")}
     cases |= PROTOBUF_CASES
-    for file in ("customer.desc", "alone.desc", "order.desc"):
-        shutil.copy(PROTOBUF / file, tmp_path)
+    for descriptors in ("customer.desc", "alone.desc", "order.desc"):
+        shutil.copy(PROTOBUF / descriptors, tmp_path)
     request = written(tmp_path, {name: text for name, (_, text, _) in cases.items()})
     file = tmp_path / "t.yaml"
     text = file.read_text()

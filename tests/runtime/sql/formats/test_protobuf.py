@@ -52,7 +52,7 @@ customers = st.fixed_dictionaries(
 def test_spark_reads_every_field_as_json(value: dict[str, Any]) -> None:
     found = read(customer(value) + UNKNOWN)
     photo = base64.b64encode(value["photo"]).decode()
-    absent = {"cards": {}, "fax": None, "paid_by": None, "at": None, "weight": 0.0}
+    absent: dict[str, Any] = {"cards": {}, "fax": None, "paid_by": None, "at": None, "weight": 0.0}
     assert found == {**value, "photo": photo, **absent}
 
 
