@@ -20,7 +20,7 @@ from runtime.files.manifest import ManifestFolder
 from runtime.lab.lab import Lab
 from tests.protobuf import customer as message
 from tests.protobuf import schema
-from tests.records import create_topic, wait_for
+from tests.records import create_topic, wait_for, write
 from tests.spark.exported import files_of
 from tests.spark.job import Running, start_job
 from tests.spark.test_files import into_files, job_of
@@ -94,7 +94,7 @@ def shop_customer(at: int) -> dict[str, Any]:
 
 
 def columns_of(at: int) -> dict[str, Any]:
-    """The columns of that customer after the transform: fields that it does not have are null or a default."""
+    """The columns of that customer after the transform: fields that it lacks are null or a default."""
     present = {"id": at, "email": "A@B", "home": {"city": "Oslo"}, "amounts": [("a", at / 8)]}
     seen = datetime.datetime(2023, 11, 14, 22, 13, 20, 1, datetime.UTC)
     absent = dict.fromkeys(("phone", "fax", "pager", "paid_by"))
@@ -154,9 +154,7 @@ def test_files_hold_decoded_values_once_and_a_bad_record_stops_its_partition(
         producer.produce(topic, customer(at, "DE"), partition=1)
     shop, encoded = tmp_path / "shop", fresh("messages")
     create_topic(client, encoded)
-    for at in range(5):
-        producer.produce(encoded, message(shop_customer(at)))
-    assert producer.flush(60) == 0
+    write(client, encoded, [message(shop_customer(at)) for at in range(5)], b"k", 0)
     flows = []
     for folder, form, transform in ((lake, "parquet", TYPED), (lines, "json", PLAIN)):
         folder.mkdir()
