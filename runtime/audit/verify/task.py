@@ -258,6 +258,9 @@ class _Work:
             at = TopicPartition(piece.topic, piece.partition)
             wanted = [one.original for one in replays]
             originals = await fetch_places(self._source, at, piece.source_id, wanted, self._bucket.take)
+            if self._transform is not None and originals:  # a replay applies it, too
+                found, _ = await self._transform.apply(piece.topic, list(originals.values()))
+                originals = {one.offset: one for one in found}
             pair.compare(replays, originals)
 
     def _filter(self, piece: VerificationPiece) -> ProvenanceFilter:
