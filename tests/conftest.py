@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from runtime.lab.cluster import LabClusterSpec, Security
 from runtime.lab.lab import Lab
 from runtime.launch.processes import sweep
-from tests.labs import spec
+from tests.labs import JVM, spec
 from tests.processes import TEST_RUN, end_cut_runs, run_of
 from tests.records import coordinators_ready
 from tests.spark import class_archive
@@ -33,6 +33,9 @@ MakeLab = Callable[..., Lab]
 # that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The brokers that a command of a test starts get the same options as those that the test starts itself.
+os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", " ".join(JVM))
 
 # An example that takes long is no mistake: the machine does other things too.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -28,7 +28,6 @@ def spec(
         properties=properties or {},
         version=version,
         mechanism=mechanism,
-        jvm=JVM,
         prefix=WITH_PARENT,
         users=("repl", "app", "stranger"),  # nobody ever gives the last one a right
     )

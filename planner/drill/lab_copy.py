@@ -124,6 +124,7 @@ def lab_clusters(
             properties={"allow.everyone.if.no.acl.found": "true"} if open_ else {},
             listeners=(Listener(LINK, links[name]),) if links and name in links else (),
             version=version_of(name, topology),
+            jvm=("-XX:TieredStopAtLevel=1",),  # a drill ends before the second compiler has paid off
         )
 
     return [spec(one) for one in topology.clusters.values()]

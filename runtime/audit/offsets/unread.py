@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+
 from runtime.audit.ledger import as_audit_failure, ledger_of, open_cluster
 from runtime.audit.offsets.offsets import RehearsalRequest, committed_offsets
-from runtime.contract.groups import is_ours
+from runtime.contract.groups import GroupPartition, is_ours
+from runtime.contract.records.group_records import Checkpoint
 from runtime.contract.views.groups_view import UnreadReplay
 from runtime.groups.translation import Checkpoints
 
@@ -23,18 +26,16 @@ async def unread_replays(asked: RehearsalRequest, replayed: str) -> list[UnreadR
             await opened.refresh(replayed)
             checkpoints = Checkpoints(source)
             await checkpoints.refresh()
-            committed = {
-                item: offset
-                for item, offset in (await committed_offsets(asked, source)).items()
-                if not is_ours(offset, checkpoints.at(*item))
-            }
+            committed = moved_by_consumers(
+                await committed_offsets(asked, source), lambda item: checkpoints.at(*item)
+            )
     found: dict[tuple[str, str], int] = {}
     for key, orphans in opened.ledger.orphans(replayed).items():
         for _, one in orphans.replayed:
             if asked.router.destination_topic(asked.flow, one.topic) != key.topic:
                 continue  # a topic of its own, which is copied like any other
             for item, offset in committed.items():
-                if item.topic == one.topic and item.partition == key.partition:
+                if (item.topic, item.partition) == (one.topic, key.partition):
                     unread = min(one.records, one.destination_end - offset)
                     found[item.group, item.topic] = found.get((item.group, item.topic), 0) + max(unread, 0)
     return [
@@ -42,3 +43,14 @@ async def unread_replays(asked: RehearsalRequest, replayed: str) -> list[UnreadR
         for (group, topic), records in sorted(found.items())
         if records
     ]
+
+
+def moved_by_consumers(
+    committed: Mapping[GroupPartition, int], written: Callable[[GroupPartition], Iterable[Checkpoint]]
+) -> dict[GroupPartition, int]:
+    """Returns all offsets of the groups that have at least one that no flow wrote.
+
+    Such a group has been read from here. In a partition without new records it still has the flow's offset.
+    """
+    groups = {item.group for item, offset in committed.items() if not is_ours(offset, written(item))}
+    return {item: offset for item, offset in committed.items() if item.group in groups}

@@ -3,6 +3,7 @@
 The error for a dead broker holds its last log lines.
 """
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -162,7 +163,10 @@ def stop(brokers: Sequence[LabBroker], grace: float) -> None:
 
 
 def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
-    """Returns the command line of one broker, or of ZooKeeper."""
+    """Returns the command line of one broker, or of ZooKeeper.
+
+    KAFKA_JVM_PERFORMANCE_OPTS adds options to the JVM of a broker, as with Kafka's own scripts.
+    """
     if node.id == ZOOKEEPER:
         return zookeeper.command(kit, cluster, node, *cluster.logging_options(kit.version))
     home = cluster.home_of(node)
@@ -171,6 +175,7 @@ def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
         *(f"-Djava.io.tmpdir={home / SCRATCH}", *cluster.logging_options(kit.version)),
         processes.mark(cluster, node),
         *cluster.spec.jvm,
+        *os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", "").split(),
     )
     java = kit.command(*jvm, heap=cluster.spec.heap)
     return [*cluster.spec.prefix, *java, "kafka.Kafka", str(cluster.properties_file(node))]

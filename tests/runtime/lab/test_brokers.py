@@ -11,7 +11,7 @@ from runtime.lab.cluster import LabClusterSpec, Listener
 from runtime.lab.files import LabError
 from runtime.lab.lab import Lab, LabState
 from tests.conftest import MakeLab
-from tests.labs import JVM, WITH_PARENT, spec
+from tests.labs import WITH_PARENT, spec
 from tests.records import create_topic, read, wait_for, write
 
 pytestmark = pytest.mark.integration
@@ -100,7 +100,7 @@ def test_a_third_cluster_joins_a_lab_and_a_broker_at_rest_takes_less_than_450_mb
 
 def test_a_further_listener_tells_its_clients_another_address(own_lab: MakeLab) -> None:
     elsewhere = Listener("LINK", {1: "127.0.0.1:1"})
-    lab = own_lab(LabClusterSpec("dc1", listeners=(elsewhere,), jvm=JVM, prefix=WITH_PARENT))
+    lab = own_lab(LabClusterSpec("dc1", listeners=(elsewhere,), prefix=WITH_PARENT))
     cluster = lab.clusters["dc1"]
 
     def told(bootstrap: str) -> str:
