@@ -13,10 +13,10 @@ from runtime.sql.formats.protobuf_schema import (
     SIZED_TYPES,
     TIMESTAMP,
     ZIGZAG,
-    Field,
-    FieldType,
     MessageType,
+    ProtobufField,
     ProtobufSchema,
+    ProtobufType,
     ddl_of,
     wire_of,
     written_varint,
@@ -48,7 +48,7 @@ def _message(schema: ProtobufSchema, message: MessageType, random: Random) -> by
     return b"".join(parts)
 
 
-def _first_of_each_oneof(fields: Iterable[Field]) -> Iterable[Field]:
+def _first_of_each_oneof(fields: Iterable[ProtobufField]) -> Iterable[ProtobufField]:
     seen: set[int] = set()
     for one in fields:
         if one.oneof is None or one.oneof not in seen:
@@ -57,24 +57,24 @@ def _first_of_each_oneof(fields: Iterable[Field]) -> Iterable[Field]:
             seen.add(one.oneof)
 
 
-def _content(schema: ProtobufSchema, one: Field, random: Random) -> bytes:
+def _content(schema: ProtobufSchema, one: ProtobufField, random: Random) -> bytes:
     """Returns the encoding of a value, without the size that stands before some."""
     match one.type:
-        case FieldType.MESSAGE if one.of == TIMESTAMP:
+        case ProtobufType.MESSAGE if one.of == TIMESTAMP:
             return b"\x08" + written_varint(_SINCE_S + random.randrange(_YEAR_S))
-        case FieldType.MESSAGE:
+        case ProtobufType.MESSAGE:
             return _message(schema, schema.message(one, one.name), random)
-        case FieldType.STRING:
+        case ProtobufType.STRING:
             return f"{one.name}-{random.randrange(100_000)}".encode()
-        case FieldType.BYTES:
+        case ProtobufType.BYTES:
             return random.randbytes(8)
-        case FieldType.BOOL:
+        case ProtobufType.BOOL:
             return random.choice((b"\x00", b"\x01"))
-        case FieldType.ENUM:
+        case ProtobufType.ENUM:
             return written_varint(random.choice([*schema.enum(one, one.name).symbols]))
         case kind if kind in FIXED_FORMS:
             number = random.randrange(_MOST_NUMBER)
-            is_whole = kind not in (FieldType.FLOAT, FieldType.DOUBLE)
+            is_whole = kind not in (ProtobufType.FLOAT, ProtobufType.DOUBLE)
             return FIXED_FORMS[kind][1].pack(number if is_whole else number / 4)
         case kind:
             return written_varint(random.randrange(_MOST_NUMBER) << (kind in ZIGZAG))

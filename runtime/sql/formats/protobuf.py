@@ -29,12 +29,12 @@ from runtime.sql.formats.protobuf_schema import (
     SIZED,
     ZIGZAG,
     EnumType,
-    Field,
-    FieldType,
     MalformedMessage,
+    MessagePart,
     MessageType,
-    Part,
+    ProtobufField,
     ProtobufSchema,
+    ProtobufType,
     parts_of,
     read_varint,
     signed,
@@ -127,9 +127,9 @@ class ProtobufEditor:
             at = end
         return b"".join((*pieces, data[at:]))
 
-    def _found(self, data: bytes) -> tuple[list[Part], dict[int, int]]:
+    def _found(self, data: bytes) -> tuple[list[MessagePart], dict[int, int]]:
         """Returns the parts of the fields that may change, and where a new field of each number stands."""
-        parts: list[Part] = []
+        parts: list[MessagePart] = []
         waiting, places = [*self._order[::-1]], dict.fromkeys(self._order, len(data))
         for part in parts_of(data):
             number = part.number
@@ -153,9 +153,9 @@ class ProtobufEditor:
         return gone
 
 
-def _maker(schema: ProtobufSchema, one: Field, place: str) -> _Make:
+def _maker(schema: ProtobufSchema, one: ProtobufField, place: str) -> _Make:
     """Returns the function that encodes a field from its new JSON value: nothing for an absent one."""
-    if one.repeated or one.type in (FieldType.MESSAGE, FieldType.GROUP):
+    if one.repeated or one.type in (ProtobufType.MESSAGE, ProtobufType.GROUP):
         raise BadSchema(f"{place} is of a type that can't be set")
     encode = _encoder(schema, one, place)
     tag = written_varint(one.number << 3 | wire_of(one.type))
@@ -174,18 +174,18 @@ def _maker(schema: ProtobufSchema, one: Field, place: str) -> _Make:
     return make
 
 
-def _encoder(schema: ProtobufSchema, one: Field, place: str) -> _Make:
+def _encoder(schema: ProtobufSchema, one: ProtobufField, place: str) -> _Make:
     match one.type:
-        case FieldType.STRING:
+        case ProtobufType.STRING:
             return lambda value: _sized(value.encode())
-        case FieldType.BYTES:
+        case ProtobufType.BYTES:
             return lambda value: _sized(base64.b64decode(value, validate=True))
-        case FieldType.BOOL:
+        case ProtobufType.BOOL:
             return lambda value: b"\x01" if value else b"\x00"
-        case FieldType.ENUM:
+        case ProtobufType.ENUM:
             known = schema.enum(one, place)
             return lambda value: written_varint(_enum_number(known, value))
-        case FieldType.DOUBLE | FieldType.FLOAT as kind:
+        case ProtobufType.DOUBLE | ProtobufType.FLOAT as kind:
             form = FIXED_FORMS[kind][1]
             return lambda value: form.pack(float(value))  # Spark writes NaN and the infinities as text
         case kind if kind in FIXED_FORMS:
@@ -195,7 +195,7 @@ def _encoder(schema: ProtobufSchema, one: Field, place: str) -> _Make:
             return _varint_encoder(kind)
 
 
-def _varint_encoder(kind: FieldType) -> _Make:
+def _varint_encoder(kind: ProtobufType) -> _Make:
     bits = BITS.get(kind, 64)
     least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind in SIGNED else (0, (1 << bits) - 1)
 

@@ -23,11 +23,11 @@ from runtime.sql.formats.protobuf_schema import (
     TIMESTAMP,
     ZIGZAG,
     EnumType,
-    Field,
-    FieldType,
     MalformedMessage,
     MessageType,
+    ProtobufField,
     ProtobufSchema,
+    ProtobufType,
     parts_of,
     read_varint,
     signed,
@@ -35,12 +35,12 @@ from runtime.sql.formats.protobuf_schema import (
     wire_of,
 )
 
-_DEFAULTS: Mapping[FieldType, Any] = {
-    FieldType.STRING: "",
-    FieldType.BYTES: b"",
-    FieldType.BOOL: False,
-    FieldType.FLOAT: 0.0,
-    FieldType.DOUBLE: 0.0,
+_DEFAULTS: Mapping[ProtobufType, Any] = {
+    ProtobufType.STRING: "",
+    ProtobufType.BYTES: b"",
+    ProtobufType.BOOL: False,
+    ProtobufType.FLOAT: 0.0,
+    ProtobufType.DOUBLE: 0.0,
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
@@ -99,7 +99,7 @@ class ProtobufReader:
         except (IndexError, ValueError, struct.error) as error:
             raise UndecodableValue(f"no message of the schema ({type(error).__name__})") from None
 
-    def _add(self, one: Field, message: MessageType, place: str) -> None:
+    def _add(self, one: ProtobufField, message: MessageType, place: str) -> None:
         if (entry := self._schema.entry(one, place)) is not None:
             self._empty[one.name] = {}
             self._steps[one.number << 3 | SIZED] = self._map(one.name, *entry, place)
@@ -118,42 +118,42 @@ class ProtobufReader:
             if one.oneof is not None and each.oneof == one.oneof and each.number != one.number
         ]
         self._empty[one.name] = None if one.presence else self._default(one, place)
-        if one.type is FieldType.MESSAGE:
+        if one.type is ProtobufType.MESSAGE:
             self._inner.append((one.name, convert))
             step = _collected(one.name)
         else:
             step = _replaced(one.name, one.type, convert)
         self._steps[one.number << 3 | wire] = _chosen(step, others) if others else step
 
-    def _converter(self, one: Field, place: str) -> _Convert:
+    def _converter(self, one: ProtobufField, place: str) -> _Convert:
         """Returns the function from a value as it is read to the one that Spark sees."""
         match one.type:
-            case FieldType.MESSAGE if one.of == TIMESTAMP:
+            case ProtobufType.MESSAGE if one.of == TIMESTAMP:
                 times = ProtobufReader(self._schema, self._schema.message(one, place), place)
                 return lambda raw: _time(**times.read(raw))
-            case FieldType.MESSAGE:
+            case ProtobufType.MESSAGE:
                 return ProtobufReader(self._schema, self._schema.message(one, place), place).read
-            case FieldType.ENUM:
+            case ProtobufType.ENUM:
                 return _symbol(self._schema.enum(one, place))
-            case FieldType.STRING:
+            case ProtobufType.STRING:
                 return bytes.decode
-            case FieldType.BOOL:
+            case ProtobufType.BOOL:
                 return bool
-            case kind if kind in FIXED_FORMS or kind is FieldType.BYTES:
+            case kind if kind in FIXED_FORMS or kind is ProtobufType.BYTES:
                 return _same
             case kind:
                 return _number(kind)
 
-    def _default(self, one: Field, place: str) -> Any:
+    def _default(self, one: ProtobufField, place: str) -> Any:
         """Returns the value of a field without presence where a message does not have it."""
-        if one.type is FieldType.ENUM:
+        if one.type is ProtobufType.ENUM:
             return next(iter(self._schema.enum(one, place).symbols.values()), "0")
         return _DEFAULTS.get(one.type, 0)
 
-    def _map(self, name: str, key: Field, value: Field, place: str) -> _Step:
+    def _map(self, name: str, key: ProtobufField, value: ProtobufField, place: str) -> _Step:
         convert_key, convert_value = self._converter(key, place), self._converter(value, place)
         key_tag, value_tag = ((one.number, wire_of(one.type)) for one in (key, value))
-        is_message = value.type is FieldType.MESSAGE
+        is_message = value.type is ProtobufType.MESSAGE
         default_key = self._default(key, place)
         default = None if is_message else self._default(value, place)
 
@@ -191,7 +191,7 @@ def _read_sized(data: bytes, at: int) -> tuple[bytes, int]:
     return data[at:end], end
 
 
-def _reads(kind: FieldType) -> Callable[[bytes, int], tuple[Any, int]]:
+def _reads(kind: ProtobufType) -> Callable[[bytes, int], tuple[Any, int]]:
     """Returns the function that reads a value behind its tag, and says where it ends."""
     if kind in SIZED_TYPES:
         return _read_sized
@@ -205,12 +205,12 @@ def _reads(kind: FieldType) -> Callable[[bytes, int], tuple[Any, int]]:
     return read
 
 
-def _content(kind: FieldType, data: bytes, at: int, end: int) -> Any:
+def _content(kind: ProtobufType, data: bytes, at: int, end: int) -> Any:
     """Returns the value of a field whose place is known."""
     return data[at:end] if kind in SIZED_TYPES else _reads(kind)(data, at)[0]
 
 
-def _replaced(name: str, kind: FieldType, convert: _Convert) -> _Step:
+def _replaced(name: str, kind: ProtobufType, convert: _Convert) -> _Step:
     read = _reads(kind)
 
     def step(data: bytes, at: int, found: dict[str, Any]) -> int:
@@ -246,7 +246,7 @@ def _chosen(step: _Step, others: Sequence[str]) -> _Step:
     return choose
 
 
-def _appended(name: str, kind: FieldType, convert: _Convert) -> _Step:
+def _appended(name: str, kind: ProtobufType, convert: _Convert) -> _Step:
     read = _reads(kind)
 
     def step(data: bytes, at: int, found: dict[str, Any]) -> int:
@@ -261,7 +261,7 @@ def _appended(name: str, kind: FieldType, convert: _Convert) -> _Step:
     return step
 
 
-def _packed(name: str, kind: FieldType, convert: _Convert) -> _Step:
+def _packed(name: str, kind: ProtobufType, convert: _Convert) -> _Step:
     append = _appended(name, kind, convert)
 
     def step(data: bytes, at: int, found: dict[str, Any]) -> int:
@@ -278,7 +278,7 @@ def _same(raw: Any) -> Any:
     return raw
 
 
-def _number(kind: FieldType) -> _Convert:
+def _number(kind: ProtobufType) -> _Convert:
     """Returns the function from a varint to a number."""
     bits = BITS.get(kind, 64)
     if kind in ZIGZAG:

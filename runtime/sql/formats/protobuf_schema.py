@@ -32,7 +32,7 @@ class MalformedMessage(ValueError):
     """The bytes are no message. The text contains nothing of them."""
 
 
-class FieldType(IntEnum):
+class ProtobufType(IntEnum):
     """The types of fields, by the numbers that descriptors have for them."""
 
     DOUBLE = 1
@@ -56,40 +56,40 @@ class FieldType(IntEnum):
 
 
 _PLAIN = {
-    FieldType.DOUBLE: "DOUBLE",
-    FieldType.FLOAT: "FLOAT",
-    FieldType.INT64: "BIGINT",
-    FieldType.UINT64: "DECIMAL(20, 0)",
-    FieldType.INT32: "INT",
-    FieldType.FIXED64: "DECIMAL(20, 0)",
-    FieldType.FIXED32: "BIGINT",
-    FieldType.BOOL: "BOOLEAN",
-    FieldType.STRING: "STRING",
-    FieldType.BYTES: "BINARY",
-    FieldType.UINT32: "BIGINT",
-    FieldType.ENUM: "STRING",
-    FieldType.SFIXED32: "INT",
-    FieldType.SFIXED64: "BIGINT",
-    FieldType.SINT32: "INT",
-    FieldType.SINT64: "BIGINT",
+    ProtobufType.DOUBLE: "DOUBLE",
+    ProtobufType.FLOAT: "FLOAT",
+    ProtobufType.INT64: "BIGINT",
+    ProtobufType.UINT64: "DECIMAL(20, 0)",
+    ProtobufType.INT32: "INT",
+    ProtobufType.FIXED64: "DECIMAL(20, 0)",
+    ProtobufType.FIXED32: "BIGINT",
+    ProtobufType.BOOL: "BOOLEAN",
+    ProtobufType.STRING: "STRING",
+    ProtobufType.BYTES: "BINARY",
+    ProtobufType.UINT32: "BIGINT",
+    ProtobufType.ENUM: "STRING",
+    ProtobufType.SFIXED32: "INT",
+    ProtobufType.SFIXED64: "BIGINT",
+    ProtobufType.SINT32: "INT",
+    ProtobufType.SINT64: "BIGINT",
 }
 
 
 FIXED_FORMS = {
-    FieldType.DOUBLE: (FIXED64, struct.Struct("<d")),
-    FieldType.FLOAT: (FIXED32, struct.Struct("<f")),
-    FieldType.FIXED64: (FIXED64, struct.Struct("<Q")),
-    FieldType.FIXED32: (FIXED32, struct.Struct("<I")),
-    FieldType.SFIXED64: (FIXED64, struct.Struct("<q")),
-    FieldType.SFIXED32: (FIXED32, struct.Struct("<i")),
+    ProtobufType.DOUBLE: (FIXED64, struct.Struct("<d")),
+    ProtobufType.FLOAT: (FIXED32, struct.Struct("<f")),
+    ProtobufType.FIXED64: (FIXED64, struct.Struct("<Q")),
+    ProtobufType.FIXED32: (FIXED32, struct.Struct("<I")),
+    ProtobufType.SFIXED64: (FIXED64, struct.Struct("<q")),
+    ProtobufType.SFIXED32: (FIXED32, struct.Struct("<i")),
 }
-SIZED_TYPES = (FieldType.STRING, FieldType.BYTES, FieldType.MESSAGE)
-BITS = {FieldType.INT32: 32, FieldType.UINT32: 32, FieldType.SINT32: 32}
-SIGNED = (FieldType.INT32, FieldType.INT64, FieldType.SINT32, FieldType.SINT64)
-ZIGZAG = (FieldType.SINT32, FieldType.SINT64)
+SIZED_TYPES = (ProtobufType.STRING, ProtobufType.BYTES, ProtobufType.MESSAGE)
+BITS = {ProtobufType.INT32: 32, ProtobufType.UINT32: 32, ProtobufType.SINT32: 32}
+SIGNED = (ProtobufType.INT32, ProtobufType.INT64, ProtobufType.SINT32, ProtobufType.SINT64)
+ZIGZAG = (ProtobufType.SINT32, ProtobufType.SINT64)
 
 
-class Part(NamedTuple):
+class MessagePart(NamedTuple):
     """One field in the bytes of a message: from `begin` to `end`, its value from `at` on."""
 
     number: int
@@ -157,7 +157,7 @@ def skipped(data: bytes, at: int, tag: int, depth: int = 0) -> int:
     return end
 
 
-def parts_of(data: bytes) -> Iterator[Part]:
+def parts_of(data: bytes) -> Iterator[MessagePart]:
     """Yields the fields of a message, in the order of the bytes. Raises IndexError, MalformedMessage."""
     at, whole = 0, len(data)
     while at < whole:
@@ -176,11 +176,11 @@ def parts_of(data: bytes) -> Iterator[Part]:
                 raise MalformedMessage("it ends within a field")
         else:
             end = skipped(data, at, tag)
-        yield Part(tag >> 3, tag & 7, begin, at, end)
+        yield MessagePart(tag >> 3, tag & 7, begin, at, end)
         at = end
 
 
-def wire_of(kind: FieldType) -> int:
+def wire_of(kind: ProtobufType) -> int:
     """Returns the wire type of a value."""
     if kind in FIXED_FORMS:
         return FIXED_FORMS[kind][0]
@@ -200,7 +200,7 @@ class EnumType:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ProtobufField:
     """A field of a message. `oneof` is the index of the oneof that it is a member of.
 
     `presence` says that a message without it differs from one with its default.
@@ -208,7 +208,7 @@ class Field:
 
     name: str
     number: int
-    type: FieldType
+    type: ProtobufType
     of: str = ""  # the full name of its message or enum
     repeated: bool = False
     required: bool = False
@@ -221,11 +221,11 @@ class MessageType:
     """A message: its fields in the order of their declaration."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[ProtobufField, ...]
     is_entry: bool = False  # of a map: its fields are the key and the value
     is_readable: bool = True  # its file has the syntax proto2 or proto3
 
-    def field(self, name: str) -> Field | None:
+    def field(self, name: str) -> ProtobufField | None:
         """Returns the field of a name."""
         return next((one for one in self.fields if one.name == name), None)
 
@@ -265,24 +265,24 @@ class ProtobufSchema:
             )
         self.root = types.messages[wanted]
 
-    def message(self, one: Field, place: str) -> MessageType:
+    def message(self, one: ProtobufField, place: str) -> MessageType:
         """Returns the message that a field holds. Raises BadSchema where the descriptor set lacks it."""
         return _known(self._types.messages.get(one.of), one, place)
 
-    def enum(self, one: Field, place: str) -> EnumType:
+    def enum(self, one: ProtobufField, place: str) -> EnumType:
         """Returns the enum of a field. Raises BadSchema where the descriptor set lacks it."""
         return _known(self._types.enums.get(one.of), one, place)
 
-    def entry(self, one: Field, place: str) -> tuple[Field, Field] | None:
+    def entry(self, one: ProtobufField, place: str) -> tuple[ProtobufField, ProtobufField] | None:
         """Returns the key and the value of a map; None for any other field."""
-        if one.type is not FieldType.MESSAGE or not one.repeated:
+        if one.type is not ProtobufType.MESSAGE or not one.repeated:
             return None
         entry = self.message(one, place)
         key, value = entry.field("key"), entry.field("value")
         return (key, value) if entry.is_entry and key is not None and value is not None else None
 
 
-def _known(found: T | None, one: Field, place: str) -> T:
+def _known(found: T | None, one: ProtobufField, place: str) -> T:
     if found is None:
         raise BadSchema(f"the descriptor set lacks {one.of}, the type of {place}: {_WAY_OUT}")
     return found
@@ -326,17 +326,17 @@ def _read_message(data: bytes, space: str, types: _Types, syntax: str) -> None:
             _read_enum(content, f"{name}.", types, syntax)
 
 
-def _read_field(data: bytes, syntax: str) -> Field:
+def _read_field(data: bytes, syntax: str) -> ProtobufField:
     texts = {one.number: data[one.at : one.end] for one in parts_of(data) if one.wire == SIZED}
     numbers = _numbers(data)
-    label, kind = numbers.get(4, 1), FieldType(numbers[5])
+    label, kind = numbers.get(4, 1), ProtobufType(numbers[5])
     presence = (
         syntax != "proto3"
         or 9 in numbers
         or bool(numbers.get(17))
-        or kind in (FieldType.MESSAGE, FieldType.GROUP)
+        or kind in (ProtobufType.MESSAGE, ProtobufType.GROUP)
     )
-    return Field(
+    return ProtobufField(
         name=texts[1].decode(),
         number=numbers[3],
         type=kind,
@@ -397,23 +397,23 @@ def _fields_ddl(
         yield f"`{one.name}`{colon}{kind}"
 
 
-def _field_ddl(schema: ProtobufSchema, one: Field, place: str, inside: tuple[str, ...]) -> str:
+def _field_ddl(schema: ProtobufSchema, one: ProtobufField, place: str, inside: tuple[str, ...]) -> str:
     if (entry := schema.entry(one, place)) is not None:
         return f"MAP<STRING, {_type_ddl(schema, entry[1], place, inside)}>"
     kind = _type_ddl(schema, one, place, inside)
     return f"ARRAY<{kind}>" if one.repeated else kind
 
 
-def _type_ddl(schema: ProtobufSchema, one: Field, place: str, inside: tuple[str, ...]) -> str:
+def _type_ddl(schema: ProtobufSchema, one: ProtobufField, place: str, inside: tuple[str, ...]) -> str:
     match one.type:
-        case FieldType.GROUP:
+        case ProtobufType.GROUP:
             raise BadSchema(f"{place} is a group, which expressions can't read")
-        case FieldType.MESSAGE if one.of == TIMESTAMP:
+        case ProtobufType.MESSAGE if one.of == TIMESTAMP:
             return "TIMESTAMP"
-        case FieldType.MESSAGE:
+        case ProtobufType.MESSAGE:
             inner = _fields_ddl(schema, schema.message(one, place), place, inside, ": ")
             return f"STRUCT<{', '.join(inner)}>"
-        case FieldType.ENUM:
+        case ProtobufType.ENUM:
             schema.enum(one, place)
             return _PLAIN[one.type]
         case _:
@@ -430,7 +430,7 @@ def change_problem(text: str, path: Sequence[str], *, drop: bool) -> str | None:
             return f"{place} has no field {name}"
         place = f"{place}.{name}"
         if number < len(path) - 1:
-            if one.type is not FieldType.MESSAGE or one.repeated or one.of == TIMESTAMP:
+            if one.type is not ProtobufType.MESSAGE or one.repeated or one.of == TIMESTAMP:
                 return f"{place} is no single message"
             message = schema.message(one, place)
         elif drop and one.required:
