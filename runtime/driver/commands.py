@@ -25,7 +25,7 @@ class CommandHandler:
 
     A new spec that cannot be applied yet is retried until it succeeds or a newer spec arrives; `trouble`
     gives the reason. `answers` maps the ids of the newest finished commands to an error text, which is empty
-    on success.
+    on success. `answered` is called after each new answer.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class CommandHandler:
         stop: Callable[[], None],
         accept_loss: Callable[[AcceptLoss], None],
         reconfigure: Callable[[JobSpec], Awaitable[None]],
+        answered: Callable[[], None],
         retry_s: float = _RETRY_S,
     ) -> None:
         self.last_id = ""
@@ -41,6 +42,7 @@ class CommandHandler:
         self._stop = stop
         self._accept_loss = accept_loss
         self._reconfigure = reconfigure
+        self._answered = answered
         self._retry_s = retry_s
         self._pending: Reconfigure | None = None
         self._wake = asyncio.Event()
@@ -104,3 +106,4 @@ class CommandHandler:
             error=error,
             decision="refused" if error else "carried out",
         )
+        self._answered()

@@ -289,7 +289,10 @@ class JobRunner:
         self._slots.start(status_offset)
         await self._publish_spec(destination)
         commands = self._commands = CommandHandler(
-            self._stop_by_command, self._accept_loss, lambda spec: self._reconfigure(spec, destination)
+            self._stop_by_command,
+            self._accept_loss,
+            lambda spec: self._reconfigure(spec, destination),
+            leadership.request_heartbeat,
         )
         self._tasks.spawn(self._read_commands(destination, control_offset, commands), "commands")
         self._editing = self._tasks.spawn(commands.run(), "edits")

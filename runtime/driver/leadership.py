@@ -19,7 +19,7 @@ from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue
 from runtime.contract.spec import naming
-from runtime.driver.slots.channel import at
+from runtime.driver.slots.channel import at, pause
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -115,6 +115,7 @@ class Leadership:
         self._clock = clock
         self._beat_at = float("-inf")
         self._beating = asyncio.Lock()
+        self._wake = asyncio.Event()
         self.trouble = ""
 
     @property
@@ -140,9 +141,14 @@ class Leadership:
             await self._writer.commit_status(at(naming.STATUS), [record])
             self._beat_at = began
 
+    def request_heartbeat(self) -> None:
+        """Sends the next heartbeat at once: somebody waits for what changed in the status."""
+        self._wake.set()
+
     async def run(self) -> None:
         """Sends heartbeats until cancelled. Raises DriverFenced."""
         while True:
+            self._wake.clear()
             try:
                 await self.send_heartbeat()
                 self.trouble = ""
@@ -151,4 +157,4 @@ class Leadership:
                 log_event(
                     "heartbeat_failed", error=self.trouble, age_s=round(self.age_s, 1), decision="retry"
                 )
-            await asyncio.sleep(EVERY_S)
+            await pause(EVERY_S, self._wake)

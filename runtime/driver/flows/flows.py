@@ -127,6 +127,7 @@ class PromotingFlow(DriverFlow):
             await self._commit_generation(last)
             log.info("topics_promoted", key=self.name, flow=self.name, topics=len(topics))
         self._promoted = last.promoted
+        self._shared.leadership.request_heartbeat()
 
     async def _commit_generation(self, record: Generation) -> None:
         await self._shared.leadership.ensure()
@@ -234,6 +235,7 @@ class EndingFlow(DriverFlow):
             done = replace(last, note="", written_at=int(time.time() * 1000), promoted=promoted, promoting=[])
             await shared.writer.commit({GenerationKey(self.name): done})
         self._ended = True
+        shared.leadership.request_heartbeat()
         log.info(
             "flow_ended", key=self.name, flow=self.name, state=self.spec.state, generation=self.generation
         )

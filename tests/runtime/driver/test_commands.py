@@ -28,7 +28,13 @@ class Job:
         self.stopped = 0
         self.accepted: list[AcceptLoss] = []
         self._running: asyncio.Task[None] | None = None
-        self.commands = CommandHandler(self._stop, self.accepted.append, self._reconfigure, retry_s=0.01)
+        self.answered = 0
+        self.commands = CommandHandler(
+            self._stop, self.accepted.append, self._reconfigure, self._count_answer, retry_s=0.01
+        )
+
+    def _count_answer(self) -> None:
+        self.answered += 1
 
     def _stop(self) -> None:
         self.stopped += 1
@@ -60,6 +66,7 @@ def test_a_spec_that_cannot_be_taken_on_holds_up_no_other_command() -> None:
         job.tell(loss, StopJobCommand("stop"))
         assert (job.accepted, job.stopped) == ([loss], 1)
         assert job.commands.answers == {"loss": "", "stop": ""}
+        assert job.answered == 2
         job.outcome = None
         await job.until(lambda: job.commands.last_id == "edit")
         assert (job.commands.answers["edit"], job.commands.trouble) == ("", "")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from runtime.contract.records.job_status import JobStatus
+from runtime.driver import leadership
 from runtime.driver.leadership import FRESH_S, DriverFenced, Leadership
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -70,3 +71,20 @@ def test_where_nobody_answers_nothing_is_done():
     world.writer.answer = Disconnected("dc2", "gone", sent=True)
     with pytest.raises(Disconnected):
         world.ensure()
+
+
+def test_a_requested_heartbeat_does_not_wait_for_the_next_one(monkeypatch):
+    monkeypatch.setattr(leadership, "EVERY_S", 3600)
+
+    async def work() -> None:
+        world = World()
+        beats = asyncio.create_task(world.leadership.run())
+        async with asyncio.timeout(60):
+            while not world.writer.beats:
+                await asyncio.sleep(0)
+            world.leadership.request_heartbeat()
+            while world.writer.beats < 2:
+                await asyncio.sleep(0)
+        beats.cancel()
+
+    asyncio.run(work())
