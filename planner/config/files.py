@@ -83,6 +83,11 @@ def is_topology_file(path: Path) -> bool:
 
 def read_text(path: Path) -> str:
     """Returns the text of one file. Raises a Failure if it can't be read, is not text, or is too large."""
+    return decoded(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Returns the bytes of one file. Raises a Failure if it can't be read or is too large."""
     try:
         with path.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
@@ -92,7 +97,7 @@ def read_text(path: Path) -> str:
     if size > MAX_BYTES or len(content) > MAX_BYTES:
         what = f"{path}: larger than {MAX_BYTES // 2**20} MiB"
         raise Failure(error(what, "that is no topology; split it into several files if it is one"))
-    return decoded(content, str(path))
+    return content
 
 
 def text_to_edit(path: Path) -> str:

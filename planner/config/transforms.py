@@ -13,6 +13,7 @@ from runtime.contract.spec.transform import VALUE, overlapping
 
 _CODE = "transform"
 _FIELD = f"{VALUE}."
+_DESCRIPTOR = "schema: {file: customer.desc, message: shop.Customer}"
 _REGISTRY_KEYS = (
     "sasl.username",
     "sasl.password",
@@ -21,7 +22,8 @@ _REGISTRY_KEYS = (
     "ssl.key.location",
     "ssl.key.password",
 )
-_WITH_FIELDS = (RecordFormat.JSON, RecordFormat.AVRO)
+_WITH_REGISTRY = (RecordFormat.AVRO, RecordFormat.PROTOBUF)
+_WITH_FIELDS = (RecordFormat.JSON, RecordFormat.AVRO, RecordFormat.PROTOBUF)
 
 
 def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
@@ -29,6 +31,7 @@ def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
     forms = {name: _format(transform.get(name)) for name in ("value", "key")}
     for name, form in forms.items():
         yield from _format_problems(name, form, _place(transform, name, "schema"))
+        yield from _message_problems(name, form, transform.get(name))
         yield from _registry_problems(name, form, transform.get(name))
     changed = transform.get("set") or {}
     dropped = transform.get("drop") or ()
@@ -56,16 +59,11 @@ def _format(written: object) -> Format:
 
 
 def _format_problems(name: str, form: Format, place: SourceLocation) -> Iterable[Diagnostic]:
-    if form.format is RecordFormat.PROTOBUF:
-        yield _error(
-            f"{name}: format protobuf is not supported yet",
-            "json, avro, text and binary are; copy other formats without a transform",
-            place,
-        )
-    elif form.format in _WITH_FIELDS and not form.schema:
+    if form.format in _WITH_FIELDS and not form.schema:
         ways = {
             RecordFormat.JSON: 'add the fields that expressions read: schema: "id BIGINT, email STRING"',
             RecordFormat.AVRO: "add the schema of the values: schema: {file: customer.avsc}",
+            RecordFormat.PROTOBUF: f"add the descriptors of the values: {_DESCRIPTOR}",
         }
         yield _error(f"{name}: format {form.format.value} needs a schema", ways[form.format], place)
     elif form.format not in _WITH_FIELDS and form.schema:
@@ -74,14 +72,34 @@ def _format_problems(name: str, form: Format, place: SourceLocation) -> Iterable
         )
 
 
+def _message_problems(name: str, form: Format, written: object) -> Iterable[Diagnostic]:
+    """Yields an error where a format and the message of its schema do not fit."""
+    schema = written.get("schema") if isinstance(written, ParsedRecord) else None
+    if not isinstance(schema, ParsedRecord):
+        return
+    message = schema.get("message")
+    if form.format is RecordFormat.PROTOBUF and message is None:
+        yield _error(
+            f"{name}: the schema of format protobuf names no message",
+            f"add the full name of the message: {_DESCRIPTOR}",
+            schema.source,
+        )
+    elif form.format is not RecordFormat.PROTOBUF and message is not None:
+        yield _error(
+            f"{name}: format {form.format.value} has no message",
+            "leave it out, or write format: protobuf",
+            schema.place("message"),
+        )
+
+
 def _registry_problems(name: str, form: Format, written: object) -> Iterable[Diagnostic]:
     registry = written.get("registry") if isinstance(written, ParsedRecord) else None
     if not isinstance(registry, ParsedRecord):
         return
-    if form.format is not RecordFormat.AVRO:
+    if form.format not in _WITH_REGISTRY:
         yield _error(
             f"{name}: format {form.format.value} has no registry",
-            "leave it out, or write format: avro",
+            "leave it out, or write format: avro or protobuf",
             registry.source,
         )
     client = registry.get("client") or {}

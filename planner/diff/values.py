@@ -4,6 +4,7 @@ Renderers and notes show values by `displayed`: `50MB/s`, `earliest`, `not set`.
 texts. A plan file may hold any value: one that does not have the parts that its field has is shown as JSON.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -247,11 +248,19 @@ def _transform(value: Parts) -> tuple[str, ...]:
         found.append(f"filters by: {where}")
     for name in ("value", "key"):
         if name in value:
-            form = " ".join(str(value[name]).split())
-            found.append(f"reads the {name} as {form[:_SCHEMA]}{'…' if len(form) > _SCHEMA else ''}")
+            found.append(f"reads the {name} as {_format(str(value[name]))}")
     if "on_bad_record" in value:
         found.append("quarantines bad records as they came")
     return tuple(found)
+
+
+def _format(text: str) -> str:
+    """`json: id BIGINT`, `protobuf: shop.Customer (descriptors 1f0c3a52b9de)`"""
+    form = " ".join(text.split())
+    if form.startswith("protobuf"):
+        form, _, descriptors = form.rpartition(" ")
+        return f"{form} (descriptors {hashlib.sha256(descriptors.encode()).hexdigest()[:12]})"
+    return f"{form[:_SCHEMA]}{'…' if len(form) > _SCHEMA else ''}"
 
 
 def _groups(value: Parts) -> str:

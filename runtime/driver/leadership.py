@@ -142,7 +142,7 @@ class Leadership:
             self._beat_at = began
 
     def request_heartbeat(self) -> None:
-        """Sends the next heartbeat at once: somebody waits for what changed in the status."""
+        """Sends the next heartbeat without a pause, because the status has changed."""
         self._wake.set()
 
     async def run(self) -> None:

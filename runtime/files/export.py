@@ -37,7 +37,7 @@ from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
-from runtime.sql.registry import RegistryUnavailable
+from runtime.sql.formats.registry import RegistryUnavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import functools
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -18,6 +21,7 @@ from pyspark.errors import PySparkException
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure
 from runtime.audit.partition_logs import open_spec, settings_of
+from runtime.contract.spec.transform import TransformSpec
 from runtime.contract.views.records_view import ReplayedPartition
 from runtime.files.backup import Backup, TopicLineage, files_up_to, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
@@ -26,6 +30,7 @@ from runtime.replay.request import (
     ReplayOutcome,
     ReplayRequest,
     decode_replayed,
+    decode_replays,
     decode_request,
     encode_outcome,
     encode_part,
@@ -37,7 +42,7 @@ from runtime.replay.restore_target import decode_request as decode_restore
 from runtime.replay.restore_target import encode_outcome as encode_restored
 from runtime.replay.restore_target import encode_part as encode_restore_part
 from runtime.replay.restore_target import encode_request as encode_restore
-from runtime.replay.task import replay_partitions
+from runtime.replay.task import RESULT, replay_partitions, replay_partitions_with_sql
 
 _GROUPS_PER_CORE = 4  # groups of partitions, one Spark task each
 
@@ -93,23 +98,51 @@ async def _orphan_uncopied(request: ReplayRequest) -> None:
 
 def _replayed(request: ReplayRequest) -> list[ReplayedPartition]:
     parts = [encode_part(part) for part in request.parts]
+    if (transform := request.flow.transform) is not None:
+        return _replayed_with_sql(request, transform, parts)
     task = functools.partial(replay_partitions, encode_request(request))
     done = _on_spark(f"repl salvage {request.flow.name}", parts, _GROUPS_PER_CORE, task)
     return [decode_replayed(one) for one in done]
+
+
+def _replayed_with_sql(
+    request: ReplayRequest, transform: TransformSpec, parts: Sequence[bytes]
+) -> list[ReplayedPartition]:
+    """Runs one query for each core: the worker that collects its answers replays some partitions."""
+    from runtime.sql.query import standing_query  # most flows do not need Spark SQL
+
+    text = encode_request(request)
+
+    def replayed(context: SparkContext, some: Sequence[bytes]) -> list[ReplayedPartition]:
+        token = secrets.token_hex(16)
+        collect = functools.partial(replay_partitions_with_sql, text, some, token)
+        return decode_replays(bytes(standing_query(context, transform, token, collect, f"{RESULT} BINARY")))
+
+    with _context(f"repl salvage {request.flow.name}") as context:
+        groups = min(len(parts), max(context.defaultParallelism, 1))
+        with ThreadPoolExecutor(groups) as threads:
+            work = [threads.submit(replayed, context, parts[first::groups]) for first in range(groups)]
+            return [one for done in work for one in done.result()]
 
 
 def _on_spark(
     name: str, parts: Sequence[bytes], per_core: int, task: Callable[[Iterable[bytes]], Iterator[bytes]]
 ) -> list[bytes]:
     """Runs a Spark job over the parts, in groups of neighbours, and returns what its tasks yield."""
+    with _context(name) as context:
+        groups = min(len(parts), context.defaultParallelism * per_core)
+        spread = [part for first in range(groups) for part in parts[first::groups]]
+        return list(context.parallelize(spread, groups).mapPartitions(task).collect())
+
+
+@contextlib.contextmanager
+def _context(name: str) -> Iterator[SparkContext]:
     SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
     conf = SparkConf().setAppName(name)
     context = SparkContext.getOrCreate(conf.set("spark.ui.showConsoleProgress", "false"))
     context.setLogLevel("ERROR")
     try:
-        groups = min(len(parts), context.defaultParallelism * per_core)
-        spread = [part for first in range(groups) for part in parts[first::groups]]
-        return list(context.parallelize(spread, groups).mapPartitions(task).collect())
+        yield context
     finally:
         context.stop()
 

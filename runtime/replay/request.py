@@ -12,15 +12,24 @@ from runtime.audit.partition_logs import open_spec, settings_of
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.route import is_reserved
+from runtime.contract.spec.transform import TransformSpec, quarantine_topic
 from runtime.contract.views.records_view import ReplayedPartition, SalvagedPartition
 from runtime.kafka.errors import ErrorCode
+
+
+class ReplayQuarantine(msgspec.Struct, frozen=True):
+    """Describes the partition of a quarantine topic that takes the bad records of one partition."""
+
+    topic: str
+    partition: int
+    max_message_bytes: int
 
 
 class ReplayPartition(msgspec.Struct, frozen=True):
     """Describes a partition of the source that has orphans.
 
     `mirror` is the flow's name of its topic at the destination, `into` the topic that the records are copied
-    to.
+    to. `quarantine` takes the bad records of a flow that quarantines.
     """
 
     topic: str
@@ -29,6 +38,7 @@ class ReplayPartition(msgspec.Struct, frozen=True):
     into: str
     max_message_bytes: int
     begun: bool
+    quarantine: ReplayQuarantine | None = None
 
     def key(self, flow: str) -> PartitionKey:
         return PartitionKey(flow, self.topic, self.partition)
@@ -65,6 +75,7 @@ decode_request = msgspec.json.Decoder(ReplayRequest).decode
 decode_outcome = msgspec.json.Decoder(ReplayOutcome).decode
 decode_part = msgspec.msgpack.Decoder(ReplayPartition).decode
 decode_replayed = msgspec.msgpack.Decoder(ReplayedPartition).decode
+decode_replays = msgspec.msgpack.Decoder(list[ReplayedPartition]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +106,25 @@ async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) ->
     }
 
 
+def quarantines_of(found: Sequence[SalvagedPartition], transform: TransformSpec | None) -> list[str]:
+    """Returns the quarantine topics that a replay may write to."""
+    if transform is None or not transform.quarantines:
+        return []
+    return sorted({quarantine_topic(one.destination_topic) for one in found})
+
+
 def unfit(
-    found: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, ReplayTarget]
+    found: Sequence[SalvagedPartition],
+    to: str | None,
+    known: Mapping[str, ReplayTarget],
+    transform: TransformSpec | None = None,
 ) -> dict[str, str]:
     """Returns why the replay is impossible, with what to do about it; empty where it is possible."""
-    problems: dict[str, str] = {}
+    problems: dict[str, str] = {
+        f"there is no topic {topic}, which takes bad records": "create it, or declare it under topics"
+        for topic in quarantines_of(found, transform)
+        if topic not in known
+    }
     if to is not None and is_reserved(to):
         problems[f"{to} is not for records of a flow"] = "name a topic of your own"
     for one in found:
@@ -123,9 +148,13 @@ def unfit(
 
 
 def parts(
-    found: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, ReplayTarget]
+    found: Sequence[SalvagedPartition],
+    to: str | None,
+    known: Mapping[str, ReplayTarget],
+    transform: TransformSpec | None = None,
 ) -> list[ReplayPartition]:
     """Returns the partitions to replay, with the topic that each is copied to."""
+    quarantines = {topic: known[topic] for topic in quarantines_of(found, transform)}
     return [
         ReplayPartition(
             topic=one.topic,
@@ -134,6 +163,15 @@ def parts(
             into=to or one.destination_topic,
             max_message_bytes=known[to or one.destination_topic].max_message_bytes,
             begun=one.begun,
+            quarantine=_quarantine(one, quarantines),
         )
         for one in found
     ]
+
+
+def _quarantine(one: SalvagedPartition, quarantines: Mapping[str, ReplayTarget]) -> ReplayQuarantine | None:
+    topic = quarantine_topic(one.destination_topic)
+    if topic not in quarantines:
+        return None
+    target = quarantines[topic]
+    return ReplayQuarantine(topic, one.partition % target.partitions, target.max_message_bytes)

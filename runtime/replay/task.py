@@ -1,6 +1,7 @@
 """Runs in a Spark task's Python worker: it copies the orphans of some partitions exactly once.
 
 Each partition has a transactional id of its own, and a producer id that is registered before its first data.
+The transform of a flow is evaluated as a slot evaluates it, by a query whose collecting worker replays.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import uvloop
 from msgspec import structs
@@ -17,6 +19,8 @@ from msgspec import structs
 from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.partition_logs import open_spec
 from runtime.batch import Batch, BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
+from runtime.batch.selection import quarantine_batches
+from runtime.batch.spec import QuarantineLimit
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
     LedgerKey,
@@ -51,8 +55,15 @@ from runtime.replay.request import (
 )
 from runtime.slot.failpoints import from_environment
 from runtime.slot.partition import Cursor, now_ms
-from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batches
+from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batches, transformed
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from runtime.sql.query_input import QueryInput
+    from runtime.sql.transformer import Transformer
+
+RESULT = "result"  # the column of the result, in the output of replay_partitions_with_sql
 SAID = "salvage: "  # lines with this prefix are shown to the user of the command
 _PAUSE_S = 0.5
 
@@ -97,14 +108,52 @@ def replay_partitions(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]
             yield encode_replayed(runner.run(_replayed(asked, part)))
 
 
-async def _replayed(asked: ReplayRequest, part: ReplayPartition) -> ReplayedPartition:
+def replay_partitions_with_sql(
+    request: bytes,
+    parts: Sequence[bytes],
+    token: str,
+    wanted: QueryInput,
+    answers: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Replays the given partitions of a flow with a transform, as the collecting worker of a query."""
+    import pyarrow as pa
+
+    asked = decode_request(request)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(
+            _replayed_with_sql(asked, [decode_part(one) for one in parts], token, wanted, answers)
+        )
+    encoded = pa.array([encode_replayed(found)], pa.binary())
+    yield pa.RecordBatch.from_arrays([encoded], [RESULT])
+
+
+async def _replayed_with_sql(
+    asked: ReplayRequest,
+    parts: Sequence[ReplayPartition],
+    token: str,
+    wanted: QueryInput,
+    answers: Iterable[pa.RecordBatch],
+) -> list[ReplayedPartition]:
+    from runtime.sql.evaluator import serving_evaluator
+    from runtime.sql.transformer import Transformer
+
+    transform = asked.flow.transform
+    assert transform is not None, "replay_partitions replays without a transform"
+    async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+        transformer = Transformer(transform, evaluator)
+        return [await _replayed(asked, part, transformer) for part in parts]
+
+
+async def _replayed(
+    asked: ReplayRequest, part: ReplayPartition, transformer: Transformer | None = None
+) -> ReplayedPartition:
     records = 0
     try:
         async with (
             open_spec(asked.source, asked.flow.source) as source,
             open_spec(asked.destination, asked.flow.destination) as destination,
         ):
-            copy = PartitionReplay(asked, part, source, destination)
+            copy = PartitionReplay(asked, part, source, destination, transformer)
             try:
                 await copy.run()
             finally:
@@ -118,9 +167,15 @@ class PartitionReplay:
     """Replays one partition. It resumes where an earlier one stopped, even by kill -9, by the ledger (R1)."""
 
     def __init__(
-        self, asked: ReplayRequest, part: ReplayPartition, source: KafkaCluster, destination: KafkaCluster
+        self,
+        asked: ReplayRequest,
+        part: ReplayPartition,
+        source: KafkaCluster,
+        destination: KafkaCluster,
+        transformer: Transformer | None = None,
     ) -> None:
         self.records = 0
+        self._transformer = transformer
         self._asked, self._part = asked, part
         self._source, self._destination = source, destination
         self._key = part.key(asked.flow.name)
@@ -199,21 +254,39 @@ class PartitionReplay:
         position, copied, destination_end = stretch.low, 0, -1
         while position < stretch.end:
             kept = self._keep(await self._fetch(position), position, stretch.end)
+            if self._transformer is not None:
+                kept = await transformed(self._transformer, kept, self._spec)
             batches = [out.batch for out, _ in kept.outgoing]
-            if kept.failure is not None and not batches:
+            if kept.failure is not None and not batches and not kept.quarantined:
                 raise kept.failure
             position = min(kept.cursor.offset, stretch.end)
             copied += sum(batch.records for batch in batches)
             into = self._destination_partition.topic
             done = Replayed(position, topic_id, into, copied, now_ms(), destination_end)
-            destination_end = await self._commit(writer, ReplayedKey(self._key, stretch.low), done, batches)
+            bad = self._quarantined(kept)
+            destination_end = await self._commit(
+                writer, ReplayedKey(self._key, stretch.low), done, batches, bad
+            )
             self.records += sum(batch.records for batch in batches)
             _report(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
             if kept.failure is not None:
                 raise kept.failure
 
+    def _quarantined(self, kept: FilteredBatches) -> dict[TopicPartition, Sequence[Batch]]:
+        """Returns the batches of the bad records that the transaction passes."""
+        into = self._part.quarantine
+        if into is None or not kept.quarantined:
+            return {}
+        batches = quarantine_batches(kept.quarantined, into.max_message_bytes, self._spec.where)
+        return {TopicPartition(into.topic, into.partition): list(batches)}
+
     async def _commit(
-        self, writer: TransactionWriter, key: ReplayedKey, done: Replayed, batches: Sequence[Batch]
+        self,
+        writer: TransactionWriter,
+        key: ReplayedKey,
+        done: Replayed,
+        batches: Sequence[Batch],
+        bad: Mapping[TopicPartition, Sequence[Batch]],
     ) -> int:
         """Commits the batches and their ledger record, and returns where they end at the destination."""
         at = self._destination_partition
@@ -225,7 +298,7 @@ class PartitionReplay:
                 end = bases[at][-1] + batches[-1].last_offset_delta + 1
             return {key: structs.replace(done, destination_end=end)}
 
-        await writer.commit(record, {at: batches})
+        await writer.commit(record, {at: batches, **bad})
         return end
 
     def _keep(self, answer: FetchedPartition, position: int, end: int) -> FilteredBatches:
@@ -269,13 +342,15 @@ def rewrite_spec(flow: FlowSpec, part: ReplayPartition, source_id: str, destinat
     Only the header records where these records came from. A record whose header names the destination as its
     home is not copied, whatever the flow's provenance.
     """
+    bad = part.quarantine
     return RewriteSpec(
         where=PartitionLocation(part.topic, part.partition),
         max_batch=part.max_message_bytes,
         provenance=ClusterPartition(source_id, part.topic, part.partition),
         home=ClusterTopic(destination_id, part.mirror),
         native_only=flow.native_only and flow.provenance == "headers",
-        merge=MERGE,
+        merge=MERGE if flow.transform is None else None,  # small batches are joined after the transform
+        quarantine=QuarantineLimit(flow.name, bad.max_message_bytes) if bad is not None else None,
     )
 
 

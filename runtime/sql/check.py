@@ -44,7 +44,7 @@ from runtime.contract.views.transform_view import (
     decode_request,
     encode_results,
 )
-from runtime.sql.avro_schema import BadSchema, change_problem
+from runtime.sql.formats.encoded import BadSchema, change_problem
 from runtime.sql.query import CORRUPT, answers, decoded, file_type, output_of, schema_of
 from runtime.sql.rows import DDL, InvalidValue, SourceRow, row_of
 from runtime.sql.rows import KEY as KEY_BYTES
@@ -160,15 +160,14 @@ def _check_columns(kind: DataType, place: str) -> None:
 
 
 def _unchangeable(transform: TransformSpec) -> Iterator[tuple[str, str]]:
-    """Yields the fields of Avro that can't be changed without breaking the schema of the value."""
-    if transform.value.format == "avro":
-        text = transform.value.schema or ""
-        for path in sorted(transform.set):
-            if why := change_problem(text, fields_of(path), drop=False):
-                yield f"set {path}", why
-        for path in transform.drop:
-            if why := change_problem(text, fields_of(path), drop=True):
-                yield "drop", why
+    """Yields the fields that can't be changed without breaking the schema of the value."""
+    form = transform.value
+    for path in sorted(transform.set):
+        if why := change_problem(form, fields_of(path), drop=False):
+            yield f"set {path}", why
+    for path in transform.drop:
+        if why := change_problem(form, fields_of(path), drop=True):
+            yield "drop", why
 
 
 def _parts(transform: TransformSpec) -> Iterator[tuple[str, str, str | None]]:

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, fields_of
-from runtime.sql.avro_schema import ddl_of
+from runtime.sql.formats.encoded import ddl_of
 from runtime.sql.json_reader import SCALARS, JsonArray, JsonField, JsonObject, JsonType
 from runtime.sql.query_input import (
     READ,
@@ -185,7 +185,7 @@ def _remaining(kind: DataType, dropped: Collection[tuple[str, ...]]) -> DataType
 
 def _decoded(raw: str, form: FormatSpec) -> Column:
     match form.format:
-        case "json" | "avro":  # the slot decodes Avro to JSON
+        case "json" | "avro" | "protobuf":  # the slot decodes the others to JSON
             return F.from_json(F.col(raw).cast(StringType()), schema_of(form), _JSON_OPTIONS)
         case "text":
             return F.col(raw).cast(StringType())
@@ -194,12 +194,11 @@ def _decoded(raw: str, form: FormatSpec) -> Column:
 
 
 def schema_of(form: FormatSpec) -> StructType:
-    """Returns the schema of JSON or Avro, with the field that takes what does not match it.
+    """Returns the schema of a format with fields, with the field that takes what does not match it.
 
     Raises PySparkException and BadSchema.
     """
-    ddl = ddl_of(form.schema or "") if form.format == "avro" else form.schema or ""
-    declared = StructType.fromDDL(ddl)
+    declared = StructType.fromDDL(ddl_of(form))
     return StructType([*cast(StructType, declared).fields, StructField(CORRUPT, StringType())])
 
 

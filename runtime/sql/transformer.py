@@ -1,7 +1,7 @@
 """Applies a transform to prepared batches: Spark answers, and the records that travel are packed anew.
 
 All steps work on the columns of a window of batches. Only what can't be done for all records at once is done
-record by record: bad records, values of Avro, and objects of JSON that are not flat.
+record by record: bad records, values of Avro and Protobuf, and objects of JSON that are not flat.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -31,7 +31,6 @@ from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import VALUE, TransformSpec
 from runtime.sql import rows as names
-from runtime.sql.avro_schema import UndecodableValue
 from runtime.sql.columns import (
     SCHEMA,
     Body,
@@ -49,6 +48,7 @@ from runtime.sql.columns import (
     kept_of,
     packed_columns,
 )
+from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, encoded_values
 from runtime.sql.json_columns import flat_fields
 from runtime.sql.json_fields import JsonEditor, UneditableValue
 from runtime.sql.query_input import read_columns
@@ -62,9 +62,6 @@ from runtime.sql.rows import (
     InvalidValue,
     SourceRow,
 )
-
-if TYPE_CHECKING:
-    from runtime.sql.avro import AvroValues
 
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
@@ -113,9 +110,9 @@ class Transformer:
         self.transform = transform
         self._evaluator = evaluator
         self._read = read_columns(transform)
-        self._avro = _avro_values(transform)
+        self._encoded = _encoded_values(transform)
         self._json = JsonEditor(transform.set, transform.drop) if transform.value.format == "json" else None
-        self._change = _changer(transform, self._avro, self._json)
+        self._change = _changer(transform, self._encoded, self._json)
         self._known_headers: dict[bytes, Headers] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
@@ -230,7 +227,7 @@ class Transformer:
         return await self._evaluated(batch_of_rows(rows))
 
     async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
-        for part, values in self._avro.items():
+        for part, values in self._encoded.items():
             name = names.VALUE if part == VALUE else names.KEY
             raw: list[bytes | None] = rows.column(name).to_pylist()
             await values.prepare(raw)
@@ -239,11 +236,11 @@ class Transformer:
         return await self._evaluator.evaluate(rows)
 
     def _readable(self, part: str, data: bytes | None) -> bytes | None:
-        """Returns the bytes as Spark reads them: Avro as JSON, empty where it can't be decoded."""
+        """Returns the bytes as Spark reads them: JSON, or nothing where they can't be decoded."""
         if data is None:
             return data
         try:
-            return self._avro[part].json(data)
+            return self._encoded[part].json(data)
         except UndecodableValue:
             return b""  # no JSON object, so Spark answers that the record does not match its format
 
@@ -352,9 +349,9 @@ class Transformer:
             raise InvalidValue(f"its value can't be edited: {error}") from None
 
     def _mismatch(self, value: bytes) -> str:
-        if (avro := self._avro.get(VALUE)) is not None:
+        if (encoded := self._encoded.get(VALUE)) is not None:
             try:
-                avro.json(value)
+                encoded.json(value)
             except UndecodableValue as error:
                 return f"its value can't be decoded: {error}"
         forms = {"value": self.transform.value, "key": self.transform.key}
@@ -362,21 +359,17 @@ class Transformer:
         return f"it does not match the transform's format: {', or '.join(named)}"
 
 
-def _avro_values(transform: TransformSpec) -> dict[str, AvroValues]:
-    """Returns the parts of a record that are Avro: fastavro is loaded only where one is."""
-    found: dict[str, AvroValues] = {}
-    if "avro" in (transform.value.format, transform.key.format):
-        from runtime.sql.avro import AvroValues
-
-        if transform.value.format == "avro":
-            found[VALUE] = AvroValues(transform.value, transform.set, transform.drop)
-        if transform.key.format == "avro":
-            found["key"] = AvroValues(transform.key)
-    return found
+def _encoded_values(transform: TransformSpec) -> dict[str, EncodedValues]:
+    """Returns the parts of a record that the slot decodes itself."""
+    parts = {
+        VALUE: encoded_values(transform.value, transform.set, transform.drop),
+        "key": encoded_values(transform.key),
+    }
+    return {part: values for part, values in parts.items() if values is not None}
 
 
 def _changer(
-    transform: TransformSpec, avro: Mapping[str, AvroValues], json: JsonEditor | None
+    transform: TransformSpec, encoded: Mapping[str, EncodedValues], json: JsonEditor | None
 ) -> Callable[[bytes, list[bytes]], bytes] | None:
     """Returns the function that makes a new value, from the old one and the answers as JSON."""
     if not transform.lossy:
@@ -385,8 +378,8 @@ def _changer(
         case "json":
             assert json is not None
             return json.edited
-        case "avro":
-            return avro[VALUE].edited
+        case "avro" | "protobuf":
+            return encoded[VALUE].edited
         case "text":
             return lambda _, values: _text(values[0])
         case _:

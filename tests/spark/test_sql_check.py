@@ -1,6 +1,7 @@
 """Spark's analyzer refuses what a transform may not say, before a plan shows it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from planner.model.diagnostic import Failure
 from planner.workflows.topology import TopologyRequest, validate
 
+PROTOBUF = Path(__file__).parent.parent / "protobuf"
 pytestmark = pytest.mark.spark
 TOPOLOGY = """\
 apiVersion: repl/v1
@@ -95,6 +97,40 @@ def test_a_change_that_would_break_the_schema_of_avro_is_refused(tmp_path: Path)
     found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
     assert found.keys() == AVRO_CASES.keys()
     assert {name for name, (_, why) in AVRO_CASES.items() if why not in found[name]} == set()
+
+
+PROTOBUF_CASES = {
+    "p-unknown": ("customer.desc", "where: value.emial = 'x'", "[FIELD_NOT_FOUND]"),
+    "p-presence": ("customer.desc", "where: value.phone + 1", "of type"),
+    "p-tags": ("customer.desc", "set: {value.tags: \"array('x')\"}", "can't be set in Protobuf"),
+    "p-type": (
+        "customer.desc",
+        "set: {value.spent: \"'x'\"}",
+        "value.spent is DECIMAL(20,0), and 'x' is STRING",
+    ),
+    "p-imports": ("alone.desc", "drop: [value.id]", "lacks shop.common.Address, the type of value.home"),
+    "p-message": ("order.desc", "drop: [value.id]", "the descriptor set has no message shop.Customer"),
+}
+
+
+def test_a_change_that_would_break_a_message_of_protobuf_is_refused(tmp_path: Path) -> None:
+    good = "where: value.at > TIMESTAMP'2020-01-01' AND value.amounts['a'] > 1 AND value.home.city <> ''"
+    cases = {"p-good": ("customer.desc", f"{good}\n      drop: [value.email, value.home.street]", "")}
+    cases |= PROTOBUF_CASES
+    for descriptors in ("customer.desc", "alone.desc", "order.desc"):
+        shutil.copy(PROTOBUF / descriptors, tmp_path)
+    request = written(tmp_path, {name: text for name, (_, text, _) in cases.items()})
+    file = tmp_path / "t.yaml"
+    text = file.read_text()
+    for one, _, _ in cases.values():
+        form = f"format: protobuf, schema: {{file: {one}, message: shop.Customer}}"
+        text = text.replace('format: json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"', form, 1)
+    file.write_text(text)
+    with pytest.raises(Failure) as refused:
+        validate(request)
+    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
+    assert found.keys() == PROTOBUF_CASES.keys()
+    assert {name for name, (*_, why) in PROTOBUF_CASES.items() if why not in found[name]} == set()
 
 
 def test_a_transform_that_spark_takes_is_valid(tmp_path: Path) -> None:

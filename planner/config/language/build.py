@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from planner.config.files import read_text
+from planner.config.files import read_bytes, read_text
 from planner.config.language.reader import NamedReference, ParsedRecord, ShapeReader
 from planner.config.language.scalars import value_as_text
 from planner.config.yaml_tree import Node, Scalar, Sequence
@@ -292,7 +293,10 @@ def _start(value: Any) -> Any:
 
 
 def _schema(value: Any) -> str | None:
-    """Returns the text of a schema. A file must lie beside the topology: no other file is read."""
+    """Returns the text of a schema. A file must lie beside the topology: no other file is read.
+
+    A descriptor set becomes text: the name of its message, and its bytes in base64.
+    """
     if not isinstance(value, ParsedRecord):
         return value if value is None else str(value)
     place = value.place("file")
@@ -301,7 +305,9 @@ def _schema(value: Any) -> str | None:
     if not file.resolve().is_relative_to(folder.resolve()):
         what = f"the schema {value['file']} lies outside of the topology's folder"
         raise Failure(error(what, f"copy it to {folder}", source=place))
-    return read_text(file).strip()
+    if (message := value.get("message")) is None:
+        return read_text(file).strip()
+    return f"{message} {b64encode(read_bytes(file)).decode()}"
 
 
 def _samples(named: Mapping[str, Any]) -> tuple[DrillSample, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 from planner.drill.load.ddl import UnknownType
+from planner.drill.load.messages import protobuf_maker
 from planner.drill.load.values import avro_maker, json_maker, random_of
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import DrillSample, Flow, Format, RecordFormat, Topology
@@ -191,6 +192,8 @@ def _maker(form: Format) -> Make | None:
             return json_maker(form.schema or "")
         case RecordFormat.AVRO:
             return avro_maker(form.schema or "")
+        case RecordFormat.PROTOBUF:
+            return protobuf_maker(form.schema or "")
         case _:
             return None
 

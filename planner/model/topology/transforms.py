@@ -101,6 +101,13 @@ SCHEMA_FILE = RecordShape(
             required=True,
             field="file",
         ),
+        RecordKeyShape(
+            "message",
+            TextShape("the full name of a message"),
+            "The message of Protobuf that the values are; the file is a FileDescriptorSet then.",
+            example="shop.Customer",
+            field="message",
+        ),
     ),
 )
 
@@ -141,13 +148,14 @@ class Format:
 
     format: Annotated[
         RecordFormat,
-        Key("`text` is UTF-8. `protobuf` is not supported yet.", example="json"),
+        Key("`text` is UTF-8.", example="json"),
     ] = RecordFormat.BINARY
     schema: Annotated[
         str | None,
         Key(
             "The fields of JSON that expressions read, in Spark's DDL, or the schema of Avro. `{file: path}`"
-            " reads it from a file beside the topology. Other fields travel unchanged.",
+            " reads it from a file beside the topology. For Protobuf, `{file: customer.desc, message:"
+            " shop.Customer}` names a FileDescriptorSet and a message of it. Other fields travel unchanged.",
             AlternativesShape((TextShape("a schema"), SCHEMA_FILE), "a schema, or {file: path}"),
             example='"id BIGINT, email STRING, card STRING"',
             converter="schema",
@@ -156,7 +164,8 @@ class Format:
     registry: Annotated[
         Registry | None,
         Key(
-            "The schema registry of Avro in Confluent's wire format. The schema is the reader's then.",
+            "The schema registry of Avro or Protobuf in Confluent's wire format. The schema is the"
+            " reader's then.",
             example="{url: https://registry.example.org:8081}",
             unset=True,
         ),

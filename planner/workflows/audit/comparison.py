@@ -238,23 +238,11 @@ def salvage(
 def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNATTENDED) -> ReplayResult:
     """Copies each salvaged record to the destination once, whatever happens meanwhile.
 
-    The header `__repl` of each says where it came from. Failure: the flow still copies, a target topic does
-    not fit, the replay is not approved, or Spark can't be started.
+    The flow's transform is applied to them. The header `__repl` of each says where it came from. Failure: the
+    flow still copies, a target topic does not fit, the replay is not approved, or Spark can't be started.
     """
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    if flow.transform is not None:
-        raise Failure(
-            error(
-                f"flow.{flow.name} has a transform, and a replay copies records as they are: what the"
-                " transform filters, sets or drops would reach the destination",
-                f"repl salvage {flow.name} --export FILE writes the records, and repl try {flow.name}"
-                " --sample FILE --json shows what the transform makes of them: write those that travel"
-                " yourself",
-                source=flow.source,
-                exit=ExitCode.REFUSED,
-            )
-        )
     if flow.state not in ENDED:
         raise _still_copies(flow.name, flow.state.value)
     asked = _request(topology, flow, request, interaction.progress)
@@ -279,21 +267,21 @@ def _request(
 
 
 def _replay_request(to: str | None, asked: SalvageRequest, seen: SalvageView) -> ReplayRequest:
-    from runtime.replay.request import parts, targets, unfit
+    from runtime.replay.request import parts, quarantines_of, targets, unfit
 
-    wanted = seen.replayable
-    topics = sorted({one.destination_topic for one in wanted} | ({to} if to is not None else set()))
+    wanted, transform = seen.replayable, asked.flow.transform
+    named = {one.destination_topic for one in wanted} | ({to} if to is not None else set())
+    topics = sorted(named.union(quarantines_of(wanted, transform)))
     known = answered(targets(asked.destination, seen.destination, topics))
-    problems = [
-        error(f"{seen.destination}: {what}", way_out) for what, way_out in unfit(wanted, to, known).items()
-    ]
+    misfits = unfit(wanted, to, known, transform)
+    problems = [error(f"{seen.destination}: {what}", way_out) for what, way_out in misfits.items()]
     if problems:
         raise Failure(problems)
     return ReplayRequest(
         flow=asked.flow,
         source=asked.source,
         destination=asked.destination,
-        parts=parts(wanted, to, known),
+        parts=parts(wanted, to, known, transform),
         within_s=asked.within_s,
     )
 

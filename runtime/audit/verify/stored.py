@@ -46,7 +46,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
-from runtime.sql.registry import RegistryUnavailable
+from runtime.sql.formats.registry import RegistryUnavailable
 
 if TYPE_CHECKING:
     from runtime.files.transformed import FileTransform

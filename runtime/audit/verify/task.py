@@ -39,7 +39,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
-from runtime.sql.registry import RegistryUnavailable
+from runtime.sql.formats.registry import RegistryUnavailable
 from runtime.sql.rows import InvalidValue, SourceRow, row_of
 
 if TYPE_CHECKING:
@@ -293,6 +293,9 @@ class _Work:
             at = TopicPartition(piece.topic, piece.partition)
             wanted = [one.original for one in replays]
             originals = await fetch_places(self._source, at, piece.source_id, wanted, self._bucket.take)
+            if self._transform is not None and originals:  # a replay applies it, too
+                found, _ = await self._transform.apply(piece.topic, list(originals.values()))
+                originals = {one.offset: one for one in found}
             pair.compare(replays, originals)
 
     def _filter(self, piece: VerificationPiece) -> ProvenanceFilter:

@@ -29,16 +29,17 @@ class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class FormatSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Says how the bytes of a key or a value are read.
 
-    The schema of JSON is Spark's DDL, that of Avro the text of its `.avsc` file. With a registry, values have
+    The schema of JSON is Spark's DDL, that of Avro the text of its `.avsc` file. That of Protobuf is the full
+    name of a message, a blank, and a FileDescriptorSet in base64. With a registry, values have
     Confluent's wire format, and the schema is the reader's.
     """
 
-    format: Literal["json", "avro", "text", "binary"] = "binary"
+    format: Literal["json", "avro", "protobuf", "text", "binary"] = "binary"
     schema: str | None = None
     registry: RegistrySpec | None = None
 
 
-FIELDS = ("json", "avro")  # the formats whose values have fields
+FIELDS = ("json", "avro", "protobuf")  # the formats whose values have fields
 
 
 class TransformSpec(

@@ -30,7 +30,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.slot.partition import Cursor, PartitionCopy
-from runtime.sql.registry import RegistryUnavailable
+from runtime.sql.formats.registry import RegistryUnavailable
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer

@@ -89,6 +89,15 @@ def test_a_schema_may_be_a_file_beside_the_topology(
     assert made.value == FormatSpec(format=form, schema=text)
 
 
+def test_the_descriptors_of_protobuf_are_a_file_beside_the_topology(tmp_path: Path) -> None:
+    """The job gets the name of the message, and the bytes of the file in base64."""
+    (tmp_path / "c.desc").write_bytes(b"\n\xff\x00 ")
+    form = "{format: protobuf, schema: {file: c.desc, message: shop.Customer}}"
+    made = transform_of(loaded(tmp_path, FLOW % f"{{value: {form}, key: {form}, drop: value.a}}").flows["f"])
+    assert made is not None
+    assert made.value == made.key == FormatSpec(format="protobuf", schema="shop.Customer Cv8AIA==")
+
+
 @pytest.mark.parametrize(
     ("transform", "what"),
     [
@@ -96,7 +105,19 @@ def test_a_schema_may_be_a_file_beside_the_topology(
             "{value: {format: text, registry: {url: 'https://r'}}, where: 'true'}",
             "format text has no registry",
         ),
-        ("{value: {format: protobuf}, where: 'true'}", "value: format protobuf is not supported yet"),
+        ("{value: {format: protobuf}, where: 'true'}", "value: format protobuf needs a schema"),
+        (
+            "{value: {format: protobuf, schema: {file: a.desc}}, where: 'true'}",
+            "value: the schema of format protobuf names no message",
+        ),
+        (
+            "{value: {format: avro, schema: {file: a.avsc, message: a.B}}, where: 'true'}",
+            "value: format avro has no message",
+        ),
+        (
+            "{value: {format: protobuf, schema: {file: a.desc, message: a.B}}, where: 'true'}",
+            "No such file or directory",
+        ),
         ("{value: {format: avro}, where: 'true'}", "value: format avro needs a schema"),
         ("{value: {format: avro, schema: {file: none.avsc}}, where: 'true'}", "No such file or directory"),
         ("{value: {format: avro, schema: {file: ../x}}, where: 'true'}", "outside of the topology's folder"),

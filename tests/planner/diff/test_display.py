@@ -53,6 +53,14 @@ MANY_OFFSETS = ", ".join(f"a:{one}:{one}" for one in range(20)) + " and 2 more p
         ),
         ("groups", BY_HOUR, "a, b without c, synced every 1500ms, exact"),
         ("groups", {**BY_HOUR, "sync": False}, "not synced"),
+        (
+            "transform",
+            {"value": "protobuf: shop.Customer CgYK", "key": "json:  id\n BIGINT"},
+            (
+                "reads the value as protobuf: shop.Customer (descriptors 55efd896a2c9)",
+                "reads the key as json: id BIGINT",
+            ),
+        ),
         ("topics", {"a": "b"}, ("a -> b",)),
         ("conf", {"b": "2", "a": "1"}, ("a=1", "b=2")),
         ("clusters.dc1.client.sasl.password", {"env": "PASSWORD"}, "{env: PASSWORD}"),

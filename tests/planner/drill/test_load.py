@@ -13,11 +13,15 @@ from fastavro import parse_schema, schemaless_reader
 from planner.config import load
 from planner.drill.lab_copy import scaled_down
 from planner.drill.load.ddl import UnknownType, fields_of_ddl
+from planner.drill.load.messages import protobuf_maker
 from planner.drill.load.records import DRILL_HEADER, DrillLoad
 from planner.drill.load.values import avro_maker, json_maker, random_of
 from planner.drill.replica import Replica, routes_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
+from runtime.contract.spec.transform import FormatSpec
+from runtime.sql.formats.protobuf import ProtobufValues
+from tests.protobuf import LEVELS, schema
 
 AVRO: dict[str, Any] = {
     "type": "record",
@@ -93,6 +97,20 @@ def test_avro_values_are_read_back_by_their_schema() -> None:
     assert {found["kind"], found["other"]} <= {"A", "B"}
     assert 0 <= found["price"] < 10**6
     assert found["at"].year == 2026
+
+
+def test_messages_of_protobuf_are_read_back_by_their_schema(tmp_path: Path) -> None:
+    text = schema("shop.Customer")
+    data = load_in(tmp_path, in_format(format="protobuf", schema=text)).record("paris", "people", 1).value
+    found = json.loads(ProtobufValues(FormatSpec(format="protobuf", schema=text)).json(data or b""))
+    assert found["email"].startswith("email-")
+    assert found["home"]["city"].startswith("city-")
+    assert (found["fax"][:4], found["pager"], found["paid_by"]) == ("fax-", None, None)
+    assert found["level"] in LEVELS
+    assert found["at"].startswith("2026-")
+    assert all(name.startswith("key-") for name in found["amounts"])
+    with pytest.raises(UnknownType, match=r"value\.left contains itself"):
+        protobuf_maker(schema("shop.Tree", "order.desc"))
 
 
 def test_the_same_number_gives_the_same_record_and_each_has_an_id(tmp_path: Path) -> None:

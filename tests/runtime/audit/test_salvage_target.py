@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from runtime.batch.spec import QuarantineLimit
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
+from runtime.contract.spec.transform import TransformSpec
 from runtime.contract.views.records_view import SalvagedPartition
-from runtime.replay.request import ReplayPartition, ReplayTarget, parts, unfit
+from runtime.replay.request import ReplayPartition, ReplayQuarantine, ReplayTarget, parts, unfit
 from runtime.replay.task import rewrite_spec
 from tests.runtime.slot.world import flow_spec
 
@@ -76,6 +78,24 @@ def test_what_does_not_fit_is_said(
 def test_a_part_knows_its_mirror_and_where_it_goes() -> None:
     (part,) = parts([found()], "aside", {"aside": ROOMY})
     assert part == ReplayPartition("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
+
+
+def test_bad_records_of_a_flow_that_quarantines_need_its_topic() -> None:
+    """The partition is that of the mirror, modulo the partitions of the quarantine."""
+    transform = TransformSpec(where="true", on_bad_record="quarantine")
+    known = {"aside": ROOMY}
+    topic = "dc1.orders.quarantine"
+    assert list(unfit([found()], "aside", known, transform)) == [
+        f"there is no topic {topic}, which takes bad records"
+    ]
+    known[topic] = ReplayTarget(3, 2_000, appends=True)
+    assert unfit([found(3)], "aside", known, transform) == {}
+    (part,) = parts([found(3)], "aside", known, transform)
+    assert part.quarantine == ReplayQuarantine(topic, 0, 2_000)
+    spec = rewrite_spec(flow_spec("one", transform=transform), part, "id-1", "id-2")
+    assert spec.quarantine == QuarantineLimit("one", 2_000)
+    (part,) = parts([found(3)], "aside", known, TransformSpec(where="true"))
+    assert part.quarantine is None
 
 
 def test_the_header_is_added_and_what_came_from_there_stays_away_whatever_the_flow_s_provenance() -> None:

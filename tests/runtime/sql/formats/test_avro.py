@@ -9,15 +9,14 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.sql.avro import AvroEditor, AvroReader
-from runtime.sql.avro_schema import (
-    BadSchema,
-    UndecodableValue,
+from runtime.sql.formats.avro import AvroEditor, AvroReader
+from runtime.sql.formats.avro_schema import (
     change_problem,
     ddl_of,
     read_long,
     written_long,
 )
+from runtime.sql.formats.encoded import BadSchema, UndecodableValue
 from runtime.sql.json_fields import UneditableValue
 
 ADDRESS = {

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from runtime.sql.formats.encoded import BadSchema
+
 Schema = Any  # of Avro: a name, a list for a union, or an object
 Skip = Callable[[bytes, int], int]  # from the offset of a value to the offset behind it
 
@@ -33,14 +35,6 @@ _LOGICAL = {
     ("string", "uuid"): "STRING",
 }
 _SETTABLE = frozenset({*_PLAIN, "enum"})
-
-
-class BadSchema(ValueError):
-    """The text is no Avro schema that a transform can read; the error names the place."""
-
-
-class UndecodableValue(ValueError):
-    """The bytes are no value of the schema. The text contains nothing of them."""
 
 
 class AvroSchema:

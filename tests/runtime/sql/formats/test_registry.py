@@ -10,10 +10,10 @@ import pytest
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from runtime.contract.spec.transform import FormatSpec, RegistrySpec
-from runtime.sql.avro import AvroValues
-from runtime.sql.avro_schema import UndecodableValue
+from runtime.sql.formats.avro import AvroValues
+from runtime.sql.formats.encoded import UndecodableValue
+from runtime.sql.formats.registry import RegistryUnavailable, SchemaRegistry
 from runtime.sql.json_fields import UneditableValue
-from runtime.sql.registry import RegistryUnavailable, SchemaRegistry
 from tests.fakes.registry import SmallRegistry, small_registry
 
 

@@ -15,13 +15,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.transform import RegistrySpec
+
+FRAME = 5  # bytes of Confluent's wire format before the value: a zero and the id
+ASK_AGAIN_S = 30.0  # for an id that the registry does not know
 
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 4 << 20
@@ -62,8 +65,14 @@ class SchemaRegistry:
     the connection, as Confluent's clients do with `SASL_INHERIT`.
     """
 
-    def __init__(self, spec: RegistrySpec, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        spec: RegistrySpec,
+        kind: Literal["AVRO", "PROTOBUF"] = "AVRO",
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
         self._spec = spec
+        self._kind = kind
         self._environ = environ
         self._opener: urllib.request.OpenerDirector | None = None
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -75,7 +84,8 @@ class SchemaRegistry:
     def _schema(self, number: int) -> WriterSchema:
         answer = self._get(f"/schemas/ids/{number}", f"schema id {number}")
         references: dict[tuple[str, int], str] = {}
-        self._add(answer.references, references)
+        if self._kind == "AVRO":  # what a schema of Protobuf imports is in the declared descriptors
+            self._add(answer.references, references)
         return WriterSchema(answer.schema, tuple(references.values()))
 
     def _add(self, wanted: list[_Reference], found: dict[tuple[str, int], str]) -> None:
@@ -111,8 +121,8 @@ class SchemaRegistry:
             answer = msgspec.json.decode(content, type=_Answer)
         except msgspec.MsgspecError:
             raise RegistryUnavailable(f"{url}: {what}: the answer is no schema of a registry") from None
-        if answer.schemaType.upper() != "AVRO":
-            raise UnknownSchema(f"{what} is {answer.schemaType}, not Avro")
+        if answer.schemaType.upper() != self._kind:
+            raise UnknownSchema(f"{what} is {answer.schemaType}, not {self._kind.capitalize()}")
         return answer
 
     def _open(self) -> urllib.request.OpenerDirector:
@@ -138,6 +148,13 @@ class SchemaRegistry:
             handlers.append(urllib.request.HTTPSHandler(context=context))
         self._opener = urllib.request.build_opener(*handlers)
         return self._opener
+
+
+def schema_id(value: bytes) -> int | None:
+    """Returns the schema id of a value in Confluent's wire format; None for other bytes."""
+    if len(value) < FRAME or value[0]:
+        return None
+    return int.from_bytes(value[1:FRAME], "big")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -12,26 +12,31 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from runtime.contract.spec.transform import FormatSpec, fields_of
-from runtime.sql.avro_schema import (
+from runtime.sql.formats.avro_schema import (
     AvroSchema,
-    BadSchema,
     Schema,
     Skip,
     Skipper,
-    UndecodableValue,
     kind_of,
     read_long,
     written_long,
 )
+from runtime.sql.formats.encoded import NOTHING, BadSchema, UndecodableValue
+from runtime.sql.formats.registry import (
+    ASK_AGAIN_S,
+    FRAME,
+    SchemaRegistry,
+    UnknownSchema,
+    WriterSchema,
+    schema_id,
+)
 from runtime.sql.json_fields import UneditableValue
-from runtime.sql.registry import SchemaRegistry, UnknownSchema, WriterSchema
 
 _UNREADABLE = (
     EOFError,
@@ -44,9 +49,6 @@ _UNREADABLE = (
     struct.error,
 )
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-_PREFIX = 5  # bytes of Confluent's wire format before the value
-_ASK_AGAIN_S = 30.0  # for an id that the registry does not know
 
 Make = Callable[[Any], bytes]  # the encoding of a new value, from its JSON
 
@@ -213,7 +215,7 @@ class AvroValues:
     """
 
     def __init__(
-        self, form: FormatSpec, paths: Mapping[str, str] = _NOTHING, drop: Sequence[str] = ()
+        self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
     ) -> None:
         self._reader = form.schema or ""
         self._paths, self._drop = paths, drop
@@ -229,14 +231,14 @@ class AvroValues:
         wanted = {
             number
             for value in values
-            if value is not None and (number := _id_of(value)) is not None
+            if value is not None and (number := schema_id(value)) is not None
             if (known := self._writers.get(number)) is None or known.until < now
         }
         for number in sorted(wanted):
             try:
                 self._writers[number] = self._writer(await self._registry.schema(number))
             except UnknownSchema as error:
-                self._writers[number] = _Writer(unreadable=str(error), until=now + _ASK_AGAIN_S)
+                self._writers[number] = _Writer(unreadable=str(error), until=now + ASK_AGAIN_S)
 
     def json(self, data: bytes) -> bytes:
         """Returns a value as JSON. Raises UndecodableValue."""
@@ -256,10 +258,10 @@ class AvroValues:
         """Returns the writer's schema of a value, and where the value begins in the bytes."""
         if self._declared is not None:
             return self._declared, 0
-        number = _id_of(data)
+        number = schema_id(data)
         if number is None:
             raise UndecodableValue("it has no schema id of a registry")
-        return self._writers[number], _PREFIX
+        return self._writers[number], FRAME
 
     def _writer(self, schema: WriterSchema) -> _Writer:
         try:
@@ -272,13 +274,6 @@ class AvroValues:
             return _Writer(reader, AvroEditor(schema.text, self._paths, self._drop, schema.references))
         except BadSchema as error:
             return _Writer(reader, unchangeable=str(error))
-
-
-def _id_of(value: bytes) -> int | None:
-    """Returns the schema id of a value in Confluent's wire format; None for other bytes."""
-    if len(value) < _PREFIX or value[0]:
-        return None
-    return int.from_bytes(value[1:_PREFIX], "big")
 
 
 _Edit = Callable[[bytes, int, list[Any], list[bytes]], int]

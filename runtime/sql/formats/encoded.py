@@ -1,0 +1,81 @@
+"""Defines what the slot needs of a format that Spark does not read by itself: Avro and Protobuf.
+
+The slot decodes such a value to JSON. Spark reads that by the schema in its own types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from runtime.contract.spec.transform import FormatSpec
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class BadSchema(ValueError):
+    """The text is no schema that a transform can read; the error names the place."""
+
+
+class UndecodableValue(ValueError):
+    """The bytes are no value of the schema. The text contains nothing of them."""
+
+
+class EncodedValues(Protocol):
+    """The values of one part of a flow's records, a key or a value."""
+
+    async def prepare(self, values: Iterable[bytes | None]) -> None:
+        """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
+
+    def json(self, data: bytes) -> bytes:
+        """Returns a value as JSON. Raises UndecodableValue."""
+
+    def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
+        """Returns a value with its new fields, which come as JSON by sorted path. Raises UneditableValue."""
+
+
+def encoded_values(
+    form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
+) -> EncodedValues | None:
+    """Returns the values of a format that the slot decodes; None for any other format.
+
+    A library is loaded only where its format is used.
+    """
+    if form.format == "avro":
+        from runtime.sql.formats.avro import AvroValues
+
+        return AvroValues(form, paths, drop)
+    if form.format == "protobuf":
+        from runtime.sql.formats.protobuf import ProtobufValues
+
+        return ProtobufValues(form, paths, drop)
+    return None
+
+
+def ddl_of(form: FormatSpec) -> str:
+    """Returns the fields of a schema in Spark's DDL. Raises BadSchema for what expressions can't read."""
+    text = form.schema or ""
+    if form.format == "avro":
+        from runtime.sql.formats import avro_schema
+
+        return avro_schema.ddl_of(text)
+    if form.format == "protobuf":
+        from runtime.sql.formats import protobuf_schema
+
+        return protobuf_schema.ddl_of(text)
+    return text
+
+
+def change_problem(form: FormatSpec, path: Sequence[str], *, drop: bool) -> str | None:
+    """Returns why a field of the schema can't be set or dropped; None where it can."""
+    text = form.schema or ""
+    if form.format == "avro":
+        from runtime.sql.formats import avro_schema
+
+        return avro_schema.change_problem(text, path, drop=drop)
+    if form.format == "protobuf":
+        from runtime.sql.formats import protobuf_schema
+
+        return protobuf_schema.change_problem(text, path, drop=drop)
+    return None

@@ -1,0 +1,366 @@
+"""Changes fields of Protobuf in the bytes of a value. Every other byte stays.
+
+A field is cut out of the bytes or replaced in them, and nothing else is encoded again: fields that the
+message does not declare travel as they came.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from runtime.contract.spec.transform import FormatSpec, fields_of
+from runtime.sql.formats.encoded import NOTHING, BadSchema, UndecodableValue
+from runtime.sql.formats.protobuf_reader import ProtobufReader
+from runtime.sql.formats.protobuf_schema import (
+    BITS,
+    FIXED_FORMS,
+    SIGNED,
+    SIZED,
+    ZIGZAG,
+    EnumType,
+    MalformedMessage,
+    MessagePart,
+    MessageType,
+    ProtobufField,
+    ProtobufSchema,
+    ProtobufType,
+    parts_of,
+    read_varint,
+    signed,
+    wire_of,
+    written_varint,
+)
+from runtime.sql.formats.registry import ASK_AGAIN_S, FRAME, SchemaRegistry, UnknownSchema, schema_id
+from runtime.sql.json_fields import UneditableValue
+
+_NEW = msgspec.json.Decoder(float_hook=Decimal)
+
+_Make = Callable[[Any], bytes]
+
+
+@dataclass(slots=True)
+class _Changed:
+    """The fields of one message that change: dropped, set by the number of the value, or changed inside."""
+
+    drop: set[str] = field(default_factory=set)
+    set: dict[str, int] = field(default_factory=dict)
+    inside: dict[str, _Changed] = field(default_factory=dict)
+
+    def at(self, names: Sequence[str]) -> _Changed:
+        """Returns the changes of the message that these fields lead to."""
+        found = self
+        for name in names:
+            found = found.inside.setdefault(name, _Changed())
+        return found
+
+
+class ProtobufEditor:
+    """An editor changes the same fields in every occurrence of one message."""
+
+    def __init__(self, schema: ProtobufSchema, message: MessageType, changed: _Changed, place: str) -> None:
+        """Raises BadSchema where a field can't be changed in this message."""
+        known = {one.name: one for one in message.fields}
+        for name in (*changed.drop, *changed.set, *changed.inside):
+            if name not in known:
+                raise BadSchema(f"{place} has no field {name}")
+        self._cut = {known[name].number for name in changed.drop}
+        self._set: dict[int, tuple[int, _Make]] = {}
+        self._inside: dict[int, ProtobufEditor] = {}
+        for name, number in changed.set.items():
+            self._set[known[name].number] = (number, _maker(schema, known[name], f"{place}.{name}"))
+        for name, inner in changed.inside.items():
+            where = f"{place}.{name}"
+            self._inside[known[name].number] = ProtobufEditor(
+                schema, schema.message(known[name], where), inner, where
+            )
+        self._order = sorted(self._set)
+        # The other members of a oneof that a changed field is a member of.
+        self._others = {
+            one.number: frozenset(each.number for each in message.fields if each.oneof == one.oneof)
+            - {one.number}
+            for one in message.fields
+            if one.oneof is not None and one.number in self._cut | self._set.keys()
+        }
+        self._touched = frozenset({*self._cut, *self._set, *self._inside}.union(*self._others.values()))
+
+    def edited(self, data: bytes, values: Sequence[Any], *, last: bool = True) -> bytes:
+        """Returns the bytes of a message with its new values. Raises UneditableValue, MalformedMessage.
+
+        Several occurrences of a message are merged when they are read: only the last one gets new values. A
+        new field stands before the first one with a larger number, where encoders write it.
+        """
+        new = {number: make(values[index]) for number, (index, make) in self._set.items()}
+        parts, places = self._found(data)
+        ends = {part.number: part.begin for part in parts}  # where the last occurrence of each begins
+        gone = self._gone(new, ends)
+        edits: list[tuple[int, int, bytes]] = []
+        for part in parts:
+            number, is_last = part.number, last and ends[part.number] == part.begin
+            if number in gone:
+                edits.append((part.begin, part.end, b""))
+            elif number in new:
+                edits.append((part.begin, part.end, new[number] if is_last else b""))
+            elif number in self._inside:
+                content = data[part.at : part.end]
+                changed = self._inside[number].edited(content, values, last=is_last)
+                if changed != content:
+                    tag = written_varint(number << 3 | SIZED)
+                    edits.append((part.begin, part.end, tag + written_varint(len(changed)) + changed))
+        if last:
+            edits += ((place, place, new[number]) for number, place in places.items() if number not in ends)
+            edits.sort(key=lambda edit: edit[:2])  # a new field stands before the part that begins there
+        pieces: list[bytes] = []
+        at = 0
+        for begin, end, piece in edits:
+            pieces += (data[at:begin], piece)
+            at = end
+        return b"".join((*pieces, data[at:]))
+
+    def _found(self, data: bytes) -> tuple[list[MessagePart], dict[int, int]]:
+        """Returns the parts of the fields that may change, and where a new field of each number stands."""
+        parts: list[MessagePart] = []
+        waiting, places = [*self._order[::-1]], dict.fromkeys(self._order, len(data))
+        for part in parts_of(data):
+            number = part.number
+            while waiting and waiting[-1] < number:
+                places[waiting.pop()] = part.begin
+            # A field of another wire type is no message.
+            if number in self._touched and (part.wire == SIZED or number not in self._inside):
+                parts.append(part)
+        return parts, places
+
+    def _gone(self, new: Mapping[int, bytes], ends: Mapping[int, int]) -> set[int]:
+        """Returns the fields that are cut out: the dropped ones, and other members of a oneof.
+
+        A new member replaces the others. Where the last one is taken, the ones before it do not return.
+        """
+        gone = {*self._cut}
+        for number, others in self._others.items():
+            at = ends.get(number, -1)
+            if new.get(number) or (at >= 0 and all(ends.get(one, -1) < at for one in others)):
+                gone |= others - {one for one in others if new.get(one)}
+        return gone
+
+
+def _maker(schema: ProtobufSchema, one: ProtobufField, place: str) -> _Make:
+    """Returns the function that encodes a field from its new JSON value: nothing for an absent one."""
+    if one.repeated or one.type in (ProtobufType.MESSAGE, ProtobufType.GROUP):
+        raise BadSchema(f"{place} is of a type that can't be set")
+    encode = _encoder(schema, one, place)
+    tag = written_varint(one.number << 3 | wire_of(one.type))
+
+    def make(value: Any) -> bytes:
+        if value is None:
+            if one.required:
+                raise UneditableValue(f"the new value of {place} is null, which its message does not allow")
+            return b""
+        try:
+            made = encode(value)
+        except (ArithmeticError, KeyError, TypeError, ValueError, binascii.Error, struct.error):
+            raise UneditableValue(f"the new value of {place} does not fit its type") from None
+        return tag + made if one.presence or any(made) else b""  # a default is not written without presence
+
+    return make
+
+
+def _encoder(schema: ProtobufSchema, one: ProtobufField, place: str) -> _Make:
+    match one.type:
+        case ProtobufType.STRING:
+            return lambda value: _sized(value.encode())
+        case ProtobufType.BYTES:
+            return lambda value: _sized(base64.b64decode(value, validate=True))
+        case ProtobufType.BOOL:
+            return lambda value: b"\x01" if value else b"\x00"
+        case ProtobufType.ENUM:
+            known = schema.enum(one, place)
+            return lambda value: written_varint(_enum_number(known, value))
+        case ProtobufType.DOUBLE | ProtobufType.FLOAT as kind:
+            form = FIXED_FORMS[kind][1]
+            return lambda value: form.pack(float(value))  # Spark writes NaN and the infinities as text
+        case kind if kind in FIXED_FORMS:
+            form = FIXED_FORMS[kind][1]
+            return lambda value: form.pack(_whole(value))
+        case kind:
+            return _varint_encoder(kind)
+
+
+def _varint_encoder(kind: ProtobufType) -> _Make:
+    bits = BITS.get(kind, 64)
+    least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind in SIGNED else (0, (1 << bits) - 1)
+
+    def encode(value: Any) -> bytes:
+        number = _whole(value)
+        if not least <= number <= most:
+            raise ValueError(kind.name)
+        if kind in ZIGZAG:
+            number = (number << 1) ^ (number >> (bits - 1))
+        return written_varint(number)
+
+    return encode
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if number != value:
+        raise ValueError("a fraction")
+    return number
+
+
+def _enum_number(of: EnumType, value: str) -> int:
+    number = of.numbers.get(value)
+    if number is None:
+        if of.closed:
+            raise ValueError("no symbol")
+        number = int(value)  # as it is read
+        if signed(number, 32) != number:
+            raise ValueError("no number of an enum")
+    return number
+
+
+def _sized(content: bytes) -> bytes:
+    return written_varint(len(content)) + content
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenSchema:
+    """The messages of a schema in the registry; `unreadable` is why it can't be read."""
+
+    messages: Mapping[tuple[int, ...], str] = field(default_factory=dict)
+    unreadable: str = ""
+    until: float = math.inf  # when it is asked for again
+
+
+class ProtobufValues:
+    """The values of Protobuf in one part of a flow's records.
+
+    With a registry, a value has Confluent's wire format: a zero, the id of its writer's schema in four bytes,
+    the place of its message in that schema, then the value. `prepare` fetches the schemas that are not known,
+    so that a value of another message is told apart. The declared message reads the fields.
+    """
+
+    def __init__(
+        self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
+    ) -> None:
+        """Raises BadSchema."""
+        schema = ProtobufSchema(form.schema or "")
+        self._message = schema.root.name
+        self._reader = ProtobufReader(schema, schema.root, "value")
+        changed = _Changed()
+        for path in drop:
+            *outer, last = fields_of(path)
+            changed.at(outer).drop.add(last)
+        for number, path in enumerate(sorted(paths)):
+            *outer, last = fields_of(path)
+            changed.at(outer).set[last] = number
+        self._editor = ProtobufEditor(schema, schema.root, changed, "value")
+        self._registry = SchemaRegistry(form.registry, "PROTOBUF") if form.registry is not None else None
+        self._written: dict[int, _WrittenSchema] = {}
+
+    async def prepare(self, values: Iterable[bytes | None]) -> None:
+        """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
+        if self._registry is None:
+            return
+        now = time.monotonic()
+        ids = {schema_id(value) for value in values if value is not None}
+        for number in sorted(one for one in ids if one is not None):
+            if (known := self._written.get(number)) is not None and known.until >= now:
+                continue
+            try:
+                text = (await self._registry.schema(number)).text
+                self._written[number] = _WrittenSchema(message_names(text))
+            except UnknownSchema as error:
+                self._written[number] = _WrittenSchema(unreadable=str(error), until=now + ASK_AGAIN_S)
+
+    def json(self, data: bytes) -> bytes:
+        """Returns a value as JSON. Raises UndecodableValue."""
+        return self._reader.json(data[self._begin(data) :])
+
+    def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
+        """Returns a value with its new fields. Raises UneditableValue."""
+        begin = self._begin(data)
+        try:
+            new = [_NEW.decode(value) for value in values]
+            return data[:begin] + self._editor.edited(data[begin:], new)
+        except (IndexError, MalformedMessage) as error:
+            raise UneditableValue(str(error)) from None
+
+    def _begin(self, data: bytes) -> int:
+        """Returns where the message begins in the bytes. Raises UndecodableValue."""
+        if self._registry is None:
+            if data[:1] == b"\0":
+                raise UndecodableValue("it begins as the wire format of a schema registry does: add registry")
+            return 0
+        number = schema_id(data)
+        if number is None:
+            raise UndecodableValue("it has no schema id of a registry")
+        written = self._written[number]
+        if written.unreadable:
+            raise UndecodableValue(written.unreadable)
+        try:
+            indexes, begin = _indexes(data)
+        except (IndexError, MalformedMessage):
+            raise UndecodableValue("it does not say which message of its schema it is") from None
+        message = written.messages.get(indexes)
+        if message != self._message:
+            found = message or "no message"
+            raise UndecodableValue(f"it is {found} of schema id {number}, not {self._message}")
+        return begin
+
+
+def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
+    """Returns the place of the message in its schema, and where the message begins.
+
+    Each number is that of a message within the one before; the first message alone is written as a zero.
+    """
+    raw, at = read_varint(data, FRAME)
+    if raw & 1:
+        raise MalformedMessage("a negative count")
+    found = []
+    for _ in range(raw >> 1):
+        one, at = read_varint(data, at)
+        found.append(one >> 1)
+    return tuple(found) or (0,), at
+
+
+_WORD = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w.]+|\S""", re.DOTALL)
+
+
+def message_names(text: str) -> dict[tuple[int, ...], str]:
+    """Returns the full names of the messages in a .proto file, by their places as Confluent counts them."""
+    words = [one for one in _WORD.findall(text) if not one.startswith(("//", "/*"))]
+    found: dict[tuple[int, ...], str] = {}
+    package = group = ""
+    scopes: list[tuple[tuple[int, ...], str] | None] = []  # None for a block that is no message
+    counts: dict[tuple[int, ...], int] = {}
+    for at, word in enumerate(words):
+        kind, name = words[at - 2 : at] if at >= 2 else ("", "")
+        match word:
+            case ";":
+                package = f"{name}." if kind == "package" and not scopes else package
+                group = ""
+            case "=" if kind == "group":
+                group = name
+            case "{":
+                name = name if kind == "message" and name.isidentifier() else group
+                outer, group = scopes[-1] if scopes else ((), package), ""
+                if not name or outer is None:
+                    scopes.append(None)
+                    continue
+                place = (*outer[0], counts.get(outer[0], 0))
+                counts[outer[0]] = place[-1] + 1
+                found[place] = outer[1] + name
+                scopes.append((place, f"{found[place]}."))
+            case "}" if scopes:
+                scopes.pop()
+    return found

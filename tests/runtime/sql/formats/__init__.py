@@ -1,0 +1,1 @@
+"""The transform of a flow: Spark SQL over record batches."""
