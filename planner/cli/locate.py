@@ -42,7 +42,8 @@ def command(
     """Show where one record of the source is at the destination of FLOW; with --reverse, the other way.
 
     The record is named by its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first
-    record at or after it. TOPIC is the name at the cluster where you know the record.
+    record at or after it. TOPIC is the name at the cluster where you know the record. For a flow into files,
+    the file that holds the record is named.
     """
     from planner.render.reports.groups import location_json as document
     from planner.render.reports.groups import location_text

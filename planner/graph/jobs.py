@@ -351,13 +351,13 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, fold
         shared=found.shared,
         start=_start(flow.start),
         restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
-        files=_files(flow, topology, folder),
+        files=files_spec(flow, topology, folder),
         lines=_lines(flow, topology),
         groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
     )
 
 
-def _files(flow: Flow, topology: Topology, folder: PurePath) -> FilesSpec | None:
+def files_spec(flow: Flow, topology: Topology, folder: PurePath) -> FilesSpec | None:
     """Returns where and how a flow writes files; None for another flow."""
     declared = topology.file_flows.get(flow.name)
     if declared is None or declared.from_files:

@@ -34,8 +34,9 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def lines_of(folder: Path) -> list[Line]:
-    """Every record in the visible files, in the order of partition and offset: a double stays one."""
-    return sorted(line for path in files_of(folder) for line in _READERS[path.suffix](path))
+    """Every record in the visible files, or in one, by partition and offset: a double stays one."""
+    paths = files_of(folder) if folder.is_dir() else [folder]
+    return sorted(line for path in paths for line in _READERS[path.suffix](path))
 
 
 def expected(log: Log) -> list[Line]:

@@ -1,5 +1,7 @@
 """Topics into files on real brokers and real Spark: every record once, whatever dies, and no file by half."""
 
+import asyncio
+import dataclasses
 import os
 import subprocess
 from collections.abc import Callable
@@ -13,10 +15,13 @@ from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 from psutil import Process
 
+from runtime.audit.ledger import ClusterAccess
+from runtime.audit.offsets.locate_file import LocateInFilesRequest, locate_in_files
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import JobStatus, PartitionState
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
+from runtime.contract.views.groups_view import LocateResult
 from runtime.files.backup import check_file, read_backup
 from runtime.files.compaction import read_index
 from runtime.files.manifest import ManifestFolder
@@ -102,10 +107,29 @@ def test_every_record_is_in_the_files_once_and_a_job_that_was_killed_goes_on_exa
     verify_notices(spec, client, topic, folder)
 
 
+def assert_located(spec: JobSpec, topic: str, folder: Path) -> None:
+    """`repl locate` names the file of a record and its number there, as a reader of the file finds it."""
+    (flow,) = spec.flows
+    assert flow.files is not None
+    source = ClusterAccess("dc1", spec.clusters["dc1"].bootstrap)
+    for path in files_of(folder):
+        partition, offset, *_ = lines_of(path)[-1]
+        numbers = [one for one, line in enumerate(lines_of(path), 1) if line[1] == offset]
+        asked = LocateInFilesRequest(flow.name, topic, partition, offset, None, source, flow.files)
+        found = asyncio.run(locate_in_files(asked))
+        assert found.found is LocateResult.EXACT
+        assert (found.file, found.record) == (str(path.relative_to(folder)), numbers[0])
+        moment = asyncio.run(locate_in_files(dataclasses.replace(asked, offset=None, timestamp_ms=0)))
+        assert moment.record == 1
+    behind = asyncio.run(locate_in_files(dataclasses.replace(asked, offset=1 << 40)))
+    assert (behind.found, behind.file) == (LocateResult.NOT_YET, None)
+
+
 def verify_notices(spec: JobSpec, client: dict[str, Any], topic: str, folder: Path) -> None:
     """`repl verify` finds all equal; then a cut and a removed file, and what retention left out."""
     flow, records = spec.flows[0].name, len(expected(consume(client, topic)))
     assert_equal(spec, flow, records)
+    assert_located(spec, topic, folder)
     cut, gone, *_ = sorted(files_of(folder), key=lambda path: -path.stat().st_size)
     whole = cut.read_bytes()
     cut.write_bytes(whole[:-1])

@@ -245,6 +245,10 @@ def verified(lab: Lab, flow: FlowSpec, topic: str, folder: Path) -> tuple[int, b
         "flows": [declared],
     }
     (folder / "t.yaml").write_text(json.dumps(topology))
+    located = repl("locate", flow.name, f"{topic}:0:0", str(folder / "t.yaml"))
+    said = " ".join(located.stdout.split())
+    assert f"offset 0 of {topic}-0 at dc1 was not copied" in said
+    assert f"the next copied record, offset 1, is record 1 of {topic}/" in said
     done = repl("verify", flow.name, str(folder / "t.yaml"), "--json", timeout=300)
     seen = json.loads(done.stdout)
     counts = [sum(one[what] for one in seen["partitions"]) for what in ("compared", "filtered")]

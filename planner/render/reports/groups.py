@@ -207,6 +207,8 @@ def _number(offset: int | None) -> str:
 def location_text(located: LocatedRecord) -> str:
     """Returns the sentence."""
     place = f"{located.topic}-{located.partition} at {located.cluster}"
+    if located.file is not None:
+        return _in_file(located, place)
     other_place = f"{located.other_topic}-{located.partition} at {located.other_cluster}"
     record = f"offset {located.offset} of {place}"
     match located.found:
@@ -222,6 +224,8 @@ def location_text(located: LocatedRecord) -> str:
                 f"{record} was not copied (it is no record, was aborted, compacted away, or filtered); "
                 f"the next copied record is offset {located.other_offset} of {other_place}."
             )
+        case LocateResult.END if located.other_offset is None:
+            return f"{record} was not copied, and no later record either."
         case LocateResult.END:
             return (
                 f"{record} was not copied, and no later record either; the next one will be at offset "
@@ -238,6 +242,16 @@ def location_text(located: LocatedRecord) -> str:
             return f"No record of {place} is as late as that."
         case other:
             assert_never(other)
+
+
+def _in_file(located: LocatedRecord, place: str) -> str:
+    where = f"record {located.record:,} of {located.file} at {located.other_cluster}"
+    if located.found is LocateResult.EXACT:
+        return f"offset {located.offset} of {place} is {where}."
+    return (
+        f"offset {located.offset} of {place} was not copied (it is no record, was aborted, compacted away, "
+        f"or filtered); the next copied record, offset {located.other_offset}, is {where}."
+    )
 
 
 def _replayed(located: LocatedRecord, other_place: str) -> str:

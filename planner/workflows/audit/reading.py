@@ -9,11 +9,12 @@ import math
 from collections.abc import AsyncGenerator, Coroutine, Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.config import load
 from planner.config.files import topology_files
-from planner.graph.jobs import launch_spec
+from planner.graph.jobs import files_spec, launch_spec
 from planner.graph.routes import file_route, opposite_of, reason_not_synced, router_of
 from planner.kafka.connection_errors import WireFailure
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
@@ -21,10 +22,11 @@ from planner.model.observed import ClusterReport
 from planner.model.topology import DEFAULT_EVERY_MS, DEFAULT_LOOK_MS, Cluster, Flow, GroupMode, Job, Topology
 from planner.observe.doctor import examine
 from planner.workflows.flows.ending import group_losses
-from planner.workflows.observing import GIVEN_UP_S, endpoints_of
+from planner.workflows.observing import GIVEN_UP_S, check_stores, endpoints_of
 from planner.workflows.topology import TopologyRequest, checked, cluster_of, flow_of, launcher_home
 from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
 from runtime.audit.offsets.locate import LocateRequest, locate
+from runtime.audit.offsets.locate_file import LocateInFilesRequest, locate_in_files
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.audit.read.clients import read_clients, read_groups
 from runtime.audit.read.record_tracer import KnownCluster
@@ -211,8 +213,11 @@ def offsets(request: OffsetsRequest) -> GroupOffsetsView:
 
 
 def locate_record(request: LocateRecordRequest) -> LocatedRecord:
-    """Finds a record at the other side of a flow."""
+    """Finds a record at the other side of a flow: at the destination, at the source, or in a file."""
     topology = load(request.path, request.var_files)
+    into = topology.file_flows.get(request.flow)
+    if into is not None and not into.from_files:
+        return _located_in_files(topology, into, request)
     flow = flow_of(topology, request.flow)
     source, destination = _sides(topology, flow)
     return answered(
@@ -226,6 +231,30 @@ def locate_record(request: LocateRecordRequest) -> LocatedRecord:
                 reverse=request.reverse,
                 source=source,
                 destination=destination,
+                within_s=request.timeout_ms / 1000,
+            )
+        )
+    )
+
+
+def _located_in_files(topology: Topology, flow: Flow, request: LocateRecordRequest) -> LocatedRecord:
+    if request.reverse:
+        what = f"the records in the files of {flow.destination_cluster} have their offsets at the source"
+        raise Failure(error(what, "leave --reverse out", source=flow.source))
+    check_stores(topology)
+    files = files_spec(flow, topology, Path.cwd())
+    assert files is not None, "the flow goes into files"
+    source = topology.clusters[flow.source_cluster]
+    return answered(
+        locate_in_files(
+            LocateInFilesRequest(
+                flow=flow.name,
+                topic=request.topic,
+                partition=request.partition,
+                offset=request.offset,
+                timestamp_ms=request.timestamp_ms,
+                source=cluster_access([source])[source.name],
+                files=files,
                 within_s=request.timeout_ms / 1000,
             )
         )

@@ -168,7 +168,9 @@ async def locate(asked: LocateRequest) -> LocatedRecord:
     """
     offset = asked.offset
     if asked.timestamp_ms is not None:
-        offset = await _as_late(asked, asked.timestamp_ms)
+        side = asked.destination if asked.reverse else asked.source
+        place = asked.topic, asked.partition
+        offset = await first_as_late(side, *place, asked.timestamp_ms, asked.within_s)
     async with open_ledger(asked.destination, asked.within_s) as opened:
         await opened.refresh(asked.flow)
         progress = opened.ledger.all_progress(asked.flow)
@@ -210,12 +212,16 @@ def not_copied(asked: LocateRequest, progress: Mapping[PartitionKey, Progress]) 
     return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", hint)
 
 
-async def _as_late(asked: LocateRequest, timestamp_ms: int) -> int | None:
-    """Returns the offset of the first record that is as late; None where there is none."""
-    side = asked.destination if asked.reverse else asked.source
-    at = TopicPartition(asked.topic, asked.partition)
-    async with open_cluster(side, asked.within_s) as cluster:
-        answer = (await list_offsets(cluster, {at: timestamp_ms}, within=asked.within_s))[at]
+async def first_as_late(
+    side: ClusterAccess, topic: str, partition: int, timestamp_ms: int, within_s: float
+) -> int | None:
+    """Returns the offset of the first record that is as late; None where there is none.
+
+    Raises AuditFailure.
+    """
+    at = TopicPartition(topic, partition)
+    async with open_cluster(side, within_s) as cluster:
+        answer = (await list_offsets(cluster, {at: timestamp_ms}, within=within_s))[at]
         if answer is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             why, hint = f"there is no {at.topic}-{at.partition}", f"repl read {side.name} lists its topics"
             raise AuditFailure(side.name, why, hint)

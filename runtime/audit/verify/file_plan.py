@@ -46,7 +46,7 @@ async def plan_stored(asked: VerifyRequest) -> list[PlannedPartition]:
         with as_audit_failure(flow.source):
             opened = await ledger_of(source)
             committed = await progress_at(flow.source, opened, flow.name) if opened is not None else {}
-        backup = await asyncio.to_thread(_backup, files, flow.name)  # it is never behind the ledger
+        backup = await asyncio.to_thread(backup_of, files, flow.name)  # it is never behind the ledger
         chosen = list(_chosen(asked, backup, files))
         with as_audit_failure(flow.source):
             if backup.cluster_id != source.cluster_id:
@@ -58,7 +58,8 @@ async def plan_stored(asked: VerifyRequest) -> list[PlannedPartition]:
     return [_Plan(asked, number, one, logs, committed).planned() for number, one in enumerate(chosen)]
 
 
-def _backup(files: FilesSpec, flow: str) -> Backup:
+def backup_of(files: FilesSpec, flow: str) -> Backup:
+    """Reads the manifest of a flow. Raises AuditFailure where it can't be read or trusted, or is empty."""
     folder = ManifestFolder(files.folder, flow, files.client)
     try:
         with as_unavailable(folder.store):

@@ -78,7 +78,11 @@ class LocateResult(StrEnum):
 
 
 class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds a record at one side, `topic`-`partition` at `offset`, and its offset at the other side."""
+    """Holds a record at one side, `topic`-`partition` at `offset`, and its offset at the other side.
+
+    For a flow into files, `other_offset` is the source offset of the record that was found; `file` is its
+    file, relative to the endpoint's folder, and `record` its number in the file, from 1 on.
+    """
 
     flow: str
     reverse: bool
@@ -93,6 +97,8 @@ class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     other_offset: int | None = None
     replicated_through: int | None = None
     low: int | None = None
+    file: str | None = None
+    record: int | None = None
 
 
 _OLDER_MS = 60_000  # a partition is named if its end is older than the flow's newest one by this much

@@ -1,6 +1,7 @@
 """`repl offsets` and `repl locate` on a screen."""
 
 import pytest
+from msgspec.structs import replace
 
 from planner.render.reports import groups
 from runtime.contract.views.groups_view import GroupOffsetsView, GroupOffsetView, LocatedRecord, LocateResult
@@ -127,3 +128,20 @@ def located(found: LocateResult, *, reverse: bool = False) -> LocatedRecord:
 )
 def test_a_record_in_a_sentence(found: LocateResult, reverse: bool, text: str) -> None:
     assert text in groups.location_text(located(found, reverse=reverse))
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (LocateResult.EXACT, "offset 42 of orders-3 at dc1 is record 1,042 of orders/to-lake-1.json at dc2."),
+        (LocateResult.NEXT, "the next copied record, offset 40, is record 1,042 of orders/to-lake-1.json"),
+    ],
+)
+def test_a_record_in_a_file(found: LocateResult, text: str) -> None:
+    place = replace(located(found), file="orders/to-lake-1.json", record=1042)
+    assert text in groups.location_text(place)
+
+
+def test_no_record_behind_it_is_in_a_file() -> None:
+    place = replace(located(LocateResult.END), other_offset=None)
+    assert groups.location_text(place).endswith("at dc1 was not copied, and no later record either.")
