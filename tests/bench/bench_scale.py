@@ -1,0 +1,346 @@
+"""What a job with many partitions costs, on a lab of its own: a row for each number of partitions.
+
+python -m tests.bench.bench_scale [--partitions 1000,3000,10000] [--brokers 3]
+
+Each flow copies one topic of 100 partitions from dc1 to dc2. One job of two slots runs all flows. Columns:
+`apply` creates the mirrors and starts the job. `copying` is the time from its end until a record of every
+partition is at dc2. `status` is the command. `idle` are shares of a core while nothing is written. `edit`
+changes one flow, and `moved` counts the other flows that got a new generation. `killed` is the time from
+a kill of the job's JVM with -9 until a new record of every flow is at dc2. The table is printed, and kept
+in build/bench-scale.json and build/bench-scale.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from runtime.lab.cluster import LabClusterSpec
+from runtime.lab.lab import Lab
+from tests.bench.copy.processes import Brokers
+from tests.bench.results import keep
+from tests.records import known_everywhere
+from tests.topologies import at
+
+REPL = Path(sys.executable).with_name("repl")
+RESULTS, PICTURE = Path("build/bench-scale.json"), Path("build/bench-scale.svg")
+EACH = 100  # partitions of a flow
+AT_ONCE = 10  # topics that one request creates
+IDLE_S = 20.0
+WITHIN_S = 900.0
+_MOVED = re.compile(r" (?:flow_stopping|flow_taken_over) flow=(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Seconds, megabytes, and percents of a core."""
+
+    partitions: int
+    flows: int
+    apply_s: float
+    copying_s: float
+    status_s: float
+    driver_mb: float
+    slots_mb: float
+    idle_driver: float
+    idle_slots: float
+    idle_jvm: float
+    idle_brokers: float
+    edit_s: float
+    moved: int
+    killed_s: float
+
+
+class World:
+    """A topology with many flows, its topics, and its job. `flows` are the names of its flows and topics."""
+
+    def __init__(self, lab: Lab, folder: Path, partitions: int) -> None:
+        self.partitions = partitions
+        self.flows = [f"p{partitions}-{number:03}" for number in range(partitions // EACH)]
+        self._lab = lab
+        self._home = folder / f"home-{partitions}"
+        self._topology = at(lab, f"scale{partitions}", folder, ("dc1", "dc2"))
+        flow = {"from": "dc1", "to": "dc2", "groups": {"sync": False}}
+        declared = [{"name": name, "topics": {"include": [re.escape(name)]}, **flow} for name in self.flows]
+        self._topology.more["flows"] = declared
+        self._topology.more["jobs"] = {"dc2": {"slots": 2, "master": "local[2]", "metrics": False}}
+        self._file = self._topology.write()
+
+    def client(self, cluster: str) -> dict[str, Any]:
+        return dict(self._lab.clusters[cluster].client)
+
+    def create(self) -> None:
+        """Creates the topics at the source, with one replica each, and writes a record to each partition."""
+        admin = AdminClient(self.client("dc1"))
+        for begin in range(0, len(self.flows), AT_ONCE):
+            wanted = [NewTopic(name, EACH, 1) for name in self.flows[begin : begin + AT_ONCE]]
+            for future in admin.create_topics(wanted, request_timeout=120).values():
+                future.result(WITHIN_S)
+            known_everywhere(self.client("dc1"), {one.topic: EACH for one in wanted})
+        self.write(range(EACH))
+
+    def write(self, partitions: Iterable[int]) -> None:
+        """Writes a record to these partitions of each topic."""
+        producer = Producer({**self.client("dc1"), "enable.idempotence": True, "linger.ms": 50})
+        for number in partitions:
+            for name in self.flows:
+                producer.produce(name, b"record", partition=number)
+            producer.poll(0)
+        if producer.flush(WITHIN_S):
+            raise SystemExit("dc1 does not acknowledge the records")
+
+    def repl(self, *words: str) -> tuple[float, str]:
+        """Runs a command on the topology. Returns its seconds and what it printed."""
+        began = time.perf_counter()
+        done = subprocess.run(
+            [REPL, *words, "--path", str(self._file)],
+            env={**os.environ, "REPL_HOME": str(self._home)},
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        if done.returncode:
+            raise SystemExit(f"repl {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return time.perf_counter() - began, done.stdout
+
+    def states(self) -> dict[str, int]:
+        _, text = self.repl("status", "--json", "--over", "0s")
+        found: dict[str, int] = {}
+        for flow in json.loads(text)["flows"]:
+            for state, count in flow["states"].items():
+                found[state] = found.get(state, 0) + count
+        return found
+
+    def edit(self) -> tuple[float, int]:
+        """Changes one flow. Returns the seconds of apply, and how many other flows got a new generation."""
+        log = next((self._home / "jobs").glob("*/job.log"))
+        before = log.stat().st_size
+        self._topology.more["flows"][0]["rate_limit"] = "900MB/s"
+        self._topology.write()
+        seconds, _ = self.repl("apply", "--auto-approve")
+        with log.open("rb") as file:
+            file.seek(before)
+            moved = set(_MOVED.findall(file.read().decode()))
+        return seconds, len(moved - {self.flows[0]})
+
+    def processes(self) -> dict[str, list[psutil.Process]]:
+        """Returns the processes of the job by role."""
+        (file,) = (self._home / "jobs").glob("*/supervisor.json")
+        jvm = psutil.Process(json.loads(file.read_text())["application"]["pid"])
+        below = jvm.children(recursive=True)
+        driver = [one for one in below if any(word.endswith("driver/main.py") for word in one.cmdline())]
+        slots = [one for one in below if one not in driver]
+        return {"jvm": [jvm], "driver": driver, "slots": slots}
+
+    def remove(self) -> None:
+        """Ends the job. Its topics go with the lab."""
+        self.repl("destroy", "--auto-approve")
+
+
+class Arrivals:
+    """Reads the first partition of every mirror from its present end on."""
+
+    def __init__(self, world: World) -> None:
+        self._consumer = Consumer(
+            {**world.client("dc2"), "group.id": "bench-scale", "isolation.level": "read_committed"}
+        )
+        self._waiting = set(world.flows)
+        places = [TopicPartition(name, 0) for name in world.flows]
+        for place in places:
+            _, place.offset = self._consumer.get_watermark_offsets(place, timeout=60)
+        self._consumer.assign(places)
+
+    def wait(self) -> None:
+        """Returns when every mirror has a new record."""
+        deadline = time.monotonic() + WITHIN_S
+        while self._waiting:
+            message = self._consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                self._waiting.discard(message.topic() or "")
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{len(self._waiting)} flows copy nothing within {WITHIN_S:g} s")
+        self._consumer.close()
+
+
+def until(holds: Callable[[], bool]) -> float:
+    """Waits until it holds, and returns the seconds."""
+    began = time.perf_counter()
+    while not holds():
+        if time.perf_counter() - began > WITHIN_S:
+            raise SystemExit(f"not reached within {WITHIN_S:g} s")
+        time.sleep(0.5)
+    return time.perf_counter() - began
+
+
+def ends(world: World) -> int:
+    """How many partitions of the mirrors have a record."""
+    consumer = Consumer({**world.client("dc2"), "group.id": "bench-scale", "log_level": 0})
+    try:
+        places = [TopicPartition(name, number, 0) for name in world.flows for number in range(EACH)]
+        return sum(one.offset >= 0 for one in consumer.offsets_for_times(places, timeout=60))
+    except KafkaException:
+        return 0
+    finally:
+        consumer.close()
+
+
+def cpu_s(processes: Iterable[psutil.Process]) -> float:
+    times = [one.cpu_times() for one in processes]
+    return sum(one.user + one.system for one in times)
+
+
+def idle(world: World, brokers: Brokers) -> Mapping[str, float]:
+    """Returns the percents of a core that each role takes while nothing is written."""
+    roles = world.processes()
+
+    def taken() -> dict[str, float]:
+        return {**{role: cpu_s(some) for role, some in roles.items()}, "brokers": brokers.cpu_s()}
+
+    before = taken()
+    time.sleep(IDLE_S)
+    return {role: 100 * (after - before[role]) / IDLE_S for role, after in taken().items()}
+
+
+def measured(lab: Lab, folder: Path, partitions: int) -> Row:
+    world, brokers = World(lab, folder, partitions), Brokers(lab)
+    world.create()
+    apply_s, _ = world.repl("apply", "--auto-approve")
+    copying_s = until(lambda: ends(world) == partitions)
+    until(lambda: world.states().get("caught_up", 0) >= partitions)
+    status_s, _ = world.repl("status")
+    memory = {
+        role: sum(one.memory_info().rss for one in some) / 1e6 for role, some in world.processes().items()
+    }
+    shares = idle(world, brokers)
+    edit_s, moved = world.edit()
+    arrivals = Arrivals(world)
+    (jvm,) = world.processes()["jvm"]
+    began = time.perf_counter()
+    jvm.kill()
+    world.write([0])
+    arrivals.wait()
+    killed_s = time.perf_counter() - began
+    world.remove()
+    return Row(
+        partitions=partitions,
+        flows=len(world.flows),
+        apply_s=apply_s,
+        copying_s=copying_s,
+        status_s=status_s,
+        driver_mb=memory["driver"],
+        slots_mb=memory["slots"],
+        idle_driver=shares["driver"],
+        idle_slots=shares["slots"],
+        idle_jvm=shares["jvm"],
+        idle_brokers=shares["brokers"],
+        edit_s=edit_s,
+        moved=moved,
+        killed_s=killed_s,
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The table as Markdown."""
+    names = list(asdict(rows[0]))
+    lines = [f"| {' | '.join(names)} |", f"|{' ---: |' * len(names)}"]
+    for row in rows:
+        cells = [
+            f"{value:,.1f}" if isinstance(value, float) else f"{value:,}" for value in asdict(row).values()
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+_WIDTH, _HEIGHT, _LEFT, _STEP = 420, 120, 70, 190
+_CHARTS = {
+    "seconds": ("apply_s", "killed_s", "edit_s", "status_s"),
+    "MB": ("driver_mb", "slots_mb"),
+    "% of a core while idle": ("idle_driver", "idle_slots", "idle_jvm"),
+}
+_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd")
+
+
+def picture(rows: Sequence[Row]) -> str:
+    """Draws one chart for each unit over the number of partitions, as SVG."""
+    size = f'width="{_LEFT + _WIDTH + 140}" height="{_STEP * len(_CHARTS)}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+    for number, (unit, names) in enumerate(_CHARTS.items()):
+        parts += [f'<g transform="translate(0 {number * _STEP + 30})">', *_chart(unit, names, rows), "</g>"]
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _chart(unit: str, names: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    values = {name: [float(asdict(row)[name]) for row in rows] for name in names}
+    most = max(max(some) for some in values.values()) or 1.0
+    widest = max(row.partitions for row in rows)
+    across = [_LEFT + row.partitions / widest * _WIDTH for row in rows]
+    parts = [
+        f'<text x="{_LEFT}" y="-8" font-weight="bold">{unit}</text>',
+        f'<line x1="{_LEFT}" y1="{_HEIGHT}" x2="{_LEFT + _WIDTH}" y2="{_HEIGHT}" stroke="#888"/>',
+        f'<text x="{_LEFT - 6}" y="10" text-anchor="end">{most:,.0f}</text>',
+        f'<text x="{_LEFT - 6}" y="{_HEIGHT}" text-anchor="end">0</text>',
+    ]
+    parts += [
+        f'<text x="{x:.0f}" y="{_HEIGHT + 16}" text-anchor="middle">{row.partitions:,}</text>'
+        for x, row in zip(across, rows, strict=True)
+    ]
+    for number, (name, some) in enumerate(values.items()):
+        colour = _COLOURS[number]
+        heights = [_HEIGHT - value / most * _HEIGHT for value in some]
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, heights, strict=True))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        parts.append(f'<text x="{_LEFT + _WIDTH + 10}" y="{14 + 15 * number}" fill="{colour}">{name}</text>')
+    return parts
+
+
+def main() -> int:
+    wanted = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    wanted.add_argument("--partitions", default="1000,3000,10000", help=f"multiples of {EACH}")
+    wanted.add_argument("--brokers", type=int, default=3, help="of each cluster")
+    options = wanted.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and jobs would go on
+    load, rows = os.getloadavg(), []
+    for partitions in map(int, options.partitions.split(",")):
+        with tempfile.TemporaryDirectory() as scratch:
+            lab = Lab(Path(scratch) / "lab")
+            properties = {"default.replication.factor": "1"}  # three replicas are the brokers' work, not ours
+            lab.up(
+                [
+                    LabClusterSpec(name, brokers=options.brokers, properties=properties, heap="768m")
+                    for name in ("dc1", "dc2")
+                ]
+            )
+            try:
+                rows.append(measured(lab, Path(scratch), partitions))
+                print(rows[-1], flush=True)
+            finally:
+                lab.down(purge=True)
+        keep(RESULTS, rows, load)
+        PICTURE.write_text(picture(rows))
+    print(f"\n{table(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
