@@ -1,0 +1,78 @@
+"""A step of features/drilling: two live drills against the scenario's clusters while producers write."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions as Offsets
+from confluent_kafka.admin import AdminClient, ConfigResource
+from pytest_bdd import given
+
+from planner.drill.scenario_run import ScenarioRun
+
+TOPIC = ConfigResource.Type.TOPIC
+
+
+def group_offsets(admin: AdminClient, name: str) -> dict[tuple[str, int], int]:
+    (found,) = admin.list_consumer_group_offsets([Offsets(name)]).values()
+    return {(one.topic, one.partition): one.offset for one in found.result().topic_partitions}
+
+
+def content(drill: ScenarioRun, cluster: str) -> dict[str, Any]:
+    """What a live drill must not change. Records that producers write meanwhile are left out."""
+    admin = AdminClient(drill.replica.client(cluster))
+    topics = {name: len(one.partitions) for name, one in admin.list_topics(timeout=60).topics.items()}
+    configs = admin.describe_configs([ConfigResource(TOPIC, name) for name in topics])
+    groups = [one.group_id for one in admin.list_consumer_groups().result().valid]
+    return {
+        "topics": topics,
+        "configs": {
+            one.name: {key: entry.value for key, entry in found.result().items()}
+            for one, found in configs.items()
+        },
+        "groups": sorted(groups),
+        # The job commits its own progress to groups that begin with "repl.".
+        "offsets": {name: group_offsets(admin, name) for name in groups if not name.startswith("repl.")},
+        "payments": sorted(drill.values(cluster, "payments")),
+        "others": [one for one in drill.values(cluster, "orders") if "drill" not in json.loads(one)],
+    }
+
+
+@given("a live drill is killed, and another changes nothing")
+def _(drill: ScenarioRun) -> None:
+    clusters = {name: AdminClient(drill.replica.client(name)) for name in ("paris", "tokyo")}
+
+    def synced() -> bool:
+        at = [set(group_offsets(admin, "billing")) for admin in clusters.values()]
+        return at[0] == at[1] != set()
+
+    drill.until(synced, "the group billing was not translated")
+    drill.until(lambda: len(drill.values("tokyo", "payments")) == 60, "payments was not copied")
+    before = {name: content(drill, name) for name in clusters}
+    command = [sys.executable, "-m", "planner", "drill", "--against", "live"]
+    folder = drill.replica.file.parent
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as killed:
+        for line in killed.stderr or ():
+            if "would lose" in line:
+                break
+        killed.send_signal(signal.SIGKILL)
+    assert killed.returncode == -signal.SIGKILL
+    done = drill.run("", "drill", "--against", "live", "--json")
+    assert {name: content(drill, name) for name in clusters} == before
+    assert done.returncode == 2, done.stderr
+    report = json.loads(done.stdout)
+    (scenario,) = report["scenarios"]
+    assert (report["against"], scenario["problem"]) == ("live", ""), scenario
+    assert scenario["rpo_records"] is not None, scenario
+    assert scenario["rto_s"] > 0, scenario
+    broken = [one["text"] for one in scenario["promises"] if not one["kept"]]
+    assert broken == ["payments translates its consumer groups"], scenario
+    kept = [one["text"] for one in scenario["promises"] if one["kept"]]
+    assert "group billing of orders would go on at tokyo where it stopped" in kept
+    assert "a new heartbeat crosses orders" in kept
+    figures = {name: scenario[name] for name in ("rto_s", "rpo_records", "took_s")}
+    print(f"live drill: {figures}", file=sys.stderr)
