@@ -61,7 +61,6 @@ LONGEST = (
     "bdd/test_promoting.py",
     "bdd/test_mirror_maker.py",
     "bdd/test_protection.py",
-    "bdd/test_salvage.py",
     "bdd/test_denied.py",
     "spark/test_taking_over.py",
     "runtime/launch/test_local.py",

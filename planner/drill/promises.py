@@ -81,6 +81,24 @@ def equal(run: ScenarioRun, clusters: Iterable[str] = ()) -> bool:
     )
 
 
+def in_order(run: ScenarioRun, topic: str, cluster: str, other: str) -> bool:
+    """A topic holds the records of its copy or source at another cluster: each once, in their order."""
+    same = run.topic_at_other_side(cluster, topic, other)
+    here, there = run.partitions(cluster, topic), run.partitions(other, same)
+    wrong = sorted(
+        number
+        for number in here.keys() | there.keys()
+        if [one.id for one in here.get(number, ())] != [one.id for one in there.get(number, ())]
+    )
+    return run.promise(
+        f"{topic} at {cluster} holds the records of {other}, each once and in order",
+        f"{sum(map(len, there.values())):,} records, 0 partitions different",
+        f"{sum(map(len, here.values())):,} records, {len(wrong):,} partitions different",
+        kept=not wrong,
+        why=f"partitions {', '.join(map(str, wrong))} differ: compare the sides with repl verify",
+    )
+
+
 def transformed(run: ScenarioRun, flow: str) -> bool:
     """The transform of a flow took each record: it let it through or left it out, and none was bad."""
     view = next(one for one in run.status().flows if one.name == flow)

@@ -69,6 +69,12 @@ class ScenarioRecord:
         self._promises.append(Promise(text, wanted, measured, kept, why))
         return kept
 
+    def demand(self, *, kept: bool) -> None:
+        """Raises PromiseBroken, with the sentence of the last promise, if it was not kept."""
+        one = self._promises[-1]
+        if not kept:
+            raise PromiseBroken(f"{one.text}: {one.measured} (wanted: {one.wanted}); {one.why}")
+
 
 def problem_of(wrong: Failure | DrillAborted) -> str:
     """Returns what ended a scenario, as one text."""

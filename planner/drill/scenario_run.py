@@ -11,8 +11,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from planner.drill.replica import DrillRoute, Progress, Replica
-from planner.drill.scenario_record import DrillAborted, DrillLoss, PromiseBroken, ScenarioRecord
-from planner.drill.traffic import DrillConsumer, DrillProducer, DrillRecord, records_at, shows
+from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
+from planner.drill.traffic import (
+    DrillConsumer,
+    DrillProducer,
+    DrillRecord,
+    partitions_at,
+    records_at,
+    shows,
+)
 from planner.graph.routes import reason_not_synced
 from planner.model.drill import Scenario, Step
 from planner.model.topology import FlowState
@@ -58,6 +65,7 @@ class ScenarioRun(ScenarioRecord):
         self._written: dict[tuple[str, str], list[dict[bytes, float]]] = {}
         self._load: list[tuple[str, DrillProducer]] = []
         self._producers: list[DrillProducer] = []
+        self._connected: dict[str, list[DrillConsumer]] = {}
         self._lost: dict[str, float] = {}
         self._last: subprocess.CompletedProcess[str] | None = None
         self._may_fail: subprocess.CompletedProcess[str] | None = None
@@ -72,10 +80,12 @@ class ScenarioRun(ScenarioRecord):
         )
 
     def close(self) -> None:
-        """Ends the load."""
+        """Ends the load and the consumers that stay connected."""
         for _, producer in self._load:
             producer.stop()
         self._load.clear()
+        for group in list(self._connected):
+            self.disconnect(group)
 
     # Commands and demands
 
@@ -128,12 +138,6 @@ class ScenarioRun(ScenarioRecord):
         """Records a step that began at this monotonic time, unless a command has just recorded it."""
         if not self._steps or self._steps[-1].at_s + self._began < began:
             self._steps.append(Step(began - self._began, time.monotonic() - began, text, failed=failed))
-
-    def demand(self, *, kept: bool) -> None:
-        """Raises PromiseBroken, with the sentence of the last promise, if it was not kept."""
-        one = self._promises[-1]
-        if not kept:
-            raise PromiseBroken(f"{one.text}: {one.measured} (wanted: {one.wanted}); {one.why}")
 
     # Writing
 
@@ -263,21 +267,28 @@ class ScenarioRun(ScenarioRecord):
         group.topics = tuple(sorted({*group.topics, *topics}))
         member = DrillConsumer(self.replica.client(cluster), name, topics)
         try:
-            found = member.read(lambda read: len(read) >= records)
+            group.read += _read_by(member, name, cluster, records)
         finally:
             member.close()
-        if len(found) < records:
-            raise DrillAborted(f"group {name} read {len(found):,} records at {cluster}, not {records:,}")
-        group.read += found
+
+    def connect(self, name: str, cluster: str, records: int) -> None:
+        """A consumer of the group reads so many further records at a cluster, commits and stays connected."""
+        group = self._group(name)
+        member = DrillConsumer(self.replica.client(cluster), name, self._topics_at(group, cluster))
+        self._connected.setdefault(name, []).append(member)
+        group.read += _read_by(member, name, cluster, records)
+
+    def disconnect(self, name: str) -> None:
+        """The consumers of the group that stayed connected leave it."""
+        for member in self._connected.pop(name, ()):
+            member.close()
 
     def resume(self, name: str, cluster: str) -> DrillGroup:
         """A consumer of the group reads on at a cluster, to the end of its topics as it is now.
 
         The RTO is the time from the last loss until it got its first record.
         """
-        if name not in self.groups:
-            raise DrillAborted(f"group {name} has read nothing yet, so it can't go on")
-        group = self.groups[name]
+        group = self._group(name)
         topics = self._topics_at(group, cluster)
         before = set(group.read)
         wanted = {id_ for topic in topics for id_ in self.ids(cluster, topic)} - before
@@ -294,6 +305,11 @@ class ScenarioRun(ScenarioRecord):
         group.skipped = len(wanted - set(found))
         group.read += found
         return group
+
+    def _group(self, name: str) -> DrillGroup:
+        if name not in self.groups:
+            raise DrillAborted(f"group {name} has read nothing yet, so it can't go on")
+        return self.groups[name]
 
     def _topics_at(self, group: DrillGroup, cluster: str) -> list[str]:
         if cluster == group.cluster:
@@ -336,6 +352,19 @@ class ScenarioRun(ScenarioRecord):
     def records(self, cluster: str, topic: str) -> list[DrillRecord]:
         """Returns all committed records of a topic."""
         return records_at(self.replica.client(cluster), topic)
+
+    def partitions(self, cluster: str, topic: str) -> dict[int, list[DrillRecord]]:
+        """Returns the committed records of each partition of a topic in their order."""
+        return partitions_at(self.replica.client(cluster), topic)
+
+    def topic_at_other_side(self, cluster: str, topic: str, other: str) -> str:
+        """Returns the name at another cluster of a topic that a flow copies from or to there."""
+        for one in self.routes():
+            if (one.destination, one.mirror, one.source) == (cluster, topic, other):
+                return one.topic
+            if (one.source, one.topic, one.destination) == (cluster, topic, other):
+                return one.mirror
+        raise DrillAborted(f"no flow copies {topic} between {cluster} and {other}")
 
     def await_copied(self, *clusters: str) -> None:
         """Returns when active flows out of these clusters, or all, have no lag and synced their groups."""
@@ -400,6 +429,13 @@ class ScenarioRun(ScenarioRecord):
         topics = {(one.flow, one.topic) for one in self.replica.routes if one.flow in names}
         found = {(flow.name, topic.topic) for flow in view.flows for topic in flow.topics}
         return topics <= found and all(one.lag_records == 0 for one in view.flows if one.name in names)
+
+
+def _read_by(member: DrillConsumer, group: str, cluster: str, records: int) -> list[bytes]:
+    found = member.read(lambda read: len(read) >= records)
+    if len(found) < records:
+        raise DrillAborted(f"group {group} read {len(found):,} records at {cluster}, not {records:,}")
+    return found
 
 
 def printed(done: "subprocess.CompletedProcess[str]") -> str:

@@ -197,17 +197,23 @@ class DrillConsumer:
 
 def records_at(client: Mapping[str, Any], topic: str) -> list[DrillRecord]:
     """Returns all committed records of a topic, up to its present end."""
+    return [record for records in partitions_at(client, topic).values() for record in records]
+
+
+def partitions_at(client: Mapping[str, Any], topic: str) -> dict[int, list[DrillRecord]]:
+    """Returns the committed records of each partition in their order, up to its present end."""
     consumer = Consumer({**client, **_READ, "group.id": "repl-drill-reader", "log_level": 0})
     try:
         known = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
-        found: list[DrillRecord] = []
+        found: dict[int, list[DrillRecord]] = {}
         for number in known:
             at = TopicPartition(topic, number)
             low, high = consumer.get_watermark_offsets(at, timeout=PATIENCE_S)
+            found[number] = []
             if low < high:
                 at.offset = low
                 consumer.assign([at])
-                found += _until(consumer, at, high)
+                found[number] = _until(consumer, at, high)
         return found
     except KafkaException as failure:
         raise Failure(error(f"{topic} can't be read: {failure.args[0].str()}")) from None

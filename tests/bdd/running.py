@@ -13,10 +13,14 @@ from subprocess import CompletedProcess, Popen
 from typing import Any
 
 import psutil
+import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.admin import NewPartitions as MorePartitions
 
+from planner.config import load
+from planner.drill.replica import Replica
+from planner.drill.scenario_run import ScenarioRun
 from planner.workflows import ReplicationStatusRequest, status
 from runtime.contract.views.status_view import StatusView
 from runtime.lab.lab import Lab
@@ -247,6 +251,34 @@ def two_datacenters(folder: Path, name: str, flow: Mapping[str, Any]) -> Iterato
             kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
         lab.down(purge=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def rehearsed(tree: Mapping[str, Any], folder: Path) -> Iterator[ScenarioRun]:
+    """A scenario as `repl drill` runs it: on lab clusters of its own, to which the topology is applied."""
+    file = folder / "declared.yaml"
+    file.write_text(yaml.safe_dump(dict(tree)))
+    replica = Replica(load(file), folder / "copy", print)
+    with replica.running():
+        run = ScenarioRun(replica, print)
+        try:
+            run.command("the topology is applied", "apply", "--auto-approve")
+            yield run
+        finally:
+            run.close()
+
+
+def one_flow(**more: Any) -> dict[str, Any]:
+    """A topology of two clusters in which the flow dc1-to-dc2 copies orders; `more` is said of the flow."""
+    flow = {"name": "dc1-to-dc2", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
+    return {
+        "apiVersion": "repl/v1",
+        "name": "shop",
+        "clusters": {name: {"bootstrap": f"{name}.example.com:9092"} for name in ("dc1", "dc2")},
+        "topics": [{"name": "orders", "cluster": "dc1", "partitions": 2}],
+        "flows": [flow | {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}} | more],
+        "jobs": {"dc2": dict(SMALL)},
+    }
 
 
 class Writing:

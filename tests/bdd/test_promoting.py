@@ -12,6 +12,7 @@ from runtime.lab.lab import Lab
 from tests.bdd.consuming import consumer_of, eat, read_before
 from tests.bdd.running import Town, eventually, fresh_names, one_way
 from tests.commands import begin
+from tests.processes import lives
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -183,3 +184,8 @@ def _(town: Town, count: int, word: str) -> None:
     done = town.run("salvage", town.name("dc1-to-dc2"), "--path", str(town.topology.file), "--json")
     found = json.loads(done.stdout)["partitions"]
     assert sum(one["records"] for one in found if one["topic"] == town.name(word)) == count
+
+
+@then("no job is running")
+def _(town: Town) -> None:
+    eventually(lambda: not any(map(lives, town.processes("dc2").values())), about="no job is running")

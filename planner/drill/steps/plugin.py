@@ -187,7 +187,8 @@ class _Hooks:
 
     def pytest_bdd_before_step(self, request: pytest.FixtureRequest, step: "GherkinStep") -> None:
         request.getfixturevalue("drill")  # here, so that no step's time has the start of the clusters
-        self._refuse_failure(step.name)
+        if self._drill.run is not None:
+            refuse_failure(self._drill.run, step.name)
         self._drill.began, self._drill.sentence = time.monotonic(), step.name
         self._drill.progress(f"{step.keyword} {step.name}")
 
@@ -203,8 +204,8 @@ class _Hooks:
         raised = sys.exc_info()[1]  # this hook runs while the exception of a step is under way
         name = f"{feature.name}: {scenario.name}" if feature.name else scenario.name
         try:
-            if raised is None:
-                self._refuse_failure("")
+            if raised is None and self._drill.run is not None:
+                refuse_failure(self._drill.run, "")
         except DrillAborted as wrong:
             raised = wrong
             raise
@@ -249,18 +250,16 @@ class _Hooks:
         if self._drill.run is not None:
             self._drill.run.noted(f"{step.keyword} {step.name}", self._drill.began, failed=failed)
 
-    def _refuse_failure(self, next_sentence: str) -> None:
-        """Raises DrillAborted where a command failed and the next step does not look at how it ended."""
-        from planner.drill.scenario_record import DrillAborted
-        from planner.drill.steps.language import matching
 
-        run = self._drill.run
-        if run is None:
-            return
-        if any(one.looks for one, _ in matching(next_sentence)):
-            run.expect_failure()
-        if problem := run.failed_command():
-            raise DrillAborted(problem)
+def refuse_failure(run: "ScenarioRun", next_sentence: str) -> None:
+    """Raises DrillAborted where a command failed and the next step does not look at how it ended."""
+    from planner.drill.scenario_record import DrillAborted
+    from planner.drill.steps.language import matching
+
+    if any(one.looks for one, _ in matching(next_sentence)):
+        run.expect_failure()
+    if problem := run.failed_command():
+        raise DrillAborted(problem)
 
 
 @pytest.fixture(scope="session")

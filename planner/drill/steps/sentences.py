@@ -48,6 +48,18 @@ def _(drill: ScenarioRun, group: str, cluster: str) -> None:
     drill.resume(group, cluster)
 
 
+@step("a consumer of the group {group} reads {count} records at {cluster} and stays connected")
+def _(drill: ScenarioRun, group: str, count: int, cluster: str) -> None:
+    """A consumer of the group reads so many further records, commits its offsets and does not leave."""
+    drill.connect(group, cluster, count)
+
+
+@step("the consumers of the group {group} leave")
+def _(drill: ScenarioRun, group: str) -> None:
+    """Ends the consumers of the group that stayed connected."""
+    drill.disconnect(group)
+
+
 @step("the flows have copied everything")
 def _(drill: ScenarioRun) -> None:
     """Waits until no active flow has lag, and the groups that are synced are translated."""
@@ -175,6 +187,12 @@ def _(drill: ScenarioRun, topic: str, cluster: str, count: int) -> None:
         why="records are missing or doubled: look at repl verify",
     )
     drill.demand(kept=kept)
+
+
+@step("{topic} at {cluster} holds the records of {other}, each once and in order", demands=True)
+def _(drill: ScenarioRun, topic: str, cluster: str, other: str) -> None:
+    """The topic and its copy or its source there hold the same records, in every partition in one order."""
+    drill.demand(kept=promises.in_order(drill, topic, cluster, other))
 
 
 @step("nothing is orphaned", demands=True)

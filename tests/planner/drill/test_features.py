@@ -8,9 +8,12 @@ import pytest
 import planner.drill.steps.sentences  # noqa: F401 - registers the steps
 from planner.drill import promises
 from planner.drill.features import steps_markdown
-from planner.drill.scenario_record import DrillLoss, ScenarioRecord
+from planner.drill.replica import DrillRoute
+from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
+from planner.drill.scenario_run import ScenarioRun
 from planner.drill.steps.language import _CONVERTERS, STEPS, matching, nearest
 from planner.drill.steps.plugin import _needs_of
+from planner.drill.traffic import DrillRecord
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.drill import DrillReport, Scenario
 from planner.render.reports.drill import as_json
@@ -153,3 +156,39 @@ def test_limits_hold_for_the_figures_that_were_measured() -> None:
     run.rto_s, run.loss = 2.0, DrillLoss(0, 0.0)
     promises.limits(run, 1.0, 0)
     assert [one.kept for one in run.result("paris is lost", "").promises] == [True, False]
+
+
+class TwoSides(ScenarioRun):
+    """A scenario whose flow copies orders of paris to tokyo as paris.orders; values are given."""
+
+    def __init__(self, paris: dict[int, list[bytes]], tokyo: dict[int, list[bytes]]) -> None:
+        ScenarioRecord.__init__(self, lambda _text: None)
+        self._values = {("paris", "orders"): paris, ("tokyo", "paris.orders"): tokyo}
+
+    def routes(self, *_clusters: str) -> list[DrillRoute]:
+        return [DrillRoute("flow", "paris", "tokyo", "orders", "paris.orders", transformed=False)]
+
+    def partitions(self, cluster: str, topic: str) -> dict[int, list[DrillRecord]]:
+        found = self._values[cluster, topic]
+        return {at: [DrillRecord(one, None, one) for one in some] for at, some in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("tokyo", "kept"),
+    [
+        ({0: [b"1", b"2"], 1: [b"3"]}, True),
+        ({0: [b"2", b"1"], 1: [b"3"]}, False),  # another order
+        ({0: [b"1", b"2"], 1: [b"3", b"3"]}, False),  # one twice
+        ({0: [b"1"], 1: [b"3"]}, False),  # one is missing
+        ({0: [b"1", b"2", b"3"]}, False),  # in another partition
+        ({0: [b"1", b"2"], 1: [b"3"], 2: []}, True),  # one more partition, without records
+    ],
+)
+def test_records_are_compared_partition_by_partition_in_order(
+    tokyo: dict[int, list[bytes]], kept: bool
+) -> None:
+    run = TwoSides({0: [b"1", b"2"], 1: [b"3"]}, tokyo)
+    assert promises.in_order(run, "paris.orders", "tokyo", "paris") is kept
+    assert promises.in_order(run, "orders", "paris", "tokyo") is kept
+    with pytest.raises(DrillAborted, match="no flow copies payments between tokyo and paris"):
+        promises.in_order(run, "payments", "tokyo", "paris")
