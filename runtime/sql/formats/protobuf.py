@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,19 +26,24 @@ from runtime.sql.formats.protobuf_schema import (
     BITS,
     FIXED_FORMS,
     SIGNED,
-    SIZED,
     ZIGZAG,
     EnumType,
-    MalformedMessage,
-    MessagePart,
     MessageType,
     ProtobufField,
     ProtobufSchema,
     ProtobufType,
+    read_schema,
+    wire_of,
+)
+from runtime.sql.formats.protobuf_wire import (
+    SIZED,
+    VARINT,
+    Budget,
+    MalformedMessage,
+    MessagePart,
     parts_of,
     read_varint,
     signed,
-    wire_of,
     written_varint,
 )
 from runtime.sql.formats.registry import ASK_AGAIN_S, FRAME, SchemaRegistry, UnknownSchema, schema_id
@@ -65,11 +70,44 @@ class _Changed:
         return found
 
 
+class _Found(NamedTuple):
+    """The parts of a message that may change.
+
+    `ends` is where the last part of each field begins, without unknown fields, and `places` is where new
+    fields stand.
+    """
+
+    parts: list[MessagePart]
+    ends: dict[int, int]
+    places: dict[int, int]
+
+
+class _Decision(NamedTuple):
+    """What changes in all occurrences of one message: they are one message when they are read.
+
+    `new` are the new fields by number, `gone` the fields that are cut out, `inside` decides for messages.
+    `found` is of a single occurrence.
+    """
+
+    new: Mapping[int, bytes]
+    gone: frozenset[int]
+    inside: Mapping[int, _Decision]
+    found: _Found | None
+
+
 class ProtobufEditor:
     """An editor changes the same fields in every occurrence of one message."""
 
-    def __init__(self, schema: ProtobufSchema, message: MessageType, changed: _Changed, place: str) -> None:
-        """Raises BadSchema where a field can't be changed in this message."""
+    def __init__(
+        self,
+        schema: ProtobufSchema,
+        message: MessageType,
+        changed: _Changed,
+        place: str,
+        budget: Budget | None = None,
+    ) -> None:
+        """Raises BadSchema where a field can't be changed. `budget` is that of the outer message."""
+        self._budget = budget or Budget()
         known = {one.name: one for one in message.fields}
         for name in (*changed.drop, *changed.set, *changed.inside):
             if name not in known:
@@ -82,7 +120,7 @@ class ProtobufEditor:
         for name, inner in changed.inside.items():
             where = f"{place}.{name}"
             self._inside[known[name].number] = ProtobufEditor(
-                schema, schema.message(known[name], where), inner, where
+                schema, schema.message(known[name], where), inner, where, self._budget
             )
         self._order = sorted(self._set)
         # The other members of a oneof that a changed field is a member of.
@@ -93,27 +131,55 @@ class ProtobufEditor:
             if one.oneof is not None and one.number in self._cut | self._set.keys()
         }
         self._touched = frozenset({*self._cut, *self._set, *self._inside}.union(*self._others.values()))
+        self._own = frozenset({*self._cut, *self._set})
+        self._wires = {one.number: _wires(one) for one in message.fields}
+        self._closed = {
+            one.number: of.symbols
+            for one in message.fields
+            if one.number in self._touched and one.type is ProtobufType.ENUM
+            if (of := schema.enum(one, f"{place}.{one.name}")).closed
+        }
 
-    def edited(self, data: bytes, values: Sequence[Any], *, last: bool = True) -> bytes:
+    def edited(self, data: bytes, values: Sequence[Any]) -> bytes:
         """Returns the bytes of a message with its new values. Raises UneditableValue, MalformedMessage.
 
         Several occurrences of a message are merged when they are read: only the last one gets new values. A
         new field stands before the first one with a larger number, where encoders write it.
         """
+        self._budget.renew()
+        return self._edited(data, self._decision([data], values), last=True)
+
+    def _decision(self, occurrences: Sequence[bytes], values: Sequence[Any]) -> _Decision:
+        """Returns what changes in the message that all these bytes are."""
         new = {number: make(values[index]) for number, (index, make) in self._set.items()}
-        parts, places = self._found(data)
-        ends = {part.number: part.begin for part in parts}  # where the last occurrence of each begins
-        gone = self._gone(new, ends)
+        contents: dict[int, list[bytes]] = {}
+        data = b"".join(occurrences)
+        found = self._found(data)
+        gone = self._gone(new, found.ends)
+        for part in found.parts if self._inside else ():
+            if part.number in self._inside:
+                contents.setdefault(part.number, []).append(data[part.at : part.end])
+        inside = {
+            number: self._inside[number]._decision(pieces, values)
+            for number, pieces in contents.items()
+            if number not in gone
+        }
+        return _Decision(new, gone, inside, found if len(occurrences) == 1 else None)
+
+    def _edited(self, data: bytes, decided: _Decision, *, last: bool) -> bytes:
+        """Returns the bytes of one occurrence; the last one gets the new values."""
+        new, gone, inside, found = decided
+        parts, ends, places = found or self._found(data)
         edits: list[tuple[int, int, bytes]] = []
         for part in parts:
-            number, is_last = part.number, last and ends[part.number] == part.begin
+            number, is_last = part.number, last and ends.get(part.number) == part.begin
             if number in gone:
                 edits.append((part.begin, part.end, b""))
             elif number in new:
                 edits.append((part.begin, part.end, new[number] if is_last else b""))
-            elif number in self._inside:
+            elif number in inside:
                 content = data[part.at : part.end]
-                changed = self._inside[number].edited(content, values, last=is_last)
+                changed = self._inside[number]._edited(content, inside[number], last=is_last)
                 if changed != content:
                     tag = written_varint(number << 3 | SIZED)
                     edits.append((part.begin, part.end, tag + written_varint(len(changed)) + changed))
@@ -127,20 +193,30 @@ class ProtobufEditor:
             at = end
         return b"".join((*pieces, data[at:]))
 
-    def _found(self, data: bytes) -> tuple[list[MessagePart], dict[int, int]]:
-        """Returns the parts of the fields that may change, and where a new field of each number stands."""
+    def _found(self, data: bytes) -> _Found:
         parts: list[MessagePart] = []
+        ends: dict[int, int] = {}
         waiting, places = [*self._order[::-1]], dict.fromkeys(self._order, len(data))
-        for part in parts_of(data):
+        for part in parts_of(data, self._budget):
             number = part.number
             while waiting and waiting[-1] < number:
                 places[waiting.pop()] = part.begin
-            # A field of another wire type is no message.
-            if number in self._touched and (part.wire == SIZED or number not in self._inside):
+            if number in self._touched:
+                if self._is_read(part, data):
+                    ends[number] = part.begin
+                elif number not in self._own:  # an unknown field: it travels, unless its number is removed
+                    continue
                 parts.append(part)
-        return parts, places
+        return _Found(parts, ends, places)
 
-    def _gone(self, new: Mapping[int, bytes], ends: Mapping[int, int]) -> set[int]:
+    def _is_read(self, part: MessagePart, data: bytes) -> bool:
+        """Returns whether readers take the part for a value of its field: any other is an unknown field."""
+        if part.wire not in self._wires[part.number]:
+            return False
+        symbols = self._closed.get(part.number)
+        return symbols is None or part.wire != VARINT or signed(read_varint(data, part.at)[0], 32) in symbols
+
+    def _gone(self, new: Mapping[int, bytes], ends: Mapping[int, int]) -> frozenset[int]:
         """Returns the fields that are cut out: the dropped ones, and other members of a oneof.
 
         A new member replaces the others. Where the last one is taken, the ones before it do not return.
@@ -150,7 +226,12 @@ class ProtobufEditor:
             at = ends.get(number, -1)
             if new.get(number) or (at >= 0 and all(ends.get(one, -1) < at for one in others)):
                 gone |= others - {one for one in others if new.get(one)}
-        return gone
+        return frozenset(gone)
+
+
+def _wires(one: ProtobufField) -> tuple[int, ...]:
+    """Returns the wire types of a field's values; a repeated field may be packed."""
+    return (wire_of(one.type), SIZED) if one.repeated else (wire_of(one.type),)
 
 
 def _maker(schema: ProtobufSchema, one: ProtobufField, place: str) -> _Make:
@@ -223,7 +304,7 @@ def _enum_number(of: EnumType, value: str) -> int:
         if of.closed:
             raise ValueError("no symbol")
         number = int(value)  # as it is read
-        if signed(number, 32) != number:
+        if signed(number, 32) != number or str(number) != value:
             raise ValueError("no number of an enum")
     return number
 
@@ -253,7 +334,7 @@ class ProtobufValues:
         self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
     ) -> None:
         """Raises BadSchema."""
-        schema = ProtobufSchema(form.schema or "")
+        schema = read_schema(form.schema or "")
         self._message = schema.root.name
         self._reader = ProtobufReader(schema, schema.root, "value")
         changed = _Changed()
@@ -321,7 +402,7 @@ class ProtobufValues:
 def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     """Returns the place of the message in its schema, and where the message begins.
 
-    Each number is that of a message within the one before; the first message alone is written as a zero.
+    Each number counts a message inside its parent message; the first message alone is written as a zero.
     """
     raw, at = read_varint(data, FRAME)
     if raw & 1:
@@ -329,6 +410,8 @@ def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     found = []
     for _ in range(raw >> 1):
         one, at = read_varint(data, at)
+        if one & 1:
+            raise MalformedMessage("a negative index")
         found.append(one >> 1)
     return tuple(found) or (0,), at
 
