@@ -66,6 +66,7 @@ from runtime.sql.rows import (
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 4 * ROWS, 4 << 20
+_DECODED_BYTES = 16 << 20  # of the JSON that Spark is asked about at once
 _FAILS = "an expression of the transform fails on it"
 _NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH, TRAVELS, FILTERED))
 _OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
@@ -227,13 +228,40 @@ class Transformer:
         return await self._evaluated(batch_of_rows(rows))
 
     async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
-        for part, values in self._encoded.items():
-            name = names.VALUE if part == VALUE else names.KEY
-            raw: list[bytes | None] = rows.column(name).to_pylist()
-            await values.prepare(raw)
-            readable = pa.array([self._readable(part, one) for one in raw], pa.binary())
-            rows = rows.set_column(SCHEMA.get_field_index(name), SCHEMA.field(name), readable)
-        return await self._evaluator.evaluate(rows)
+        if not self._encoded:
+            return await self._evaluator.evaluate(rows)
+        columns = {part: names.VALUE if part == VALUE else names.KEY for part in self._encoded}
+        raw: dict[str, list[bytes | None]] = {
+            part: rows.column(name).to_pylist() for part, name in columns.items()
+        }
+        for part, values in raw.items():
+            await self._encoded[part].prepare(values)
+        found: list[pa.Array] = []
+        while (begin := sum(map(len, found))) < rows.num_rows:
+            readable = self._decoded(raw, begin)
+            count = min(map(len, readable.values()))
+            piece = rows.slice(begin, count)
+            for part, decoded in readable.items():
+                at = SCHEMA.get_field_index(columns[part])
+                piece = piece.set_column(at, SCHEMA.field(at), pa.array(decoded, pa.binary()))
+            found.append(await self._evaluator.evaluate(piece))
+        return pa.concat_arrays(found)
+
+    def _decoded(self, raw: Mapping[str, list[bytes | None]], begin: int) -> dict[str, list[bytes | None]]:
+        """Returns the next values as Spark reads them, in so many rows as may be held in memory (R8).
+
+        Values can be much larger as JSON than as bytes of Avro or Protobuf.
+        """
+        found: dict[str, list[bytes | None]] = {part: [] for part in raw}
+        size = 0
+        for at in range(begin, max(map(len, raw.values()))):
+            for part, values in raw.items():
+                one = self._readable(part, values[at])
+                found[part].append(one)
+                size += len(one or b"")
+            if size >= _DECODED_BYTES:
+                break
+        return found
 
     def _readable(self, part: str, data: bytes | None) -> bytes | None:
         """Returns the bytes as Spark reads them: JSON, or nothing where they can't be decoded."""

@@ -232,7 +232,7 @@ def test_an_unknown_number_of_a_closed_enum_leaves_the_other_members_of_its_oneo
 def test_the_number_of_an_enum_is_written_as_it_is_read(text: str) -> None:
     values = values_of(CUSTOMER, ("value.level",))
     assert values.edited(b"", [b'"-7"']) == number(4, -7)
-    with pytest.raises(UneditableValue, match="the new value of value.level does not fit its type"):
+    with pytest.raises(UneditableValue, match=r"the new value of value\.level does not fit its type"):
         values.edited(b"", [json.dumps(text).encode()])
 
 
