@@ -175,7 +175,7 @@ class PartitionReplay:
         transformer: Transformer | None = None,
     ) -> None:
         self.records = 0
-        self.passed = 0  # source offsets that the ledger has as replayed, also of records that don't travel
+        self.passed = 0  # source offsets that are on record as replayed, also of records that don't travel
         self._transformer = transformer
         self._asked, self._part = asked, part
         self._source, self._destination = source, destination
@@ -198,7 +198,7 @@ class PartitionReplay:
             self._key.topic,
             self._part.mirror,
         )
-        timeout, before = RetryDeadline(self._asked.within_s), -1
+        timeout = RetryDeadline(self._asked.within_s)
         while True:
             try:
                 self._producers = await producers_at(self._source)
@@ -206,9 +206,7 @@ class PartitionReplay:
                 await self._copy(writer)
                 return
             except WireError as error:
-                if self.passed > before:
-                    timeout.renew()
-                    before = self.passed
+                timeout.advance(self.passed)
                 trimmed = isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
                 if timeout.over() or not (trimmed or may_succeed_later(error)):
                     raise ReplayStopped(_message(error)) from error
@@ -261,7 +259,7 @@ class PartitionReplay:
             batches = [out.batch for out, _ in kept.outgoing]
             if kept.failure is not None and not batches and not kept.quarantined:
                 raise kept.failure
-            done_before, position = position, min(kept.cursor.offset, stretch.end)
+            before, position = position, min(kept.cursor.offset, stretch.end)
             copied += sum(batch.records for batch in batches)
             into = self._destination_partition.topic
             done = Replayed(position, topic_id, into, copied, now_ms(), destination_end)
@@ -270,7 +268,7 @@ class PartitionReplay:
                 writer, ReplayedKey(self._key, stretch.low), done, batches, bad
             )
             self.records += sum(batch.records for batch in batches)
-            self.passed += position - done_before
+            self.passed += position - before
             _report(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
             if kept.failure is not None:
                 raise kept.failure

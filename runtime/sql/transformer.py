@@ -30,9 +30,7 @@ from runtime.batch.splice import headers_of
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import VALUE, TransformSpec
-from runtime.sql import rows as names
 from runtime.sql.columns import (
-    SCHEMA,
     Body,
     Bytes,
     Edits,
@@ -48,10 +46,10 @@ from runtime.sql.columns import (
     kept_of,
     packed_columns,
 )
-from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, encoded_values
+from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, encoded_parts
 from runtime.sql.json_columns import flat_fields
 from runtime.sql.json_fields import JsonEditor, UneditableValue
-from runtime.sql.query_input import read_columns
+from runtime.sql.query_input import PARTS, decoded_rows, read_columns
 from runtime.sql.rows import (
     FILTERED,
     MISMATCH,
@@ -66,7 +64,6 @@ from runtime.sql.rows import (
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 4 * ROWS, 4 << 20
-_DECODED_BYTES = 16 << 20  # of the JSON that Spark is asked about at once
 _FAILS = "an expression of the transform fails on it"
 _NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH, TRAVELS, FILTERED))
 _OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
@@ -111,7 +108,7 @@ class Transformer:
         self.transform = transform
         self._evaluator = evaluator
         self._read = read_columns(transform)
-        self._encoded = _encoded_values(transform)
+        self._encoded = encoded_parts(transform)
         self._json = JsonEditor(transform.set, transform.drop) if transform.value.format == "json" else None
         self._change = _changer(transform, self._encoded, self._json)
         self._known_headers: dict[bytes, Headers] = {}
@@ -228,49 +225,12 @@ class Transformer:
         return await self._evaluated(batch_of_rows(rows))
 
     async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
-        if not self._encoded:
+        if not self._encoded or not rows.num_rows:
             return await self._evaluator.evaluate(rows)
-        columns = {part: names.VALUE if part == VALUE else names.KEY for part in self._encoded}
-        raw: dict[str, list[bytes | None]] = {
-            part: rows.column(name).to_pylist() for part, name in columns.items()
-        }
-        for part, values in raw.items():
-            await self._encoded[part].prepare(values)
-        found: list[pa.Array] = []
-        while (begin := sum(map(len, found))) < rows.num_rows:
-            readable = self._decoded(raw, begin)
-            count = min(map(len, readable.values()))
-            piece = rows.slice(begin, count)
-            for part, decoded in readable.items():
-                at = SCHEMA.get_field_index(columns[part])
-                piece = piece.set_column(at, SCHEMA.field(at), pa.array(decoded, pa.binary()))
-            found.append(await self._evaluator.evaluate(piece))
-        return pa.concat_arrays(found)
-
-    def _decoded(self, raw: Mapping[str, list[bytes | None]], begin: int) -> dict[str, list[bytes | None]]:
-        """Returns the next values as Spark reads them, in so many rows as may be held in memory (R8).
-
-        Values can be much larger as JSON than as bytes of Avro or Protobuf.
-        """
-        found: dict[str, list[bytes | None]] = {part: [] for part in raw}
-        size = 0
-        for at in range(begin, max(map(len, raw.values()))):
-            for part, values in raw.items():
-                one = self._readable(part, values[at])
-                found[part].append(one)
-                size += len(one or b"")
-            if size >= _DECODED_BYTES:
-                break
-        return found
-
-    def _readable(self, part: str, data: bytes | None) -> bytes | None:
-        """Returns the bytes as Spark reads them: JSON, or nothing where they can't be decoded."""
-        if data is None:
-            return data
-        try:
-            return self._encoded[part].json(data)
-        except UndecodableValue:
-            return b""  # no JSON object, so Spark answers that the record does not match its format
+        for part, values in self._encoded.items():
+            await values.prepare(rows.column(PARTS[part]).to_pylist())
+        pieces = decoded_rows(rows, self._encoded)
+        return pa.concat_arrays([await self._evaluator.evaluate(one) for one in pieces])
 
     def _transformed(self, window: _Window, answers: pa.Array, spec: RewriteSpec) -> Transformed:
         """Returns what of a window travels, up to the first bad record, unless the flow quarantines."""
@@ -385,15 +345,6 @@ class Transformer:
         forms = {"value": self.transform.value, "key": self.transform.key}
         named = [f"{name} is not {one.format} of this schema" for name, one in forms.items() if one.schema]
         return f"it does not match the transform's format: {', or '.join(named)}"
-
-
-def _encoded_values(transform: TransformSpec) -> dict[str, EncodedValues]:
-    """Returns the parts of a record that the slot decodes itself."""
-    parts = {
-        VALUE: encoded_values(transform.value, transform.set, transform.drop),
-        "key": encoded_values(transform.key),
-    }
-    return {part: values for part, values in parts.items() if values is not None}
 
 
 def _changer(

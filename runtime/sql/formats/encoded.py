@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
-from runtime.contract.spec.transform import FormatSpec
+from runtime.contract.spec.transform import VALUE, FormatSpec, TransformSpec
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -51,6 +51,15 @@ def encoded_values(
 
         return ProtobufValues(form, paths, drop)
     return None
+
+
+def encoded_parts(transform: TransformSpec) -> dict[str, EncodedValues]:
+    """Returns the parts of a record that the slot decodes itself."""
+    parts = {
+        VALUE: encoded_values(transform.value, transform.set, transform.drop),
+        "key": encoded_values(transform.key),
+    }
+    return {part: values for part, values in parts.items() if values is not None}
 
 
 def ddl_of(form: FormatSpec) -> str:

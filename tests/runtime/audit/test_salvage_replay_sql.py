@@ -63,6 +63,9 @@ def test_what_was_left_travels_as_the_transform_says(
     missing = f"there is no topic {orders}.quarantine, which takes bad records"
     assert missing in replayed(file, flow, code=1)["said"]
     there.create(f"{orders}.quarantine", 1)
+    refused = tmp_path / "refused.yaml"
+    refused.write_text(file.read_text().replace("value.id % 3 <> 0", "rand() > 0.5"))
+    assert "rand() is not deterministic" in replayed(refused, flow, code=1)["said"]
 
     assert "run it again" in replayed(file, flow, code=1, REPL_FAILPOINT="after_ledger:2")["said"]
     assert replayed(file, flow)["records"] > 0
