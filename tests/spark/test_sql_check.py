@@ -137,7 +137,7 @@ def test_a_change_that_would_break_a_message_of_protobuf_is_refused(tmp_path: Pa
 
 def test_descriptors_beyond_the_limits_are_refused_and_spark_takes_those_within(tmp_path: Path) -> None:
     many, deep = "value has more than 5,000 fields", "value has more than 50 messages within one another"
-    cases = {"wide": (chain(11, 2), ""), "deep": (chain(49, 1), ""), "deeper": (chain(50, 1), deep)}
+    cases = {"wide": (chain(10, 2), ""), "deep": (chain(49, 1), ""), "deeper": (chain(50, 1), deep)}
     cases["wider"] = (chain(22, 2), many)
     request = written(tmp_path, dict.fromkeys(cases, "where: value.f1.f1 IS NULL\n      drop: [value.f1]"))
     file = tmp_path / "t.yaml"

@@ -12,7 +12,7 @@ import math
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -71,7 +71,7 @@ class _Changed:
 
 
 class _Found(NamedTuple):
-    """The parts of a message that may change.
+    """The parts of a message that may change, in one of its occurrences.
 
     `ends` is where the last part of each field begins, without unknown fields, and `places` is where new
     fields stand.
@@ -80,19 +80,6 @@ class _Found(NamedTuple):
     parts: list[MessagePart]
     ends: dict[int, int]
     places: dict[int, int]
-
-
-class _Decision(NamedTuple):
-    """What changes in all occurrences of one message: they are one message when they are read.
-
-    `new` are the new fields by number, `gone` the fields that are cut out, `inside` decides for messages.
-    `found` is of a single occurrence.
-    """
-
-    new: Mapping[int, bytes]
-    gone: frozenset[int]
-    inside: Mapping[int, _Decision]
-    found: _Found | None
 
 
 class ProtobufEditor:
@@ -143,55 +130,31 @@ class ProtobufEditor:
     def edited(self, data: bytes, values: Sequence[Any]) -> bytes:
         """Returns the bytes of a message with its new values. Raises UneditableValue, MalformedMessage.
 
-        Several occurrences of a message are merged when they are read: only the last one gets new values. A
-        new field stands before the first one with a larger number, where encoders write it.
+        Several occurrences of a message are one message when they are read: only the last one gets new
+        values. A new field stands before the first one with a larger number, where encoders write it.
         """
         self._budget.renew()
-        return self._edited(data, self._decision([data], values), last=True)
+        return self._edited([data], values)[0]
 
-    def _decision(self, occurrences: Sequence[bytes], values: Sequence[Any]) -> _Decision:
-        """Returns what changes in the message that all these bytes are."""
+    def _edited(self, occurrences: Sequence[bytes], values: Sequence[Any]) -> list[bytes]:
+        """Returns the bytes of all occurrences of one message; the last one gets the new values."""
         new = {number: make(values[index]) for number, (index, make) in self._set.items()}
+        found = [self._found(data) for data in occurrences]
+        ends = {number: (at, begin) for at, one in enumerate(found) for number, begin in one.ends.items()}
+        gone = self._gone(new, ends)
         contents: dict[int, list[bytes]] = {}
-        data = b"".join(occurrences)
-        found = self._found(data)
-        gone = self._gone(new, found.ends)
-        for part in found.parts if self._inside else ():
-            if part.number in self._inside:
-                contents.setdefault(part.number, []).append(data[part.at : part.end])
+        for data, one in zip(occurrences, found, strict=True) if self._inside else ():
+            for part in one.parts:
+                if part.number in self._inside and part.number not in gone:
+                    contents.setdefault(part.number, []).append(data[part.at : part.end])
         inside = {
-            number: self._inside[number]._decision(pieces, values)
-            for number, pieces in contents.items()
-            if number not in gone
+            number: iter(self._inside[number]._edited(some, values)) for number, some in contents.items()
         }
-        return _Decision(new, gone, inside, found if len(occurrences) == 1 else None)
-
-    def _edited(self, data: bytes, decided: _Decision, *, last: bool) -> bytes:
-        """Returns the bytes of one occurrence; the last one gets the new values."""
-        new, gone, inside, found = decided
-        parts, ends, places = found or self._found(data)
-        edits: list[tuple[int, int, bytes]] = []
-        for part in parts:
-            number, is_last = part.number, last and ends.get(part.number) == part.begin
-            if number in gone:
-                edits.append((part.begin, part.end, b""))
-            elif number in new:
-                edits.append((part.begin, part.end, new[number] if is_last else b""))
-            elif number in inside:
-                content = data[part.at : part.end]
-                changed = self._inside[number]._edited(content, inside[number], last=is_last)
-                if changed != content:
-                    tag = written_varint(number << 3 | SIZED)
-                    edits.append((part.begin, part.end, tag + written_varint(len(changed)) + changed))
-        if last:
-            edits += ((place, place, new[number]) for number, place in places.items() if number not in ends)
-            edits.sort(key=lambda edit: edit[:2])  # a new field stands before the part that begins there
-        pieces: list[bytes] = []
-        at = 0
-        for begin, end, piece in edits:
-            pieces += (data[at:begin], piece)
-            at = end
-        return b"".join((*pieces, data[at:]))
+        none = dict.fromkeys(new, b"")
+        return [
+            _spliced(data, one, new if at == len(found) else none, gone, inside)
+            for at, (data, one) in enumerate(zip(occurrences, found, strict=True), 1)
+        ]
 
     def _found(self, data: bytes) -> _Found:
         parts: list[MessagePart] = []
@@ -216,17 +179,48 @@ class ProtobufEditor:
         symbols = self._closed.get(part.number)
         return symbols is None or part.wire != VARINT or signed(read_varint(data, part.at)[0], 32) in symbols
 
-    def _gone(self, new: Mapping[int, bytes], ends: Mapping[int, int]) -> frozenset[int]:
+    def _gone(self, new: Mapping[int, bytes], ends: Mapping[int, tuple[int, int]]) -> set[int]:
         """Returns the fields that are cut out: the dropped ones, and other members of a oneof.
 
         A new member replaces the others. Where the last one is taken, the ones before it do not return.
         """
         gone = {*self._cut}
         for number, others in self._others.items():
-            at = ends.get(number, -1)
-            if new.get(number) or (at >= 0 and all(ends.get(one, -1) < at for one in others)):
+            is_chosen = number in ends and all(ends[one] < ends[number] for one in others if one in ends)
+            if new.get(number) or is_chosen:
                 gone |= others - {one for one in others if new.get(one)}
-        return frozenset(gone)
+        return gone
+
+
+def _spliced(
+    data: bytes,
+    found: _Found,
+    new: Mapping[int, bytes],
+    gone: Set[int],
+    inside: Mapping[int, Iterator[bytes]],
+) -> bytes:
+    """Returns one occurrence of a message with its new fields, and with the next ones of `inside`."""
+    edits: list[tuple[int, int, bytes]] = []
+    for part in found.parts:
+        number = part.number
+        if number in gone:
+            edits.append((part.begin, part.end, b""))
+        elif number in new:
+            is_last = found.ends.get(number) == part.begin
+            edits.append((part.begin, part.end, new[number] if is_last else b""))
+        elif number in inside:
+            changed = next(inside[number])
+            if changed != data[part.at : part.end]:
+                tag = written_varint(number << 3 | SIZED)
+                edits.append((part.begin, part.end, tag + _sized(changed)))
+    edits += ((at, at, new[number]) for number, at in found.places.items() if number not in found.ends)
+    edits.sort(key=lambda edit: edit[:2])  # a new field stands before the part that begins there
+    pieces: list[bytes] = []
+    at = 0
+    for begin, end, piece in edits:
+        pieces += (data[at:begin], piece)
+        at = end
+    return b"".join((*pieces, data[at:]))
 
 
 def _wires(one: ProtobufField) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ of a field counts, and those of a message are merged. A field of another wire ty
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,11 +99,18 @@ class ProtobufReader:
             del found[oneof]
         for name, convert in self._inner:
             if (pieces := found[name]) is not None:
-                found[name] = convert(b"".join(pieces))
+                found[name] = convert(self._merged(pieces))
         for name in self._required:
             if found[name] is None:
                 raise MalformedMessage(f"the required field {name} is missing")
         return found
+
+    def _merged(self, pieces: Sequence[bytes]) -> bytes:
+        """Returns the bytes of a message from those of its occurrences, each of which is a message."""
+        for one in pieces if len(pieces) > 1 else ():
+            for _ in parts_of(one, self._budget):
+                pass
+        return b"".join(pieces)
 
     def json(self, data: bytes) -> bytes:
         """Returns a message as JSON. Raises UndecodableValue."""
@@ -188,7 +195,7 @@ class ProtobufReader:
                     else:
                         made = convert_value(content)
             if is_message:
-                made = convert_value(b"".join(pieces))
+                made = convert_value(self._merged(pieces))
             if made is not _UNKNOWN:
                 entries = found[name] or {}
                 entries[_key_text(made_key)] = made

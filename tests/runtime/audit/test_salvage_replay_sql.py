@@ -65,7 +65,7 @@ def test_what_was_left_travels_as_the_transform_says(
     there.create(f"{orders}.quarantine", 1)
     refused = tmp_path / "refused.yaml"
     refused.write_text(file.read_text().replace("value.id % 3 <> 0", "rand() > 0.5"))
-    assert "rand() is not deterministic" in replayed(refused, flow, code=1)["said"]
+    assert "rand() > 0.5 is not deterministic" in replayed(refused, flow, code=1)["said"]
 
     assert "run it again" in replayed(file, flow, code=1, REPL_FAILPOINT="after_ledger:2")["said"]
     assert replayed(file, flow)["records"] > 0

@@ -132,6 +132,8 @@ def test_a_message_is_read_as_parsers_of_protobuf_read_it(data: bytes, found: di
         (sized(2, "abc")[:-1], "it ends within a field"),
         (sized(99, "abc")[:-1], "it ends within a field"),
         (sized(5, b"\x0a\x05a"), "it ends within a field"),
+        (sized(5, b"\x0a\x02a") + sized(5, b"b"), "it ends within a field"),  # each part is a message
+        (sized(9, sized(2, b"\x0a\x02a") + sized(2, b"b")), "it ends within a field"),
         (b"\x08", "IndexError"),
         (single(16, 1.0)[:-1], "error"),
         (sized(2, b"\xff"), "UnicodeDecodeError"),
@@ -218,6 +220,24 @@ SPLIT, CLOSED = in_a_message()
 )
 def test_a_oneof_in_several_occurrences_of_its_message_is_one(before: bytes, after: bytes) -> None:
     assert values_of(SPLIT, (), ("value.m.pager",)).edited(before, []) == after
+
+
+def test_a_message_in_an_earlier_occurrence_of_its_own_gets_the_new_value() -> None:
+    """Also where the last occurrence of the outer message does not have it."""
+    inner = sized(4, sized(1, "I") + sized(2, sized(1, "city") + number(3, 1) + number(4, 1) + number(5, 9)))
+    i = sized(1, "i") + number(3, 1) + number(4, 1) + number(5, 11) + sized(6, ".I")
+    m = sized(1, "m") + number(3, 1) + number(4, 1) + number(5, 11) + sized(6, ".M")
+    file = (
+        inner
+        + sized(4, sized(1, "M") + sized(2, i))
+        + sized(4, sized(1, "R") + sized(2, m))
+        + sized(12, "proto3")
+    )
+    text = f"R {base64.b64encode(sized(1, file)).decode()}"
+    data = sized(1, sized(1, sized(1, "raw"))) + sized(1, sized(1, sized(1, "x"))) + sized(1, b"")
+    edited = values_of(text, ("value.m.i.city",)).edited(data, [b'"new"'])
+    assert edited == sized(1, sized(1, b"")) + sized(1, sized(1, sized(1, "new"))) + sized(1, b"")
+    assert read(edited, text) == {"m": {"i": {"city": "new"}}}
 
 
 def test_an_unknown_number_of_a_closed_enum_leaves_the_other_members_of_its_oneof() -> None:
