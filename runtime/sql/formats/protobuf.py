@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import re
 import struct
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
 
-from runtime.contract.spec.transform import FormatSpec, fields_of
-from runtime.sql.formats.encoded import NOTHING, BadSchema, UndecodableValue
+from runtime.contract.spec.transform import FormatSpec
+from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue
 from runtime.sql.formats.protobuf_reader import ProtobufReader
 from runtime.sql.formats.protobuf_schema import (
     BITS,
@@ -46,28 +43,12 @@ from runtime.sql.formats.protobuf_wire import (
     signed,
     written_varint,
 )
-from runtime.sql.formats.registry import ASK_AGAIN_S, FRAME, SchemaRegistry, UnknownSchema, schema_id
+from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas, schema_id
 from runtime.sql.json_fields import UneditableValue
 
 _NEW = msgspec.json.Decoder(float_hook=Decimal)
 
 _Make = Callable[[Any], bytes]
-
-
-@dataclass(slots=True)
-class _Changed:
-    """The fields of one message that change: dropped, set by the number of the value, or changed inside."""
-
-    drop: set[str] = field(default_factory=set)
-    set: dict[str, int] = field(default_factory=dict)
-    inside: dict[str, _Changed] = field(default_factory=dict)
-
-    def at(self, names: Sequence[str]) -> _Changed:
-        """Returns the changes of the message that these fields lead to."""
-        found = self
-        for name in names:
-            found = found.inside.setdefault(name, _Changed())
-        return found
 
 
 class _Found(NamedTuple):
@@ -89,22 +70,22 @@ class ProtobufEditor:
         self,
         schema: ProtobufSchema,
         message: MessageType,
-        changed: _Changed,
+        changes: Changes,
         place: str,
         budget: Budget | None = None,
     ) -> None:
         """Raises BadSchema where a field can't be changed. `budget` is that of the outer message."""
         self._budget = budget or Budget()
         known = {one.name: one for one in message.fields}
-        for name in (*changed.drop, *changed.set, *changed.inside):
+        for name in (*changes.drop, *changes.set, *changes.inside):
             if name not in known:
                 raise BadSchema(f"{place} has no field {name}")
-        self._cut = {known[name].number for name in changed.drop}
+        self._cut = {known[name].number for name in changes.drop}
         self._set: dict[int, tuple[int, _Make]] = {}
         self._inside: dict[int, ProtobufEditor] = {}
-        for name, number in changed.set.items():
+        for name, number in changes.set.items():
             self._set[known[name].number] = (number, _maker(schema, known[name], f"{place}.{name}"))
-        for name, inner in changed.inside.items():
+        for name, inner in changes.inside.items():
             where = f"{place}.{name}"
             self._inside[known[name].number] = ProtobufEditor(
                 schema, schema.message(known[name], where), inner, where, self._budget
@@ -307,15 +288,6 @@ def _sized(content: bytes) -> bytes:
     return written_varint(len(content)) + content
 
 
-@dataclass(frozen=True, slots=True)
-class _WrittenSchema:
-    """The messages of a schema in the registry; `unreadable` is why it can't be read."""
-
-    messages: Mapping[tuple[int, ...], str] = field(default_factory=dict)
-    unreadable: str = ""
-    until: float = math.inf  # when it is asked for again
-
-
 class ProtobufValues:
     """The values of Protobuf in one part of a flow's records.
 
@@ -331,31 +303,14 @@ class ProtobufValues:
         schema = read_schema(form.schema or "")
         self._message = schema.root.name
         self._reader = ProtobufReader(schema, schema.root, "value")
-        changed = _Changed()
-        for path in drop:
-            *outer, last = fields_of(path)
-            changed.at(outer).drop.add(last)
-        for number, path in enumerate(sorted(paths)):
-            *outer, last = fields_of(path)
-            changed.at(outer).set[last] = number
-        self._editor = ProtobufEditor(schema, schema.root, changed, "value")
-        self._registry = SchemaRegistry(form.registry, "PROTOBUF") if form.registry is not None else None
-        self._written: dict[int, _WrittenSchema] = {}
+        changes = Changes.of(paths, drop)
+        self._editor = ProtobufEditor(schema, schema.root, changes, "value")
+        self._written = WriterSchemas(form.registry, "PROTOBUF", _messages) if form.registry else None
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
-        if self._registry is None:
-            return
-        now = time.monotonic()
-        ids = {schema_id(value) for value in values if value is not None}
-        for number in sorted(one for one in ids if one is not None):
-            if (known := self._written.get(number)) is not None and known.until >= now:
-                continue
-            try:
-                text = (await self._registry.schema(number)).text
-                self._written[number] = _WrittenSchema(message_names(text))
-            except UnknownSchema as error:
-                self._written[number] = _WrittenSchema(unreadable=str(error), until=now + ASK_AGAIN_S)
+        if self._written is not None:
+            await self._written.fetch(values)
 
     def json(self, data: bytes) -> bytes:
         """Returns a value as JSON. Raises UndecodableValue."""
@@ -372,25 +327,23 @@ class ProtobufValues:
 
     def _begin(self, data: bytes) -> int:
         """Returns where the message begins in the bytes. Raises UndecodableValue."""
-        if self._registry is None:
+        if self._written is None:
             if data[:1] == b"\0":
                 raise UndecodableValue("it begins as the wire format of a schema registry does: add registry")
             return 0
-        number = schema_id(data)
-        if number is None:
-            raise UndecodableValue("it has no schema id of a registry")
-        written = self._written[number]
-        if written.unreadable:
-            raise UndecodableValue(written.unreadable)
+        messages = self._written.of(data)
         try:
             indexes, begin = _indexes(data)
         except (IndexError, MalformedMessage):
             raise UndecodableValue("it does not say which message of its schema it is") from None
-        message = written.messages.get(indexes)
-        if message != self._message:
-            found = message or "no message"
-            raise UndecodableValue(f"it is {found} of schema id {number}, not {self._message}")
+        if (message := messages.get(indexes)) != self._message:
+            found = f"{message or 'no message'} of schema id {schema_id(data)}"
+            raise UndecodableValue(f"it is {found}, not {self._message}")
         return begin
+
+
+def _messages(schema: WriterSchema) -> Mapping[tuple[int, ...], str]:
+    return message_names(schema.text)
 
 
 def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
