@@ -91,15 +91,13 @@ class ProtobufEditor:
                 schema, schema.message(known[name], where), inner, where, self._budget
             )
         self._order = sorted(self._set)
-        # The other members of a oneof that a changed field is a member of.
-        self._others = {
-            one.number: frozenset(each.number for each in message.fields if each.oneof == one.oneof)
-            - {one.number}
-            for one in message.fields
-            if one.oneof is not None and one.number in self._cut | self._set.keys()
-        }
-        self._touched = frozenset({*self._cut, *self._set, *self._inside}.union(*self._others.values()))
         self._own = frozenset({*self._cut, *self._set})
+        oneofs: dict[int, set[int]] = {}
+        for one in message.fields:
+            if one.oneof is not None:
+                oneofs.setdefault(one.oneof, set()).add(one.number)
+        self._oneofs = [members for members in oneofs.values() if members & self._own]
+        self._touched = self._own.union(self._inside, *self._oneofs)
         self._wires = {one.number: _wires(one) for one in message.fields}
         self._closed = {
             one.number: of.symbols
@@ -122,19 +120,28 @@ class ProtobufEditor:
         new = {number: make(values[index]) for number, (index, make) in self._set.items()}
         found = [self._found(data) for data in occurrences]
         ends = {number: (at, begin) for at, one in enumerate(found) for number, begin in one.ends.items()}
-        gone = self._gone(new, ends)
+        gone, overwritten = self._gone(new), self._overwritten(ends)
+        cut = [
+            {
+                part.begin
+                for part in one.parts
+                if part.number in gone
+                or (part.number not in new and (at, part.begin) < overwritten.get(part.number, (0, 0)))
+            }
+            for at, one in enumerate(found)
+        ]
         contents: dict[int, list[bytes]] = {}
-        for data, one in zip(occurrences, found, strict=True) if self._inside else ():
+        for data, one, begins in zip(occurrences, found, cut, strict=True) if self._inside else ():
             for part in one.parts:
-                if part.number in self._inside and part.number not in gone:
+                if part.number in self._inside and part.begin not in begins:
                     contents.setdefault(part.number, []).append(data[part.at : part.end])
         inside = {
             number: iter(self._inside[number]._edited(some, values)) for number, some in contents.items()
         }
         none = dict.fromkeys(new, b"")
         return [
-            _spliced(data, one, new if at == len(found) else none, gone, inside)
-            for at, (data, one) in enumerate(zip(occurrences, found, strict=True), 1)
+            _spliced(data, one, begins, new if at == len(found) else none, inside)
+            for at, (data, one, begins) in enumerate(zip(occurrences, found, cut, strict=True), 1)
         ]
 
     def _found(self, data: bytes) -> _Found:
@@ -160,31 +167,41 @@ class ProtobufEditor:
         symbols = self._closed.get(part.number)
         return symbols is None or part.wire != VARINT or signed(read_varint(data, part.at)[0], 32) in symbols
 
-    def _gone(self, new: Mapping[int, bytes], ends: Mapping[int, tuple[int, int]]) -> set[int]:
-        """Returns the fields that are cut out: the dropped ones, and other members of a oneof.
-
-        A new member replaces the others. Where the last one is taken, the ones before it do not return.
-        """
+    def _gone(self, new: Mapping[int, bytes]) -> set[int]:
+        """Returns the fields that are cut out: the dropped ones, and the other members where one is set."""
         gone = {*self._cut}
-        for number, others in self._others.items():
-            is_chosen = number in ends and all(ends[one] < ends[number] for one in others if one in ends)
-            if new.get(number) or is_chosen:
-                gone |= others - {one for one in others if new.get(one)}
+        for members in self._oneofs:
+            if any(new.get(one) for one in members):
+                gone |= {one for one in members if not new.get(one)}
         return gone
+
+    def _overwritten(self, ends: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """Returns before which place the members of a oneof do not count: a later one overwrote them.
+
+        That one is taken away. So they are, too, and do not return.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for members in self._oneofs:
+            if taken := [ends[one] for one in members & self._own if one in ends]:
+                found |= dict.fromkeys(members, max(taken))
+        return found
 
 
 def _spliced(
     data: bytes,
     found: _Found,
+    cut: Set[int],
     new: Mapping[int, bytes],
-    gone: Set[int],
     inside: Mapping[int, Iterator[bytes]],
 ) -> bytes:
-    """Returns one occurrence of a message with its new fields, and with the next ones of `inside`."""
+    """Returns one occurrence of a message with its new fields, and with the next ones of `inside`.
+
+    `cut` is where the parts begin that are cut out.
+    """
     edits: list[tuple[int, int, bytes]] = []
     for part in found.parts:
         number = part.number
-        if number in gone:
+        if part.begin in cut:
             edits.append((part.begin, part.end, b""))
         elif number in new:
             is_last = found.ends.get(number) == part.begin

@@ -240,6 +240,18 @@ def test_a_message_in_an_earlier_occurrence_of_its_own_gets_the_new_value() -> N
     assert read(edited, text) == {"m": {"i": {"city": "new"}}}
 
 
+def test_what_a_dropped_member_of_a_oneof_has_overwritten_does_not_return() -> None:
+    card, other = sized(12, sized(1, "4111")), sized(12, number(2, 1))
+    data = card + number(11, 5) + other
+    assert read(data)["paid_by"] == {"number": "", "active": True}
+    for values, new in (
+        (values_of(CUSTOMER, ("value.pager",)), [b"null"]),
+        (values_of(CUSTOMER, (), ("value.pager",)), []),
+    ):
+        assert values.edited(data, new) == other
+        assert values.edited(card + other, new) == card + other
+
+
 def test_an_unknown_number_of_a_closed_enum_leaves_the_other_members_of_its_oneof() -> None:
     data = sized(1, "fax") + number(2, 9)
     assert read(data, CLOSED) == {"fax": "fax", "pager": None}
