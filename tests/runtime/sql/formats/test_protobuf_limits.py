@@ -70,6 +70,7 @@ def one_field(name: str, at: int = 1) -> str:
         (timed(), "lacks google.protobuf.Timestamp, the type of value.at: write it with"),
         (timed(SECONDS, NANOS, (3, "more", INT64, "")), "Timestamp has other fields than int64 seconds"),
         (timed((1, "seconds", STRING, ""), NANOS), "Timestamp has other fields than int64 seconds"),
+        (chain(11, 2), "value has more than 5,000 fields"),
         (chain(22, 2), "value has more than 5,000 fields"),
         (chain(280, 1), "value has more than 50 messages within one another"),
         (nested(3_000), "more than 50 messages are declared within one another"),
