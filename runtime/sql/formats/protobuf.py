@@ -119,8 +119,7 @@ class ProtobufEditor:
         """Returns the bytes of all occurrences of one message; the last one gets the new values."""
         new = {number: make(values[index]) for number, (index, make) in self._set.items()}
         found = [self._found(data) for data in occurrences]
-        ends = {number: (at, begin) for at, one in enumerate(found) for number, begin in one.ends.items()}
-        gone, overwritten = self._gone(new), self._overwritten(ends)
+        gone, overwritten = self._gone(new), self._overwritten(found)
         cut = [
             {
                 part.begin
@@ -175,12 +174,17 @@ class ProtobufEditor:
                 gone |= {one for one in members if not new.get(one)}
         return gone
 
-    def _overwritten(self, ends: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    def _overwritten(self, occurrences: Sequence[_Found]) -> dict[int, tuple[int, int]]:
         """Returns before which place the members of a oneof do not count: a later one overwrote them.
 
         That one is taken away. So they are, too, and do not return.
         """
         found: dict[int, tuple[int, int]] = {}
+        if not self._oneofs:
+            return found
+        ends = {
+            number: (at, begin) for at, one in enumerate(occurrences) for number, begin in one.ends.items()
+        }
         for members in self._oneofs:
             if taken := [ends[one] for one in members & self._own if one in ends]:
                 found |= dict.fromkeys(members, max(taken))
