@@ -83,13 +83,17 @@ _checked: set[str] = set()  # what this process has checked
 
 
 def check_transforms(
-    topology: Topology, observed: Observed | None = None, progress: ProgressHandler = silent
+    topology: Topology,
+    observed: Observed | None = None,
+    progress: ProgressHandler = silent,
+    only: str | None = None,
 ) -> None:
-    """Failure where Spark refuses a transform that no job runs yet."""
+    """Failure where Spark refuses a transform that no job runs yet: of all flows, or of the flow `only`."""
     wanted = {
         name: spec
         for name, flow in topology.job_flows.items()
-        if (spec := transform_of(flow)) is not None
+        if only in (None, name)
+        and (spec := transform_of(flow)) is not None
         and not _runs(name, spec, observed)
         and repr((spec, _file_format(topology, name))) not in _checked
     }

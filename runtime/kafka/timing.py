@@ -29,6 +29,7 @@ class RetryDeadline:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until = math.inf
+        self._done = 0
 
     def over(self) -> bool:
         """Returns whether the time is over. Call it after each failure."""
@@ -42,6 +43,12 @@ class RetryDeadline:
     def renew(self) -> None:
         """Resets the limit after progress: the next failure counts as the first one."""
         self._until = math.inf
+
+    def advance(self, done: int) -> None:
+        """Resets the limit where more is done than at all failures before."""
+        if done > self._done:
+            self._done = done
+            self.renew()
 
 
 class Shared(Generic[T]):

@@ -127,6 +127,8 @@ def unfit(
     }
     if to is not None and is_reserved(to):
         problems[f"{to} is not for records of a flow"] = "name a topic of your own"
+    if to is not None and to in quarantines_of(found, transform):
+        problems[f"{to} takes the bad records of this replay"] = "name another topic with --to"
     for one in found:
         into = to or one.destination_topic
         needed = [into] if one.begun else [into, one.destination_topic]

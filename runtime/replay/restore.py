@@ -141,7 +141,7 @@ class PartitionRestore:
 
     async def run(self) -> None:
         """Writes what is missing, and compares. Raises RestoreStopped, DamagedFile, BatchFailure."""
-        timeout, before = RetryDeadline(self._asked.within_s), self.written
+        timeout = RetryDeadline(self._asked.within_s)
         while True:
             try:
                 progress = await self._write()
@@ -150,9 +150,7 @@ class PartitionRestore:
             except READ_FAILURES as error:
                 raise RestoreStopped(str(error)) from error
             except WireError as error:
-                if self.written > before:
-                    timeout.renew()
-                    before = self.written
+                timeout.advance(self.written)
                 if timeout.over() or not may_succeed_later(error):
                     raise RestoreStopped(_message(error)) from error
             await asyncio.sleep(_PAUSE_S)

@@ -175,6 +175,7 @@ class PartitionReplay:
         transformer: Transformer | None = None,
     ) -> None:
         self.records = 0
+        self.passed = 0  # source offsets that are on record as replayed, also of records that don't travel
         self._transformer = transformer
         self._asked, self._part = asked, part
         self._source, self._destination = source, destination
@@ -197,7 +198,7 @@ class PartitionReplay:
             self._key.topic,
             self._part.mirror,
         )
-        timeout, before = RetryDeadline(self._asked.within_s), self.records
+        timeout = RetryDeadline(self._asked.within_s)
         while True:
             try:
                 self._producers = await producers_at(self._source)
@@ -205,9 +206,7 @@ class PartitionReplay:
                 await self._copy(writer)
                 return
             except WireError as error:
-                if self.records > before:
-                    timeout.renew()
-                    before = self.records
+                timeout.advance(self.passed)
                 trimmed = isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
                 if timeout.over() or not (trimmed or may_succeed_later(error)):
                     raise ReplayStopped(_message(error)) from error
@@ -226,6 +225,7 @@ class PartitionReplay:
         start, end = await self._log()
         orphans = ledger.orphans(self._key.flow).get(self._key, NO_ORPHANS)
         self._count(sum(one.records for _, one in orphans.replayed))
+        self.passed = sum(one.end - low for low, one in orphans.replayed)
         # Offsets behind the flow's position are left alone: the flow itself may still copy them.
         for one in uncopied_ranges(
             progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)
@@ -259,7 +259,7 @@ class PartitionReplay:
             batches = [out.batch for out, _ in kept.outgoing]
             if kept.failure is not None and not batches and not kept.quarantined:
                 raise kept.failure
-            position = min(kept.cursor.offset, stretch.end)
+            before, position = position, min(kept.cursor.offset, stretch.end)
             copied += sum(batch.records for batch in batches)
             into = self._destination_partition.topic
             done = Replayed(position, topic_id, into, copied, now_ms(), destination_end)
@@ -268,6 +268,7 @@ class PartitionReplay:
                 writer, ReplayedKey(self._key, stretch.low), done, batches, bad
             )
             self.records += sum(batch.records for batch in batches)
+            self.passed += position - before
             _report(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
             if kept.failure is not None:
                 raise kept.failure
@@ -290,6 +291,7 @@ class PartitionReplay:
     ) -> int:
         """Commits the batches and their ledger record, and returns where they end at the destination."""
         at = self._destination_partition
+        assert at not in bad, "a partition takes either the records or the bad ones"
         end = done.destination_end
 
         def record(bases: Mapping[TopicPartition, Sequence[int]]) -> dict[LedgerKey, LedgerValue | None]:

@@ -7,6 +7,7 @@ A column that no expression reads is not sent. Nor is the text of a value whose 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,12 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from runtime.contract.spec.transform import FIELDS, TransformSpec
+from runtime.contract.spec.transform import VALUE as VALUE_PART
 from runtime.sql.columns import SCHEMA
+from runtime.sql.formats.encoded import EncodedValues, UndecodableValue
 from runtime.sql.json_reader import JsonObject, JsonReader
 from runtime.sql.rows import COLUMNS, KEY, VALUE
 
 # Beside the columns of a row: whether the slot has read the value, and the fields that it has read.
 READ, READ_FIELDS = "__read", "__fields"
+
+PARTS = {VALUE_PART: VALUE, "key": KEY}  # the columns of the parts of a record
+_DECODED_BYTES = 16 << 20  # of the JSON about which Spark is asked together; one larger value goes alone
 
 _WORDS = re.compile(r"\w+")
 _VALUE = re.compile(r"\bvalue\b", re.IGNORECASE)
@@ -118,6 +124,39 @@ class InputRows:
                 if fields is not None:
                     columns[READ_FIELDS] = fields
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+def decoded_rows(rows: pa.RecordBatch, encoded: Mapping[str, EncodedValues]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows with JSON for the parts that the slot decodes, in pieces of bounded size.
+
+    A value can be much larger as JSON, and the JSON of a piece is held in memory (R8).
+    """
+    raw = {part: rows.column(PARTS[part]).to_pylist() for part in encoded}
+    texts: dict[str, list[bytes | None]] = {part: [] for part in encoded}
+    begin = size = 0
+    for end in range(1, rows.num_rows + 1):
+        for part, values in encoded.items():
+            text = _readable(values, raw[part][end - 1])
+            texts[part].append(text)
+            size += len(text or b"")
+        if size >= _DECODED_BYTES or end == rows.num_rows:
+            piece = rows.slice(begin, end - begin)
+            for part, column in texts.items():
+                at = SCHEMA.get_field_index(PARTS[part])
+                piece = piece.set_column(at, SCHEMA.field(at), pa.array(column, pa.binary()))
+                column.clear()
+            yield piece
+            begin, size = end, 0
+
+
+def _readable(values: EncodedValues, data: bytes | None) -> bytes | None:
+    """Returns the bytes as Spark reads them: JSON, or nothing where they can't be decoded."""
+    if data is None:
+        return data
+    try:
+        return values.json(data)
+    except UndecodableValue:
+        return b""  # no JSON object, so Spark answers that the record does not match its format
 
 
 def _texts(values: pa.Array, valid: np.ndarray) -> pa.Array:

@@ -30,9 +30,7 @@ from runtime.batch.splice import headers_of
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import VALUE, TransformSpec
-from runtime.sql import rows as names
 from runtime.sql.columns import (
-    SCHEMA,
     Body,
     Bytes,
     Edits,
@@ -48,10 +46,10 @@ from runtime.sql.columns import (
     kept_of,
     packed_columns,
 )
-from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, encoded_values
+from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, encoded_parts
 from runtime.sql.json_columns import flat_fields
 from runtime.sql.json_fields import JsonEditor, UneditableValue
-from runtime.sql.query_input import read_columns
+from runtime.sql.query_input import PARTS, decoded_rows, read_columns
 from runtime.sql.rows import (
     FILTERED,
     MISMATCH,
@@ -110,7 +108,7 @@ class Transformer:
         self.transform = transform
         self._evaluator = evaluator
         self._read = read_columns(transform)
-        self._encoded = _encoded_values(transform)
+        self._encoded = encoded_parts(transform)
         self._json = JsonEditor(transform.set, transform.drop) if transform.value.format == "json" else None
         self._change = _changer(transform, self._encoded, self._json)
         self._known_headers: dict[bytes, Headers] = {}
@@ -227,22 +225,12 @@ class Transformer:
         return await self._evaluated(batch_of_rows(rows))
 
     async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
+        if not self._encoded or not rows.num_rows:
+            return await self._evaluator.evaluate(rows)
         for part, values in self._encoded.items():
-            name = names.VALUE if part == VALUE else names.KEY
-            raw: list[bytes | None] = rows.column(name).to_pylist()
-            await values.prepare(raw)
-            readable = pa.array([self._readable(part, one) for one in raw], pa.binary())
-            rows = rows.set_column(SCHEMA.get_field_index(name), SCHEMA.field(name), readable)
-        return await self._evaluator.evaluate(rows)
-
-    def _readable(self, part: str, data: bytes | None) -> bytes | None:
-        """Returns the bytes as Spark reads them: JSON, or nothing where they can't be decoded."""
-        if data is None:
-            return data
-        try:
-            return self._encoded[part].json(data)
-        except UndecodableValue:
-            return b""  # no JSON object, so Spark answers that the record does not match its format
+            await values.prepare(rows.column(PARTS[part]).to_pylist())
+        pieces = decoded_rows(rows, self._encoded)
+        return pa.concat_arrays([await self._evaluator.evaluate(one) for one in pieces])
 
     def _transformed(self, window: _Window, answers: pa.Array, spec: RewriteSpec) -> Transformed:
         """Returns what of a window travels, up to the first bad record, unless the flow quarantines."""
@@ -357,15 +345,6 @@ class Transformer:
         forms = {"value": self.transform.value, "key": self.transform.key}
         named = [f"{name} is not {one.format} of this schema" for name, one in forms.items() if one.schema]
         return f"it does not match the transform's format: {', or '.join(named)}"
-
-
-def _encoded_values(transform: TransformSpec) -> dict[str, EncodedValues]:
-    """Returns the parts of a record that the slot decodes itself."""
-    parts = {
-        VALUE: encoded_values(transform.value, transform.set, transform.drop),
-        "key": encoded_values(transform.key),
-    }
-    return {part: values for part, values in parts.items() if values is not None}
 
 
 def _changer(

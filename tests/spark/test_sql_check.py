@@ -1,5 +1,6 @@
 """Spark's analyzer refuses what a transform may not say, before a plan shows it."""
 
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from planner.model.diagnostic import Failure
 from planner.workflows.topology import TopologyRequest, validate
+from tests.runtime.sql.formats.test_protobuf_limits import chain
 
 PROTOBUF = Path(__file__).parent.parent / "protobuf"
 pytestmark = pytest.mark.spark
@@ -131,6 +133,27 @@ def test_a_change_that_would_break_a_message_of_protobuf_is_refused(tmp_path: Pa
     found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
     assert found.keys() == PROTOBUF_CASES.keys()
     assert {name for name, (*_, why) in PROTOBUF_CASES.items() if why not in found[name]} == set()
+
+
+def test_descriptors_beyond_the_limits_are_refused_and_spark_takes_those_within(tmp_path: Path) -> None:
+    many, deep = "value has more than 5,000 fields", "value has more than 50 messages within one another"
+    cases = {"wide": (chain(10, 2), ""), "deep": (chain(49, 1), ""), "deeper": (chain(50, 1), deep)}
+    cases["wider"] = (chain(22, 2), many)
+    request = written(tmp_path, dict.fromkeys(cases, "where: value.f1.f1 IS NULL\n      drop: [value.f1]"))
+    file = tmp_path / "t.yaml"
+    text = file.read_text()
+    for name, (descriptors, _) in cases.items():
+        (tmp_path / f"{name}.desc").write_bytes(base64.b64decode(descriptors.split()[1]))
+        form = f"format: protobuf, schema: {{file: {name}.desc, message: M0}}"
+        text = text.replace('format: json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"', form, 1)
+    file.write_text(text)
+    with pytest.raises(Failure) as refused:
+        validate(request)
+    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
+    assert found == {
+        "deeper": f"value.schema: {deep}",
+        "wider": f"value.schema: {many}, with those of its messages",
+    }
 
 
 def test_a_transform_that_spark_takes_is_valid(tmp_path: Path) -> None:

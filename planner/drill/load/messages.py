@@ -18,7 +18,10 @@ from runtime.sql.formats.protobuf_schema import (
     ProtobufSchema,
     ProtobufType,
     ddl_of,
+    read_schema,
     wire_of,
+)
+from runtime.sql.formats.protobuf_wire import (
     written_varint,
 )
 
@@ -32,7 +35,7 @@ def protobuf_maker(schema: str) -> Callable[[Random], bytes]:
     """Returns a function that makes messages of a schema. Raises UnknownType."""
     try:
         ddl_of(schema)  # names what a transform can't read, such as a message that contains itself
-        known = ProtobufSchema(schema)
+        known = read_schema(schema)
     except BadSchema as wrong:
         raise UnknownType(f"no schema of Protobuf: {wrong}") from None
     return lambda random: _message(known, known.root, random)

@@ -104,7 +104,8 @@ SCHEMA_FILE = RecordShape(
         RecordKeyShape(
             "message",
             TextShape("the full name of a message"),
-            "The message of Protobuf that the values are; the file is a FileDescriptorSet then.",
+            "The message that the values are, for `format: protobuf`. The file is a FileDescriptorSet then.",
+            default_doc="unset",
             example="shop.Customer",
             field="message",
         ),
@@ -153,9 +154,9 @@ class Format:
     schema: Annotated[
         str | None,
         Key(
-            "The fields of JSON that expressions read, in Spark's DDL, or the schema of Avro. `{file: path}`"
-            " reads it from a file beside the topology. For Protobuf, `{file: customer.desc, message:"
-            " shop.Customer}` names a FileDescriptorSet and a message of it. Other fields travel unchanged.",
+            "The fields of JSON that expressions read, in Spark's DDL, or the schema of Avro. Other fields"
+            " travel unchanged. `{file: path}` reads it from a file beside the topology. For Protobuf,"
+            " `{file: customer.desc, message: shop.Customer}` names a FileDescriptorSet and a message of it.",
             AlternativesShape((TextShape("a schema"), SCHEMA_FILE), "a schema, or {file: path}"),
             example='"id BIGINT, email STRING, card STRING"',
             converter="schema",

@@ -33,7 +33,7 @@ from planner.workflows.interaction import (
     silent,
 )
 from planner.workflows.observing import endpoints_of
-from planner.workflows.one_off import on_spark
+from planner.workflows.one_off import check_transforms, on_spark
 from planner.workflows.plans import see
 from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of, job_flow_of, launcher_home
 from runtime.audit.ledger import AuditFailure
@@ -239,7 +239,8 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
     """Copies each salvaged record to the destination once, whatever happens meanwhile.
 
     The flow's transform is applied to them. The header `__repl` of each says where it came from. Failure: the
-    flow still copies, a target topic does not fit, the replay is not approved, or Spark can't be started.
+    flow still copies, a target topic does not fit, Spark refuses the transform or can't be started, or the
+    replay is not approved.
     """
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
@@ -253,6 +254,7 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
     interaction.progress(ReplayReady(seen, request.to))
     if replay is None:
         return ReplayResult(seen, ())
+    check_transforms(topology, progress=interaction.progress, only=flow.name)
     interaction.require(ApproveReplay(seen.destination))
     return ReplayResult(seen, tuple(_replay(topology, flow, request, replay, interaction.progress).parts))
 

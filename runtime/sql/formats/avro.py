@@ -7,17 +7,15 @@ is cut out of them or replaced in them, and nothing else is encoded again.
 from __future__ import annotations
 
 import io
-import math
 import struct
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from runtime.contract.spec.transform import FormatSpec, fields_of
+from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro_schema import (
     AvroSchema,
     Schema,
@@ -27,15 +25,8 @@ from runtime.sql.formats.avro_schema import (
     read_long,
     written_long,
 )
-from runtime.sql.formats.encoded import NOTHING, BadSchema, UndecodableValue
-from runtime.sql.formats.registry import (
-    ASK_AGAIN_S,
-    FRAME,
-    SchemaRegistry,
-    UnknownSchema,
-    WriterSchema,
-    schema_id,
-)
+from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue
+from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas
 from runtime.sql.json_fields import UneditableValue
 
 _UNREADABLE = (
@@ -82,15 +73,6 @@ class AvroReader:
         return text
 
 
-@dataclass(slots=True)
-class _Changes:
-    """The fields of one record that change: dropped, set by the number of the value, or changed inside."""
-
-    drop: set[str] = field(default_factory=set)
-    set: dict[str, int] = field(default_factory=dict)
-    inside: dict[str, _Changes] = field(default_factory=dict)
-
-
 class AvroEditor:
     """An editor changes the same fields in every value of one writer's schema.
 
@@ -106,16 +88,9 @@ class AvroEditor:
         references: Sequence[str] = (),
     ) -> None:
         """Raises BadSchema where a field can't be changed in this schema."""
-        root = _Changes()
-        for path in drop:
-            *outer, last = fields_of(path)
-            _at(root, outer).drop.add(last)
-        for number, path in enumerate(sorted(paths)):
-            *outer, last = fields_of(path)
-            _at(root, outer).set[last] = number
         self._schema = AvroSchema(writer, references)
         self._skipper = Skipper(self._schema)
-        self._edit = self._record(self._schema.record(), root, "value")
+        self._edit = self._record(self._schema.record(), Changes.of(paths, drop), "value")
 
     def edited(self, data: bytes, values: Sequence[bytes], at: int = 0) -> bytes:
         """Returns the bytes with the new values; those before `at` stay. Raises UneditableValue."""
@@ -129,7 +104,7 @@ class AvroEditor:
             raise UneditableValue("bytes behind the value")
         return b"".join(parts)
 
-    def _record(self, record: Schema, changes: _Changes, place: str) -> _Edit:
+    def _record(self, record: Schema, changes: Changes, place: str) -> _Edit:
         steps: list[_Edit] = []
         space = record.get("__space", "")
         for one in self._schema.fields(record):
@@ -145,7 +120,7 @@ class AvroEditor:
                 steps.append(_kept(skip))
         return _in_order(steps)
 
-    def _inside(self, of: Schema, space: str, changes: _Changes, place: str) -> _Edit:
+    def _inside(self, of: Schema, space: str, changes: Changes, place: str) -> _Edit:
         found = self._schema.of(of, space)
         if kind_of(found) == "record":
             return self._record(found, changes, place)
@@ -203,7 +178,6 @@ class _Writer:
     editor: AvroEditor | None = None
     unreadable: str = ""
     unchangeable: str = ""
-    until: float = math.inf  # when it is asked for again
 
 
 class AvroValues:
@@ -219,26 +193,13 @@ class AvroValues:
     ) -> None:
         self._reader = form.schema or ""
         self._paths, self._drop = paths, drop
-        self._registry = SchemaRegistry(form.registry) if form.registry is not None else None
-        self._declared = self._writer(WriterSchema(self._reader)) if self._registry is None else None
-        self._writers: dict[int, _Writer] = {}
+        self._declared = self._writer(WriterSchema(self._reader))
+        self._writers = WriterSchemas(form.registry, "AVRO", self._writer) if form.registry else None
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
-        if self._registry is None:
-            return
-        now = time.monotonic()
-        wanted = {
-            number
-            for value in values
-            if value is not None and (number := schema_id(value)) is not None
-            if (known := self._writers.get(number)) is None or known.until < now
-        }
-        for number in sorted(wanted):
-            try:
-                self._writers[number] = self._writer(await self._registry.schema(number))
-            except UnknownSchema as error:
-                self._writers[number] = _Writer(unreadable=str(error), until=now + ASK_AGAIN_S)
+        if self._writers is not None:
+            await self._writers.fetch(values)
 
     def json(self, data: bytes) -> bytes:
         """Returns a value as JSON. Raises UndecodableValue."""
@@ -256,12 +217,7 @@ class AvroValues:
 
     def _of(self, data: bytes) -> tuple[_Writer, int]:
         """Returns the writer's schema of a value, and where the value begins in the bytes."""
-        if self._declared is not None:
-            return self._declared, 0
-        number = schema_id(data)
-        if number is None:
-            raise UndecodableValue("it has no schema id of a registry")
-        return self._writers[number], FRAME
+        return (self._declared, 0) if self._writers is None else (self._writers.of(data), FRAME)
 
     def _writer(self, schema: WriterSchema) -> _Writer:
         try:
@@ -277,12 +233,6 @@ class AvroValues:
 
 
 _Edit = Callable[[bytes, int, list[Any], list[bytes]], int]
-
-
-def _at(root: _Changes, outer: Sequence[str]) -> _Changes:
-    for name in outer:
-        root = root.inside.setdefault(name, _Changes())
-    return root
 
 
 def _not_null(value: Any, place: str) -> bytes:

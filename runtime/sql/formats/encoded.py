@@ -6,10 +6,11 @@ The slot decodes such a value to JSON. Spark reads that by the schema in its own
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from runtime.contract.spec.transform import FormatSpec
+from runtime.contract.spec.transform import VALUE, FormatSpec, TransformSpec, fields_of
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -20,6 +21,36 @@ class BadSchema(ValueError):
 
 class UndecodableValue(ValueError):
     """The bytes are no value of the schema. The text contains nothing of them."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """The fields of one record that change: dropped, set by the number of the value, or changed inside.
+
+    Values have the numbers of the sorted paths.
+    """
+
+    drop: set[str] = field(default_factory=set)
+    set: dict[str, int] = field(default_factory=dict)
+    inside: dict[str, Changes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, paths: Iterable[str], drop: Iterable[str]) -> Changes:
+        """Returns the changes of the outermost record."""
+        root = cls()
+        for path in drop:
+            *outer, last = fields_of(path)
+            root._at(outer).drop.add(last)
+        for number, path in enumerate(sorted(paths)):
+            *outer, last = fields_of(path)
+            root._at(outer).set[last] = number
+        return root
+
+    def _at(self, names: Sequence[str]) -> Changes:
+        found = self
+        for name in names:
+            found = found.inside.setdefault(name, Changes())
+        return found
 
 
 class EncodedValues(Protocol):
@@ -51,6 +82,15 @@ def encoded_values(
 
         return ProtobufValues(form, paths, drop)
     return None
+
+
+def encoded_parts(transform: TransformSpec) -> dict[str, EncodedValues]:
+    """Returns the parts of a record that the slot decodes itself."""
+    parts = {
+        VALUE: encoded_values(transform.value, transform.set, transform.drop),
+        "key": encoded_values(transform.key),
+    }
+    return {part: values for part, values in parts.items() if values is not None}
 
 
 def ddl_of(form: FormatSpec) -> str:

@@ -8,40 +8,42 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import re
 import struct
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from runtime.contract.spec.transform import FormatSpec, fields_of
-from runtime.sql.formats.encoded import NOTHING, BadSchema, UndecodableValue
+from runtime.contract.spec.transform import FormatSpec
+from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue
 from runtime.sql.formats.protobuf_reader import ProtobufReader
 from runtime.sql.formats.protobuf_schema import (
     BITS,
     FIXED_FORMS,
     SIGNED,
-    SIZED,
     ZIGZAG,
     EnumType,
-    MalformedMessage,
-    MessagePart,
     MessageType,
     ProtobufField,
     ProtobufSchema,
     ProtobufType,
+    read_schema,
+    wire_of,
+)
+from runtime.sql.formats.protobuf_wire import (
+    SIZED,
+    VARINT,
+    Budget,
+    MalformedMessage,
+    MessagePart,
     parts_of,
     read_varint,
     signed,
-    wire_of,
     written_varint,
 )
-from runtime.sql.formats.registry import ASK_AGAIN_S, FRAME, SchemaRegistry, UnknownSchema, schema_id
+from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas, schema_id
 from runtime.sql.json_fields import UneditableValue
 
 _NEW = msgspec.json.Decoder(float_hook=Decimal)
@@ -49,108 +51,183 @@ _NEW = msgspec.json.Decoder(float_hook=Decimal)
 _Make = Callable[[Any], bytes]
 
 
-@dataclass(slots=True)
-class _Changed:
-    """The fields of one message that change: dropped, set by the number of the value, or changed inside."""
+class _Found(NamedTuple):
+    """The parts of a message that may change, in one of its occurrences.
 
-    drop: set[str] = field(default_factory=set)
-    set: dict[str, int] = field(default_factory=dict)
-    inside: dict[str, _Changed] = field(default_factory=dict)
+    `ends` is where the last part of each field begins, without unknown fields, and `places` is where new
+    fields stand.
+    """
 
-    def at(self, names: Sequence[str]) -> _Changed:
-        """Returns the changes of the message that these fields lead to."""
-        found = self
-        for name in names:
-            found = found.inside.setdefault(name, _Changed())
-        return found
+    parts: list[MessagePart]
+    ends: dict[int, int]
+    places: dict[int, int]
 
 
 class ProtobufEditor:
     """An editor changes the same fields in every occurrence of one message."""
 
-    def __init__(self, schema: ProtobufSchema, message: MessageType, changed: _Changed, place: str) -> None:
-        """Raises BadSchema where a field can't be changed in this message."""
+    def __init__(
+        self,
+        schema: ProtobufSchema,
+        message: MessageType,
+        changes: Changes,
+        place: str,
+        budget: Budget | None = None,
+    ) -> None:
+        """Raises BadSchema where a field can't be changed. `budget` is that of the outer message."""
+        self._budget = budget or Budget()
         known = {one.name: one for one in message.fields}
-        for name in (*changed.drop, *changed.set, *changed.inside):
+        for name in (*changes.drop, *changes.set, *changes.inside):
             if name not in known:
                 raise BadSchema(f"{place} has no field {name}")
-        self._cut = {known[name].number for name in changed.drop}
+        self._cut = {known[name].number for name in changes.drop}
         self._set: dict[int, tuple[int, _Make]] = {}
         self._inside: dict[int, ProtobufEditor] = {}
-        for name, number in changed.set.items():
+        for name, number in changes.set.items():
             self._set[known[name].number] = (number, _maker(schema, known[name], f"{place}.{name}"))
-        for name, inner in changed.inside.items():
+        for name, inner in changes.inside.items():
             where = f"{place}.{name}"
             self._inside[known[name].number] = ProtobufEditor(
-                schema, schema.message(known[name], where), inner, where
+                schema, schema.message(known[name], where), inner, where, self._budget
             )
         self._order = sorted(self._set)
-        # The other members of a oneof that a changed field is a member of.
-        self._others = {
-            one.number: frozenset(each.number for each in message.fields if each.oneof == one.oneof)
-            - {one.number}
+        self._own = frozenset({*self._cut, *self._set})
+        oneofs: dict[int, set[int]] = {}
+        for one in message.fields:
+            if one.oneof is not None:
+                oneofs.setdefault(one.oneof, set()).add(one.number)
+        self._oneofs = [members for members in oneofs.values() if members & self._own]
+        self._touched = self._own.union(self._inside, *self._oneofs)
+        self._wires = {one.number: _wires(one) for one in message.fields}
+        self._closed = {
+            one.number: of.symbols
             for one in message.fields
-            if one.oneof is not None and one.number in self._cut | self._set.keys()
+            if one.number in self._touched and one.type is ProtobufType.ENUM
+            if (of := schema.enum(one, f"{place}.{one.name}")).closed
         }
-        self._touched = frozenset({*self._cut, *self._set, *self._inside}.union(*self._others.values()))
 
-    def edited(self, data: bytes, values: Sequence[Any], *, last: bool = True) -> bytes:
+    def edited(self, data: bytes, values: Sequence[Any]) -> bytes:
         """Returns the bytes of a message with its new values. Raises UneditableValue, MalformedMessage.
 
-        Several occurrences of a message are merged when they are read: only the last one gets new values. A
-        new field stands before the first one with a larger number, where encoders write it.
+        Several occurrences of a message are one message when they are read: only the last one gets new
+        values. A new field stands before the first one with a larger number, where encoders write it.
         """
-        new = {number: make(values[index]) for number, (index, make) in self._set.items()}
-        parts, places = self._found(data)
-        ends = {part.number: part.begin for part in parts}  # where the last occurrence of each begins
-        gone = self._gone(new, ends)
-        edits: list[tuple[int, int, bytes]] = []
-        for part in parts:
-            number, is_last = part.number, last and ends[part.number] == part.begin
-            if number in gone:
-                edits.append((part.begin, part.end, b""))
-            elif number in new:
-                edits.append((part.begin, part.end, new[number] if is_last else b""))
-            elif number in self._inside:
-                content = data[part.at : part.end]
-                changed = self._inside[number].edited(content, values, last=is_last)
-                if changed != content:
-                    tag = written_varint(number << 3 | SIZED)
-                    edits.append((part.begin, part.end, tag + written_varint(len(changed)) + changed))
-        if last:
-            edits += ((place, place, new[number]) for number, place in places.items() if number not in ends)
-            edits.sort(key=lambda edit: edit[:2])  # a new field stands before the part that begins there
-        pieces: list[bytes] = []
-        at = 0
-        for begin, end, piece in edits:
-            pieces += (data[at:begin], piece)
-            at = end
-        return b"".join((*pieces, data[at:]))
+        self._budget.renew()
+        return self._edited([data], values)[0]
 
-    def _found(self, data: bytes) -> tuple[list[MessagePart], dict[int, int]]:
-        """Returns the parts of the fields that may change, and where a new field of each number stands."""
+    def _edited(self, occurrences: Sequence[bytes], values: Sequence[Any]) -> list[bytes]:
+        """Returns the bytes of all occurrences of one message; the last one gets the new values."""
+        new = {number: make(values[index]) for number, (index, make) in self._set.items()}
+        found = [self._found(data) for data in occurrences]
+        gone, overwritten = self._gone(new), self._overwritten(found)
+        cut = [
+            {
+                part.begin
+                for part in one.parts
+                if part.number in gone
+                or (part.number not in new and (at, part.begin) < overwritten.get(part.number, (0, 0)))
+            }
+            for at, one in enumerate(found)
+        ]
+        contents: dict[int, list[bytes]] = {}
+        for data, one, begins in zip(occurrences, found, cut, strict=True) if self._inside else ():
+            for part in one.parts:
+                if part.number in self._inside and part.begin not in begins:
+                    contents.setdefault(part.number, []).append(data[part.at : part.end])
+        inside = {
+            number: iter(self._inside[number]._edited(some, values)) for number, some in contents.items()
+        }
+        none = dict.fromkeys(new, b"")
+        return [
+            _spliced(data, one, begins, new if at == len(found) else none, inside)
+            for at, (data, one, begins) in enumerate(zip(occurrences, found, cut, strict=True), 1)
+        ]
+
+    def _found(self, data: bytes) -> _Found:
         parts: list[MessagePart] = []
+        ends: dict[int, int] = {}
         waiting, places = [*self._order[::-1]], dict.fromkeys(self._order, len(data))
-        for part in parts_of(data):
+        for part in parts_of(data, self._budget):
             number = part.number
             while waiting and waiting[-1] < number:
                 places[waiting.pop()] = part.begin
-            # A field of another wire type is no message.
-            if number in self._touched and (part.wire == SIZED or number not in self._inside):
+            if number in self._touched:
+                if self._is_read(part, data):
+                    ends[number] = part.begin
+                elif number not in self._own:  # an unknown field: it travels, unless its number is removed
+                    continue
                 parts.append(part)
-        return parts, places
+        return _Found(parts, ends, places)
 
-    def _gone(self, new: Mapping[int, bytes], ends: Mapping[int, int]) -> set[int]:
-        """Returns the fields that are cut out: the dropped ones, and other members of a oneof.
+    def _is_read(self, part: MessagePart, data: bytes) -> bool:
+        """Returns whether readers take the part for a value of its field: any other is an unknown field."""
+        if part.wire not in self._wires[part.number]:
+            return False
+        symbols = self._closed.get(part.number)
+        return symbols is None or part.wire != VARINT or signed(read_varint(data, part.at)[0], 32) in symbols
 
-        A new member replaces the others. Where the last one is taken, the ones before it do not return.
-        """
+    def _gone(self, new: Mapping[int, bytes]) -> set[int]:
+        """Returns the fields that are cut out: the dropped ones, and the other members where one is set."""
         gone = {*self._cut}
-        for number, others in self._others.items():
-            at = ends.get(number, -1)
-            if new.get(number) or (at >= 0 and all(ends.get(one, -1) < at for one in others)):
-                gone |= others - {one for one in others if new.get(one)}
+        for members in self._oneofs:
+            if any(new.get(one) for one in members):
+                gone |= {one for one in members if not new.get(one)}
         return gone
+
+    def _overwritten(self, occurrences: Sequence[_Found]) -> dict[int, tuple[int, int]]:
+        """Returns before which place the members of a oneof do not count: a later one overwrote them.
+
+        That one is taken away. So they are, too, and do not return.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        if not self._oneofs:
+            return found
+        ends = {
+            number: (at, begin) for at, one in enumerate(occurrences) for number, begin in one.ends.items()
+        }
+        for members in self._oneofs:
+            if taken := [ends[one] for one in members & self._own if one in ends]:
+                found |= dict.fromkeys(members, max(taken))
+        return found
+
+
+def _spliced(
+    data: bytes,
+    found: _Found,
+    cut: Set[int],
+    new: Mapping[int, bytes],
+    inside: Mapping[int, Iterator[bytes]],
+) -> bytes:
+    """Returns one occurrence of a message with its new fields, and with the next ones of `inside`.
+
+    `cut` is where the parts begin that are cut out.
+    """
+    edits: list[tuple[int, int, bytes]] = []
+    for part in found.parts:
+        number = part.number
+        if part.begin in cut:
+            edits.append((part.begin, part.end, b""))
+        elif number in new:
+            is_last = found.ends.get(number) == part.begin
+            edits.append((part.begin, part.end, new[number] if is_last else b""))
+        elif number in inside:
+            changed = next(inside[number])
+            if changed != data[part.at : part.end]:
+                tag = written_varint(number << 3 | SIZED)
+                edits.append((part.begin, part.end, tag + _sized(changed)))
+    edits += ((at, at, new[number]) for number, at in found.places.items() if number not in found.ends)
+    edits.sort(key=lambda edit: edit[:2])  # a new field stands before the part that begins there
+    pieces: list[bytes] = []
+    at = 0
+    for begin, end, piece in edits:
+        pieces += (data[at:begin], piece)
+        at = end
+    return b"".join((*pieces, data[at:]))
+
+
+def _wires(one: ProtobufField) -> tuple[int, ...]:
+    """Returns the wire types of a field's values; a repeated field may be packed."""
+    return (wire_of(one.type), SIZED) if one.repeated else (wire_of(one.type),)
 
 
 def _maker(schema: ProtobufSchema, one: ProtobufField, place: str) -> _Make:
@@ -223,22 +300,13 @@ def _enum_number(of: EnumType, value: str) -> int:
         if of.closed:
             raise ValueError("no symbol")
         number = int(value)  # as it is read
-        if signed(number, 32) != number:
+        if signed(number, 32) != number or str(number) != value:
             raise ValueError("no number of an enum")
     return number
 
 
 def _sized(content: bytes) -> bytes:
     return written_varint(len(content)) + content
-
-
-@dataclass(frozen=True, slots=True)
-class _WrittenSchema:
-    """The messages of a schema in the registry; `unreadable` is why it can't be read."""
-
-    messages: Mapping[tuple[int, ...], str] = field(default_factory=dict)
-    unreadable: str = ""
-    until: float = math.inf  # when it is asked for again
 
 
 class ProtobufValues:
@@ -253,34 +321,17 @@ class ProtobufValues:
         self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
     ) -> None:
         """Raises BadSchema."""
-        schema = ProtobufSchema(form.schema or "")
+        schema = read_schema(form.schema or "")
         self._message = schema.root.name
         self._reader = ProtobufReader(schema, schema.root, "value")
-        changed = _Changed()
-        for path in drop:
-            *outer, last = fields_of(path)
-            changed.at(outer).drop.add(last)
-        for number, path in enumerate(sorted(paths)):
-            *outer, last = fields_of(path)
-            changed.at(outer).set[last] = number
-        self._editor = ProtobufEditor(schema, schema.root, changed, "value")
-        self._registry = SchemaRegistry(form.registry, "PROTOBUF") if form.registry is not None else None
-        self._written: dict[int, _WrittenSchema] = {}
+        changes = Changes.of(paths, drop)
+        self._editor = ProtobufEditor(schema, schema.root, changes, "value")
+        self._written = WriterSchemas(form.registry, "PROTOBUF", _messages) if form.registry else None
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
-        if self._registry is None:
-            return
-        now = time.monotonic()
-        ids = {schema_id(value) for value in values if value is not None}
-        for number in sorted(one for one in ids if one is not None):
-            if (known := self._written.get(number)) is not None and known.until >= now:
-                continue
-            try:
-                text = (await self._registry.schema(number)).text
-                self._written[number] = _WrittenSchema(message_names(text))
-            except UnknownSchema as error:
-                self._written[number] = _WrittenSchema(unreadable=str(error), until=now + ASK_AGAIN_S)
+        if self._written is not None:
+            await self._written.fetch(values)
 
     def json(self, data: bytes) -> bytes:
         """Returns a value as JSON. Raises UndecodableValue."""
@@ -297,31 +348,29 @@ class ProtobufValues:
 
     def _begin(self, data: bytes) -> int:
         """Returns where the message begins in the bytes. Raises UndecodableValue."""
-        if self._registry is None:
+        if self._written is None:
             if data[:1] == b"\0":
                 raise UndecodableValue("it begins as the wire format of a schema registry does: add registry")
             return 0
-        number = schema_id(data)
-        if number is None:
-            raise UndecodableValue("it has no schema id of a registry")
-        written = self._written[number]
-        if written.unreadable:
-            raise UndecodableValue(written.unreadable)
+        messages = self._written.of(data)
         try:
             indexes, begin = _indexes(data)
         except (IndexError, MalformedMessage):
             raise UndecodableValue("it does not say which message of its schema it is") from None
-        message = written.messages.get(indexes)
-        if message != self._message:
-            found = message or "no message"
-            raise UndecodableValue(f"it is {found} of schema id {number}, not {self._message}")
+        if (message := messages.get(indexes)) != self._message:
+            found = f"{message or 'no message'} of schema id {schema_id(data)}"
+            raise UndecodableValue(f"it is {found}, not {self._message}")
         return begin
+
+
+def _messages(schema: WriterSchema) -> Mapping[tuple[int, ...], str]:
+    return message_names(schema.text)
 
 
 def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     """Returns the place of the message in its schema, and where the message begins.
 
-    Each number is that of a message within the one before; the first message alone is written as a zero.
+    Each number counts a message inside its parent message; the first message alone is written as a zero.
     """
     raw, at = read_varint(data, FRAME)
     if raw & 1:
@@ -329,6 +378,8 @@ def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     found = []
     for _ in range(raw >> 1):
         one, at = read_varint(data, at)
+        if one & 1:
+            raise MalformedMessage("a negative index")
         found.append(one >> 1)
     return tuple(found) or (0,), at
 

@@ -18,21 +18,24 @@ from runtime.sql.formats.protobuf_schema import (
     BITS,
     FIXED_FORMS,
     SIGNED,
-    SIZED,
     SIZED_TYPES,
     TIMESTAMP,
     ZIGZAG,
     EnumType,
-    MalformedMessage,
     MessageType,
     ProtobufField,
     ProtobufSchema,
     ProtobufType,
+    wire_of,
+)
+from runtime.sql.formats.protobuf_wire import (
+    SIZED,
+    Budget,
+    MalformedMessage,
     parts_of,
     read_varint,
     signed,
     skipped,
-    wire_of,
 )
 
 _DEFAULTS: Mapping[ProtobufType, Any] = {
@@ -59,39 +62,59 @@ class ProtobufReader:
     are those of the merged message.
     """
 
-    def __init__(self, schema: ProtobufSchema, message: MessageType, place: str) -> None:
-        """Raises BadSchema."""
+    def __init__(
+        self, schema: ProtobufSchema, message: MessageType, place: str, budget: Budget | None = None
+    ) -> None:
+        """Raises BadSchema. `budget` is that of the reader which this one is within."""
         self._schema = schema
+        self._budget = budget or Budget()
         self._steps: dict[int, _Step] = {}
         self._empty: dict[str, Any] = {}
         self._inner: list[tuple[str, _Convert]] = []
+        self._chosen: dict[str, str] = {}  # of each oneof, the member that was read last
         self._required = [one.name for one in message.fields if one.required]
         for one in message.fields:
             self._add(one, message, f"{place}.{one.name}")
+        self._size = len(msgspec.json.encode(self._empty))
 
     def read(self, data: bytes) -> dict[str, Any]:
         """Returns the fields. Raises IndexError, ValueError, struct.error."""
+        budget = self._budget
+        budget.create(self._size)
         found = self._empty.copy()
         steps, at, end = self._steps, 0, len(data)
         while at < end:
+            budget.parts -= 1  # as Budget.read, without a call for each field
+            if budget.parts < 0:
+                raise budget.exceeded()
             tag = data[at]
             at += 1
             if tag & 0x80:
                 tag, at = read_varint(data, at - 1)
             step = steps.get(tag)
-            at = step(data, at, found) if step is not None else skipped(data, at, tag)
+            at = step(data, at, found) if step is not None else skipped(data, at, tag, budget)
         if at > end:
             raise MalformedMessage("it ends within a field")
+        for oneof in self._chosen:
+            del found[oneof]
         for name, convert in self._inner:
-            if (raw := found[name]) is not None:
-                found[name] = convert(raw)
+            if (pieces := found[name]) is not None:
+                found[name] = convert(self._merged(pieces))
         for name in self._required:
             if found[name] is None:
                 raise MalformedMessage(f"the required field {name} is missing")
         return found
 
+    def _merged(self, pieces: Sequence[bytes]) -> bytes:
+        """Returns the bytes of a message from those of its occurrences, each of which is a message."""
+        for one in pieces if len(pieces) > 1 else ():
+            for _ in parts_of(one, self._budget):
+                pass
+        return b"".join(pieces)
+
     def json(self, data: bytes) -> bytes:
         """Returns a message as JSON. Raises UndecodableValue."""
+        self._budget.renew()
         try:
             return msgspec.json.encode(self.read(data))
         except MalformedMessage as error:
@@ -110,29 +133,28 @@ class ProtobufReader:
             self._empty[one.name] = ()
             self._steps[one.number << 3 | wire] = _appended(one.name, one.type, convert)
             if one.type not in SIZED_TYPES:
-                self._steps[one.number << 3 | SIZED] = _packed(one.name, one.type, convert)
+                self._steps[one.number << 3 | SIZED] = _packed(one.name, one.type, convert, self._budget)
             return
-        others = [
-            each.name
-            for each in message.fields
-            if one.oneof is not None and each.oneof == one.oneof and each.number != one.number
-        ]
+        oneof = None if one.oneof is None else str(one.oneof)  # no field has such a name
+        if oneof is not None:
+            self._chosen[oneof] = self._empty[oneof] = one.name
         self._empty[one.name] = None if one.presence else self._default(one, place)
         if one.type is ProtobufType.MESSAGE:
             self._inner.append((one.name, convert))
-            step = _collected(one.name)
+            step = _collected(one.name, oneof)
         else:
-            step = _replaced(one.name, one.type, convert)
-        self._steps[one.number << 3 | wire] = _chosen(step, others) if others else step
+            step = _replaced(one.name, one.type, convert, oneof)
+        self._steps[one.number << 3 | wire] = step
 
     def _converter(self, one: ProtobufField, place: str) -> _Convert:
         """Returns the function from a value as it is read to the one that Spark sees."""
         match one.type:
             case ProtobufType.MESSAGE if one.of == TIMESTAMP:
-                times = ProtobufReader(self._schema, self._schema.message(one, place), place)
+                self._schema.check_timestamp(one, place)
+                times = self._within(one, place)
                 return lambda raw: _time(**times.read(raw))
             case ProtobufType.MESSAGE:
-                return ProtobufReader(self._schema, self._schema.message(one, place), place).read
+                return self._within(one, place).read
             case ProtobufType.ENUM:
                 return _symbol(self._schema.enum(one, place))
             case ProtobufType.STRING:
@@ -143,6 +165,9 @@ class ProtobufReader:
                 return _same
             case kind:
                 return _number(kind)
+
+    def _within(self, one: ProtobufField, place: str) -> ProtobufReader:
+        return ProtobufReader(self._schema, self._schema.message(one, place), place, self._budget)
 
     def _default(self, one: ProtobufField, place: str) -> Any:
         """Returns the value of a field without presence where a message does not have it."""
@@ -159,18 +184,18 @@ class ProtobufReader:
 
         def step(data: bytes, at: int, found: dict[str, Any]) -> int:
             piece, end = _read_sized(data, at)
-            made_key, made, message = default_key, default, b""
-            for part in parts_of(piece):
+            made_key, made, pieces = default_key, default, []
+            for part in parts_of(piece, self._budget):
                 if (part.number, part.wire) == key_tag:
                     made_key = convert_key(_content(key.type, piece, part.at, part.end))
                 elif (part.number, part.wire) == value_tag:
                     content = _content(value.type, piece, part.at, part.end)
                     if is_message:
-                        message += content
+                        pieces.append(content)
                     else:
                         made = convert_value(content)
             if is_message:
-                made = convert_value(message)
+                made = convert_value(self._merged(pieces))
             if made is not _UNKNOWN:
                 entries = found[name] or {}
                 entries[_key_text(made_key)] = made
@@ -210,40 +235,42 @@ def _content(kind: ProtobufType, data: bytes, at: int, end: int) -> Any:
     return data[at:end] if kind in SIZED_TYPES else _reads(kind)(data, at)[0]
 
 
-def _replaced(name: str, kind: ProtobufType, convert: _Convert) -> _Step:
+def _replaced(name: str, kind: ProtobufType, convert: _Convert, oneof: str | None) -> _Step:
+    """Returns the step of a single value."""
     read = _reads(kind)
 
     def step(data: bytes, at: int, found: dict[str, Any]) -> int:
         raw, end = read(data, at)
         value = convert(raw)
         if value is not _UNKNOWN:
+            if oneof is not None:
+                _choose(found, oneof, name)
             found[name] = value
         return end
 
     return step
 
 
-def _collected(name: str) -> _Step:
-    """Returns the step of a message: the bytes of its occurrences, one behind the other."""
+def _choose(found: dict[str, Any], oneof: str, name: str) -> None:
+    """Removes the value of the member that was read last, where it is another one."""
+    if (last := found[oneof]) != name:
+        found[last] = None
+        found[oneof] = name
+
+
+def _collected(name: str, oneof: str | None) -> _Step:
+    """Returns the step of a message: the bytes of its occurrences."""
 
     def step(data: bytes, at: int, found: dict[str, Any]) -> int:
         raw, end = _read_sized(data, at)
-        before = found[name]
-        found[name] = raw if before is None else before + raw
+        if oneof is not None:
+            _choose(found, oneof, name)
+        if found[name] is None:
+            found[name] = []
+        found[name].append(raw)
         return end
 
     return step
-
-
-def _chosen(step: _Step, others: Sequence[str]) -> _Step:
-    """Returns the step of a member of a oneof: the last one in the bytes counts."""
-
-    def choose(data: bytes, at: int, found: dict[str, Any]) -> int:
-        for name in others:
-            found[name] = None
-        return step(data, at, found)
-
-    return choose
 
 
 def _appended(name: str, kind: ProtobufType, convert: _Convert) -> _Step:
@@ -261,13 +288,14 @@ def _appended(name: str, kind: ProtobufType, convert: _Convert) -> _Step:
     return step
 
 
-def _packed(name: str, kind: ProtobufType, convert: _Convert) -> _Step:
+def _packed(name: str, kind: ProtobufType, convert: _Convert, budget: Budget) -> _Step:
     append = _appended(name, kind, convert)
 
     def step(data: bytes, at: int, found: dict[str, Any]) -> int:
         piece, end = _read_sized(data, at)
         at = 0
         while at < len(piece):
+            budget.read()
             at = append(piece, at, found)
         return end
 

@@ -9,27 +9,38 @@ from __future__ import annotations
 import base64
 import binascii
 import difflib
+import functools
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from runtime.sql.formats.encoded import BadSchema
+from runtime.sql.formats.protobuf_wire import (
+    FIXED32,
+    FIXED64,
+    MOST_NUMBER,
+    SIZED,
+    VARINT,
+    MalformedMessage,
+    parts_of,
+    read_varint,
+    signed,
+)
 
 T = TypeVar("T")
 
-VARINT, FIXED64, SIZED, GROUP, GROUP_END, FIXED32 = range(6)  # the wire types
-
 TIMESTAMP = "google.protobuf.Timestamp"
 
-_MOST_TAG = (1 << 32) - 1
-_DEEPEST = 100  # groups within one another
+_MOST_DESCRIPTORS = 1 << 20  # bytes
+_MOST_FIELDS = 5_000  # in the DDL
+_DEEPEST_TYPE = 50  # messages within one another, in the DDL and as declarations
+_MOST_NAME = 255  # characters of a name
+_MOST_COMPARED = 100_000  # characters of names among which similar ones are looked for
+_KEPT = 8  # schemas that are not read again
 _WAY_OUT = "write it with protoc --include_imports --descriptor_set_out=FILE"
-
-
-class MalformedMessage(ValueError):
-    """The bytes are no message. The text contains nothing of them."""
 
 
 class ProtobufType(IntEnum):
@@ -87,97 +98,6 @@ SIZED_TYPES = (ProtobufType.STRING, ProtobufType.BYTES, ProtobufType.MESSAGE)
 BITS = {ProtobufType.INT32: 32, ProtobufType.UINT32: 32, ProtobufType.SINT32: 32}
 SIGNED = (ProtobufType.INT32, ProtobufType.INT64, ProtobufType.SINT32, ProtobufType.SINT64)
 ZIGZAG = (ProtobufType.SINT32, ProtobufType.SINT64)
-
-
-class MessagePart(NamedTuple):
-    """One field in the bytes of a message: from `begin` to `end`, its value from `at` on."""
-
-    number: int
-    wire: int
-    begin: int
-    at: int
-    end: int
-
-
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns the number at an offset, and the offset behind it. Raises IndexError, MalformedMessage."""
-    byte = data[at]
-    at += 1
-    value, shift = byte & 0x7F, 7
-    while byte & 0x80:
-        if shift > 63:
-            raise MalformedMessage("a number of more than ten bytes")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    return value & 0xFFFF_FFFF_FFFF_FFFF, at
-
-
-def written_varint(value: int) -> bytes:
-    """Returns the encoding of a number. A negative one takes ten bytes."""
-    value &= 0xFFFF_FFFF_FFFF_FFFF
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def skipped(data: bytes, at: int, tag: int, depth: int = 0) -> int:
-    """Returns the offset behind the value of a field. Raises IndexError, MalformedMessage."""
-    number, wire = tag >> 3, tag & 7
-    if not number:
-        raise MalformedMessage("a field has the number 0")
-    if tag > _MOST_TAG:
-        raise MalformedMessage("the number of a field is too large")
-    match wire:
-        case 0:
-            end = read_varint(data, at)[1]
-        case 1:
-            end = at + 8
-        case 2:
-            size, at = read_varint(data, at)
-            end = at + size
-        case 3:
-            if depth >= _DEEPEST:
-                raise MalformedMessage("too many groups within one another")
-            inner, end = read_varint(data, at)
-            while inner & 7 != GROUP_END:
-                inner, end = read_varint(data, skipped(data, end, inner, depth + 1))
-            if inner >> 3 != number:
-                raise MalformedMessage("a group ends as another one")
-        case 5:
-            end = at + 4
-        case _:
-            raise MalformedMessage("a field has no wire type")
-    if end > len(data):
-        raise MalformedMessage("it ends within a field")
-    return end
-
-
-def parts_of(data: bytes) -> Iterator[MessagePart]:
-    """Yields the fields of a message, in the order of the bytes. Raises IndexError, MalformedMessage."""
-    at, whole = 0, len(data)
-    while at < whole:
-        begin = at
-        tag = data[at]
-        at += 1
-        if tag & 0x80:
-            tag, at = read_varint(data, begin)
-        if tag & 7 == SIZED and SIZED < tag <= _MOST_TAG:
-            size = data[at]
-            at += 1
-            if size & 0x80:
-                size, at = read_varint(data, at - 1)
-            end = at + size
-            if end > whole:
-                raise MalformedMessage("it ends within a field")
-        else:
-            end = skipped(data, at, tag)
-        yield MessagePart(tag >> 3, tag & 7, begin, at, end)
-        at = end
 
 
 def wire_of(kind: ProtobufType) -> int:
@@ -242,6 +162,11 @@ class ProtobufSchema:
     def __init__(self, text: str) -> None:
         """Raises BadSchema."""
         name, _, encoded = text.strip().partition(" ")
+        if len(encoded) > _MOST_DESCRIPTORS * 4 // 3 + 4:
+            raise BadSchema(
+                f"the descriptor set is larger than {_MOST_DESCRIPTORS >> 20} MiB: write it without"
+                " --include_source_info, and with the files of this message only"
+            )
         try:
             data = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
@@ -252,6 +177,8 @@ class ProtobufSchema:
                 if (one.number, one.wire) != (1, SIZED):
                     raise MalformedMessage("it has other fields than files")
                 _read_file(data[one.at : one.end], types)
+        except BadSchema:
+            raise
         except (IndexError, KeyError, StopIteration, ValueError):
             raise BadSchema(f"the file is no FileDescriptorSet: {_WAY_OUT}") from None
         self._types = types
@@ -259,9 +186,10 @@ class ProtobufSchema:
         if wanted not in types.messages:
             known = sorted(one for one, of in types.messages.items() if not of.is_entry)
             ends = [one for one in known if one.endswith(f".{wanted}")]
-            near = ends or difflib.get_close_matches(wanted, known, 3, 0.5) or known[:10]
+            few = known if sum(map(len, known)) <= _MOST_COMPARED else ()
+            near = ends or difflib.get_close_matches(wanted[:_MOST_NAME], few, 3, 0.5) or known[:10]
             raise BadSchema(
-                f"the descriptor set has no message {wanted}: it has {', '.join(near) or 'no messages'}"
+                f"the descriptor set has no message {wanted}: it has {', '.join(near[:10]) or 'no messages'}"
             )
         self.root = types.messages[wanted]
 
@@ -280,6 +208,23 @@ class ProtobufSchema:
         entry = self.message(one, place)
         key, value = entry.field("key"), entry.field("value")
         return (key, value) if entry.is_entry and key is not None and value is not None else None
+
+    def check_timestamp(self, one: ProtobufField, place: str) -> None:
+        """Raises BadSchema where the descriptor set lacks Timestamp, or has another one."""
+        if self.message(one, place).fields != _TIMESTAMP_FIELDS:
+            raise BadSchema(f"{place}: {TIMESTAMP} has other fields than int64 seconds = 1, int32 nanos = 2")
+
+
+_TIMESTAMP_FIELDS = (
+    ProtobufField("seconds", 1, ProtobufType.INT64),
+    ProtobufField("nanos", 2, ProtobufType.INT32),
+)
+
+
+@functools.lru_cache(_KEPT)
+def read_schema(text: str) -> ProtobufSchema:
+    """Returns the types of a schema, which are read once. Raises BadSchema."""
+    return ProtobufSchema(text)
 
 
 def _known(found: T | None, one: ProtobufField, place: str) -> T:
@@ -311,22 +256,38 @@ def _read_file(data: bytes, types: _Types) -> None:
         _read_message(each, space, types, syntax)
 
 
-def _read_message(data: bytes, space: str, types: _Types, syntax: str) -> None:
+def _read_message(data: bytes, space: str, types: _Types, syntax: str, depth: int = 1) -> None:
+    if depth > _DEEPEST_TYPE:
+        raise BadSchema(f"more than {_DEEPEST_TYPE} messages are declared within one another")
     parts = [(one.number, data[one.at : one.end]) for one in parts_of(data)]
-    name = space + next(content for number, content in parts if number == 1).decode()
+    name = space + _identifier(next(content for number, content in parts if number == 1), space)
     is_entry = any(
         _numbers(content).get(7, 0) for number, content in parts if number == 7
     )  # the option map_entry
-    fields = tuple(_read_field(content, syntax) for number, content in parts if number == 2)
+    fields = tuple(_read_field(content, syntax, name) for number, content in parts if number == 2)
+    for which in ("name", "number"):
+        ((found, times),) = Counter(getattr(one, which) for one in fields).most_common(1) or [(None, 0)]
+        if times > 1:
+            raise BadSchema(f"{name} has several fields of the {which} {found}")
     types.messages[name] = MessageType(name, fields, is_entry, syntax in ("", "proto2", "proto3"))
     for number, content in parts:
         if number == 3:
-            _read_message(content, f"{name}.", types, syntax)
+            _read_message(content, f"{name}.", types, syntax, depth + 1)
         elif number == 4:
             _read_enum(content, f"{name}.", types, syntax)
 
 
-def _read_field(data: bytes, syntax: str) -> ProtobufField:
+def _identifier(content: bytes, place: str) -> str:
+    """Returns a name. Raises BadSchema for any other text, because names become a part of the DDL."""
+    name = content.decode()
+    if len(name) > _MOST_NAME or not (name.isascii() and name.isidentifier()):
+        raise BadSchema(
+            f"{place or 'the descriptor set'} declares {name[:50]!r}, which is no name in Protobuf"
+        )
+    return name
+
+
+def _read_field(data: bytes, syntax: str, place: str) -> ProtobufField:
     texts = {one.number: data[one.at : one.end] for one in parts_of(data) if one.wire == SIZED}
     numbers = _numbers(data)
     label, kind = numbers.get(4, 1), ProtobufType(numbers[5])
@@ -336,8 +297,11 @@ def _read_field(data: bytes, syntax: str) -> ProtobufField:
         or bool(numbers.get(17))
         or kind in (ProtobufType.MESSAGE, ProtobufType.GROUP)
     )
+    name = _identifier(texts[1], place)
+    if not 0 < numbers[3] <= MOST_NUMBER:
+        raise BadSchema(f"{place}.{name} has the number {numbers[3]}, which no field can have")
     return ProtobufField(
-        name=texts[1].decode(),
+        name=name,
         number=numbers[3],
         type=kind,
         of=texts.get(6, b"").decode().removeprefix("."),
@@ -370,59 +334,63 @@ def _numbers(data: bytes) -> dict[int, int]:
     return {one.number: read_varint(data, one.at)[0] for one in parts_of(data) if one.wire == VARINT}
 
 
-def signed(value: int, bits: int) -> int:
-    """Returns the number that these lowest bits stand for, as a complement of two."""
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
-
-
 def ddl_of(text: str) -> str:
     """Returns the fields of a message in Spark's DDL. Raises BadSchema for what expressions can't read."""
-    schema = ProtobufSchema(text)
+    schema = read_schema(text)
     if not schema.root.fields:
         raise BadSchema(f"{schema.root.name} has no fields")
-    return ", ".join(_fields_ddl(schema, schema.root, "value", (), " "))
+    return ", ".join(_Ddl(schema).fields(schema.root, "value", (), " "))
 
 
-def _fields_ddl(
-    schema: ProtobufSchema, message: MessageType, place: str, inside: tuple[str, ...], colon: str
-) -> Iterator[str]:
-    if message.name in inside:
-        raise BadSchema(f"{place} contains itself: expressions can't read a recursive message")
-    if not message.is_readable:
-        raise BadSchema(f"{place}: {message.name} is declared with an edition: proto2 and proto3 are read")
-    for one in message.fields:
-        where = f"{place}.{one.name}"
-        kind = _field_ddl(schema, one, where, (*inside, message.name))
-        yield f"`{one.name}`{colon}{kind}"
+class _Ddl:
+    """It writes one DDL. A message is written again at each place, so the fields are counted."""
 
+    def __init__(self, schema: ProtobufSchema) -> None:
+        self._schema = schema
+        self._count = 0
 
-def _field_ddl(schema: ProtobufSchema, one: ProtobufField, place: str, inside: tuple[str, ...]) -> str:
-    if (entry := schema.entry(one, place)) is not None:
-        return f"MAP<STRING, {_type_ddl(schema, entry[1], place, inside)}>"
-    kind = _type_ddl(schema, one, place, inside)
-    return f"ARRAY<{kind}>" if one.repeated else kind
+    def fields(self, message: MessageType, place: str, inside: tuple[str, ...], colon: str) -> Iterator[str]:
+        if message.name in inside:
+            raise BadSchema(f"{place} contains itself: expressions can't read a recursive message")
+        if len(inside) >= _DEEPEST_TYPE:
+            raise BadSchema(f"value has more than {_DEEPEST_TYPE} messages within one another")
+        if not message.is_readable:
+            raise BadSchema(
+                f"{place}: {message.name} is declared with an edition: proto2 and proto3 are read"
+            )
+        self._count += len(message.fields)
+        if self._count > _MOST_FIELDS:
+            raise BadSchema(f"value has more than {_MOST_FIELDS:,} fields, with those of its messages")
+        for one in message.fields:
+            where = f"{place}.{one.name}"
+            yield f"`{one.name}`{colon}{self._field(one, where, (*inside, message.name))}"
 
+    def _field(self, one: ProtobufField, place: str, inside: tuple[str, ...]) -> str:
+        if (entry := self._schema.entry(one, place)) is not None:
+            return f"MAP<STRING, {self._type(entry[1], place, inside)}>"
+        kind = self._type(one, place, inside)
+        return f"ARRAY<{kind}>" if one.repeated else kind
 
-def _type_ddl(schema: ProtobufSchema, one: ProtobufField, place: str, inside: tuple[str, ...]) -> str:
-    match one.type:
-        case ProtobufType.GROUP:
-            raise BadSchema(f"{place} is a group, which expressions can't read")
-        case ProtobufType.MESSAGE if one.of == TIMESTAMP:
-            return "TIMESTAMP"
-        case ProtobufType.MESSAGE:
-            inner = _fields_ddl(schema, schema.message(one, place), place, inside, ": ")
-            return f"STRUCT<{', '.join(inner)}>"
-        case ProtobufType.ENUM:
-            schema.enum(one, place)
-            return _PLAIN[one.type]
-        case _:
-            return _PLAIN[one.type]
+    def _type(self, one: ProtobufField, place: str, inside: tuple[str, ...]) -> str:
+        match one.type:
+            case ProtobufType.GROUP:
+                raise BadSchema(f"{place} is a group, which expressions can't read")
+            case ProtobufType.MESSAGE if one.of == TIMESTAMP:
+                self._schema.check_timestamp(one, place)
+                return "TIMESTAMP"
+            case ProtobufType.MESSAGE:
+                inner = self.fields(self._schema.message(one, place), place, inside, ": ")
+                return f"STRUCT<{', '.join(inner)}>"
+            case ProtobufType.ENUM:
+                self._schema.enum(one, place)
+                return _PLAIN[one.type]
+            case _:
+                return _PLAIN[one.type]
 
 
 def change_problem(text: str, path: Sequence[str], *, drop: bool) -> str | None:
     """Returns why a field of the message can't be set or dropped; None where it can."""
-    schema = ProtobufSchema(text)
+    schema = read_schema(text)
     message, place = schema.root, "value"
     for number, name in enumerate(path):
         one = message.field(name)

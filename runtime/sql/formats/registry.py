@@ -11,17 +11,21 @@ import base64
 import http.client
 import os
 import ssl
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.transform import RegistrySpec
+from runtime.sql.formats.encoded import UndecodableValue
+
+T = TypeVar("T")
 
 FRAME = 5  # bytes of Confluent's wire format before the value: a zero and the id
 ASK_AGAIN_S = 30.0  # for an id that the registry does not know
@@ -68,7 +72,7 @@ class SchemaRegistry:
     def __init__(
         self,
         spec: RegistrySpec,
-        kind: Literal["AVRO", "PROTOBUF"] = "AVRO",
+        kind: Literal["AVRO", "PROTOBUF"],
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._spec = spec
@@ -155,6 +159,44 @@ def schema_id(value: bytes) -> int | None:
     if len(value) < FRAME or value[0]:
         return None
     return int.from_bytes(value[1:FRAME], "big")
+
+
+class _Unknown(NamedTuple):
+    why: str
+    until: float  # when it is asked for again
+
+
+class WriterSchemas(Generic[T]):
+    """What is known of the schemas of a registry, by their ids: what `read` makes of each."""
+
+    def __init__(
+        self, spec: RegistrySpec, kind: Literal["AVRO", "PROTOBUF"], read: Callable[[WriterSchema], T]
+    ) -> None:
+        self._registry = SchemaRegistry(spec, kind)
+        self._read = read
+        self._known: dict[int, T] = {}
+        self._unknown: dict[int, _Unknown] = {}
+
+    async def fetch(self, values: Iterable[bytes | None]) -> None:
+        """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
+        now = time.monotonic()
+        ids = {schema_id(value) for value in values if value is not None}
+        for number in sorted(one for one in ids if one is not None and one not in self._known):
+            if (unknown := self._unknown.get(number)) is not None and unknown.until >= now:
+                continue
+            try:
+                self._known[number] = self._read(await self._registry.schema(number))
+            except UnknownSchema as error:
+                self._unknown[number] = _Unknown(str(error), now + ASK_AGAIN_S)
+
+    def of(self, value: bytes) -> T:
+        """Returns what is known of a value's schema, which was fetched. Raises UndecodableValue."""
+        number = schema_id(value)
+        if number is None:
+            raise UndecodableValue("it has no schema id of a registry")
+        if number in self._known:
+            return self._known[number]
+        raise UndecodableValue(self._unknown[number].why)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -8,6 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from planner.workflows.interaction import silent
+from planner.workflows.one_off import on_spark
+from runtime import replay
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.replay.request import (
+    ReplayOutcome,
+    ReplayPartition,
+    ReplayRequest,
+    decode_outcome,
+    encode_request,
+)
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow
 from tests.runtime.audit.test_salvage_replay_brokers import place, replayed
@@ -27,6 +39,18 @@ def value(at: int) -> bytes | None:
     if at == 50:
         return None
     return b'{"id": ' if at % 100 == 7 else b'{"id": %d, "email": "a@b", "p": "%s"}' % (at, PADDING.encode())
+
+
+def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> ReplayOutcome:
+    """Returns the outcome of the application where its transform has no schema."""
+    transform = TransformSpec(value=FormatSpec(format="protobuf", schema="Customer"), where="true")
+    source, destination = (ClusterSpec(bootstrap=sides[name].bootstrap) for name in ("dc1", "dc2"))
+    part = ReplayPartition(topic, 0, topic, topic, 1 << 20, begun=True)
+    asked = ReplayRequest(
+        flow=flow_spec(flow, transform=transform), source=source, destination=destination, parts=[part]
+    )
+    main = Path(replay.__file__).with_name("main.py")
+    return decode_outcome(on_spark(main, encode_request(asked), "salvage: ", silent))
 
 
 def test_what_was_left_travels_as_the_transform_says(
@@ -63,6 +87,14 @@ def test_what_was_left_travels_as_the_transform_says(
     missing = f"there is no topic {orders}.quarantine, which takes bad records"
     assert missing in replayed(file, flow, code=1)["said"]
     there.create(f"{orders}.quarantine", 1)
+    refused = tmp_path / "refused.yaml"
+    refused.write_text(file.read_text().replace("value.id % 3 <> 0", "rand() > 0.5"))
+    assert "rand() > 0.5 is not deterministic" in replayed(refused, flow, code=1)["said"]
+    outcome = unchecked(sides, flow, orders)
+    assert (outcome.cluster, outcome.why) == (
+        "Spark",
+        "the descriptor set has no message Customer: it has no messages",
+    )
 
     assert "run it again" in replayed(file, flow, code=1, REPL_FAILPOINT="after_ledger:2")["said"]
     assert replayed(file, flow)["records"] > 0

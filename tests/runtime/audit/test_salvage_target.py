@@ -98,6 +98,16 @@ def test_bad_records_of_a_flow_that_quarantines_need_its_topic() -> None:
     assert part.quarantine is None
 
 
+def test_the_quarantine_of_a_replay_takes_no_other_records() -> None:
+    quarantining = TransformSpec(where="true", on_bad_record="quarantine")
+    topic = "dc1.orders.quarantine"
+    known = {topic: ROOMY, "dc1.orders": ROOMY}
+    assert unfit([found()], topic, known, quarantining) == {
+        f"{topic} takes the bad records of this replay": "name another topic with --to"
+    }
+    assert unfit([found()], topic, known, TransformSpec(where="true")) == {}
+
+
 def test_the_header_is_added_and_what_came_from_there_stays_away_whatever_the_flow_s_provenance() -> None:
     part = ReplayPartition("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
     spec = rewrite_spec(flow_spec("one", provenance="off"), part, "id-1", "id-2")

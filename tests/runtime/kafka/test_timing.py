@@ -36,6 +36,25 @@ def test_a_retry_deadline_counts_from_the_first_failure(monkeypatch: pytest.Monk
     asyncio.run(work())
 
 
+def test_a_retry_deadline_begins_again_where_more_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+
+        def over_at(seconds: float, done: int) -> bool:
+            now[0] = seconds
+            deadline.advance(done)
+            return deadline.over()
+
+        found = [
+            over_at(*one) for one in ((500, 0), (511, 0), (512, 7), (522, 7), (523, 7), (524, 6), (525, 8))
+        ]
+        assert found == [False, True, False, False, True, True, False]
+        monkeypatch.undo()
+
+    asyncio.run(work())
+
+
 def test_pauses_differ_and_stay_near() -> None:
     pauses = {jittered(1.0) for _ in range(100)}
 

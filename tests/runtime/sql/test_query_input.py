@@ -1,12 +1,22 @@
 """Spark gets what the expressions of a transform read, and no more."""
 
+from collections.abc import Iterable, Sequence
+
 import pyarrow as pa
 import pytest
 
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.sql.columns import batch_of_rows
+from runtime.sql.formats.encoded import UndecodableValue
 from runtime.sql.json_reader import JsonField, JsonObject
-from runtime.sql.query_input import InputRows, QueryInput, read_columns, read_fields, reads_value
+from runtime.sql.query_input import (
+    InputRows,
+    QueryInput,
+    decoded_rows,
+    read_columns,
+    read_fields,
+    reads_value,
+)
 from runtime.sql.rows import SourceRow
 
 JSON = FormatSpec(format="json", schema="id BIGINT, email STRING")
@@ -66,3 +76,41 @@ def test_a_value_that_no_expression_reads_is_not_sent() -> None:
 def test_spark_reads_the_values_itself_where_the_slot_can_not() -> None:
     sent = InputRows(QueryInput(("__value",), "text"))
     assert sent.of(rows(b"x", None)).to_pylist() == [{"__value": b"x"}, {"__value": None}]
+
+
+class Sized:
+    """Values whose bytes say how many MiB of JSON they are, as those of Avro and Protobuf may."""
+
+    async def prepare(self, values: Iterable[bytes | None]) -> None: ...
+
+    def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
+        raise NotImplementedError
+
+    def json(self, data: bytes) -> bytes:
+        if not data.isdigit():
+            raise UndecodableValue("no number")
+        return b"x" * (int(data) << 20)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pieces"),
+    [
+        ([], []),
+        ([b"1", None, b"1"], [3]),
+        ([b"8", b"8", b"8"], [2, 1]),
+        ([b"40", b"40", None], [1, 1, 1]),
+        ([None, b"no number", b"20", b"1", b"15"], [3, 2]),
+    ],
+)
+def test_rows_with_much_json_are_handed_to_spark_in_pieces(
+    sizes: list[bytes | None], pieces: list[int]
+) -> None:
+    found = [
+        [(row["offset"], row["__value"]) for row in piece.to_pylist()]
+        for piece in decoded_rows(rows(*sizes), {"value": Sized()})
+    ]
+    assert [len(one) for one in found] == pieces
+    shown = [b"" if one == b"no number" else one and b"x" * (int(one) << 20) for one in sizes]
+    assert [row for piece in found for row in piece] == list(enumerate(shown))
+    keyed = list(decoded_rows(rows(*sizes), {"key": Sized()}))
+    assert [key for one in keyed for key in one.column("__key").to_pylist()] == [b""] * len(sizes)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,8 @@ from runtime.batch.selection import quarantine_batches
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.sql.rows import InvalidValue
 from runtime.sql.transformer import Transformed, Transformer
-from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets
+from tests.protobuf import schema
+from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets, summed
 from tests.runtime.batch.test_properties import logs
 
 MASKED = "masked" * 20
@@ -289,3 +291,16 @@ def test_a_batch_in_which_no_record_changes_is_passed_on_as_it_came() -> None:
     drops = TransformSpec(value=JSON, drop=["value.card"])
     found = asyncio.run(Transformer(drops, Answers()).apply(prepared, spec))
     assert [out for out, _ in found.outgoing] == prepared[:1]
+
+
+@pytest.mark.parametrize("form", [JSON, FormatSpec(format="protobuf", schema=schema("shop.Customer"))])
+def test_nothing_is_before_unreadable_headers_in_the_first_batch(form: FormatSpec) -> None:
+    """Also where the slot decodes the values itself."""
+    first = batch_bytes([record(4, b"", headers=[("name", b"1")])])
+    damaged = first.replace(b"\x08name", b"\x7ename")
+    spec = RewriteSpec(HERE, 1 << 20)
+    prepared = prepare(sets(summed(bytearray(damaged))), spec, START)
+    transform = TransformSpec(value=form, where="headers['name'] = '1'")
+    found = asyncio.run(Transformer(transform, Answers()).apply(prepared.outgoing, spec))
+    assert found.outgoing == []
+    assert str(found.failure).startswith("orders-3 at offset 4: unreadable headers: ")

@@ -132,6 +132,8 @@ def test_a_message_is_read_as_parsers_of_protobuf_read_it(data: bytes, found: di
         (sized(2, "abc")[:-1], "it ends within a field"),
         (sized(99, "abc")[:-1], "it ends within a field"),
         (sized(5, b"\x0a\x05a"), "it ends within a field"),
+        (sized(5, b"\x0a\x02a") + sized(5, b"b"), "it ends within a field"),  # each part is a message
+        (sized(9, sized(2, b"\x0a\x02a") + sized(2, b"b")), "it ends within a field"),
         (b"\x08", "IndexError"),
         (single(16, 1.0)[:-1], "error"),
         (sized(2, b"\xff"), "UnicodeDecodeError"),
@@ -181,10 +183,89 @@ def test_a_new_value_that_does_not_fit_is_refused(path: str, new: str, why: str)
         (sized(10, "fax") + number(11, 4), "null", b""),  # the fax was overwritten: it does not return
         (number(11, 4) + sized(10, "fax"), "null", sized(10, "fax")),
         (sized(12, b"") + number(17, 1), "0", number(11, 0) + number(17, 1)),
+        (sized(10, "fax") + sized(11, "no pager"), "null", sized(10, "fax")),  # another wire type
+        (number(10, 1) + sized(11, "no pager"), "5", number(10, 1) + number(11, 5)),
     ],
 )
 def test_one_member_of_a_oneof_is_left(before: bytes, new: str, after: bytes) -> None:
     assert values_of(CUSTOMER, ("value.pager",)).edited(before, [new.encode()]) == after
+
+
+def in_a_message() -> tuple[str, str]:
+    """Two schemas: a message within one with a oneof, and a oneof with a closed enum."""
+    fields = [(sized(1, "fax"), 9), (sized(1, "pager"), 13)]
+    oneof = sized(1, "M") + sized(8, sized(1, "contact"))
+    for at, (name, kind) in enumerate(fields, 1):
+        oneof += sized(2, name + number(3, at) + number(4, 1) + number(5, kind) + number(9, 0))
+    m = sized(1, "m") + number(3, 1) + number(4, 1) + number(5, 11) + sized(6, ".M")
+    proto3 = sized(4, oneof) + sized(4, sized(1, "R") + sized(2, m)) + sized(12, "proto3")
+    state = sized(1, "pager") + number(3, 2) + number(4, 1) + number(5, 14) + sized(6, ".E") + number(9, 0)
+    fax = sized(1, "fax") + number(3, 1) + number(4, 1) + number(5, 9) + number(9, 0)
+    proto2 = sized(4, sized(1, "M") + sized(2, fax) + sized(2, state) + sized(8, sized(1, "contact")))
+    proto2 += sized(5, sized(1, "E") + sized(2, sized(1, "OPEN") + number(2, 1)))
+    encoded = [base64.b64encode(sized(1, file)).decode() for file in (proto3, proto2)]
+    return f"R {encoded[0]}", f"M {encoded[1]}"
+
+
+SPLIT, CLOSED = in_a_message()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (sized(1, sized(1, "fax")) + sized(1, number(2, 5)), sized(1, b"") * 2),  # the fax does not return
+        (sized(1, number(2, 5)) + sized(1, sized(1, "fax")), sized(1, b"") + sized(1, sized(1, "fax"))),
+        (sized(1, sized(1, "fax")), sized(1, sized(1, "fax"))),
+    ],
+)
+def test_a_oneof_in_several_occurrences_of_its_message_is_one(before: bytes, after: bytes) -> None:
+    assert values_of(SPLIT, (), ("value.m.pager",)).edited(before, []) == after
+
+
+def test_a_message_in_an_earlier_occurrence_of_its_own_gets_the_new_value() -> None:
+    """Also where the last occurrence of the outer message does not have it."""
+    inner = sized(4, sized(1, "I") + sized(2, sized(1, "city") + number(3, 1) + number(4, 1) + number(5, 9)))
+    i = sized(1, "i") + number(3, 1) + number(4, 1) + number(5, 11) + sized(6, ".I")
+    m = sized(1, "m") + number(3, 1) + number(4, 1) + number(5, 11) + sized(6, ".M")
+    file = (
+        inner
+        + sized(4, sized(1, "M") + sized(2, i))
+        + sized(4, sized(1, "R") + sized(2, m))
+        + sized(12, "proto3")
+    )
+    text = f"R {base64.b64encode(sized(1, file)).decode()}"
+    data = sized(1, sized(1, sized(1, "raw"))) + sized(1, sized(1, sized(1, "x"))) + sized(1, b"")
+    edited = values_of(text, ("value.m.i.city",)).edited(data, [b'"new"'])
+    assert edited == sized(1, sized(1, b"")) + sized(1, sized(1, sized(1, "new"))) + sized(1, b"")
+    assert read(edited, text) == {"m": {"i": {"city": "new"}}}
+
+
+def test_what_a_dropped_member_of_a_oneof_has_overwritten_does_not_return() -> None:
+    card, other = sized(12, sized(1, "4111")), sized(12, number(2, 1))
+    data = card + number(11, 5) + other
+    assert read(data)["paid_by"] == {"number": "", "active": True}
+    for values, new in (
+        (values_of(CUSTOMER, ("value.pager",)), [b"null"]),
+        (values_of(CUSTOMER, (), ("value.pager",)), []),
+    ):
+        assert values.edited(data, new) == other
+        assert values.edited(card + other, new) == card + other
+
+
+def test_an_unknown_number_of_a_closed_enum_leaves_the_other_members_of_its_oneof() -> None:
+    data = sized(1, "fax") + number(2, 9)
+    assert read(data, CLOSED) == {"fax": "fax", "pager": None}
+    assert read(sized(1, "fax") + number(2, 1), CLOSED) == {"fax": None, "pager": "OPEN"}
+    assert values_of(CLOSED, (), ("value.pager",)).edited(data, []) == sized(1, "fax")
+    assert values_of(CLOSED, (), ("value.pager",)).edited(sized(1, "fax") + number(2, 1), []) == b""
+
+
+@pytest.mark.parametrize("text", ["1_0", " 7", "٣", "+7", "07"])
+def test_the_number_of_an_enum_is_written_as_it_is_read(text: str) -> None:
+    values = values_of(CUSTOMER, ("value.level",))
+    assert values.edited(b"", [b'"-7"']) == number(4, -7)
+    with pytest.raises(UneditableValue, match=r"the new value of value\.level does not fit its type"):
+        values.edited(b"", [json.dumps(text).encode()])
 
 
 def test_several_occurrences_of_a_field_become_one() -> None:

@@ -142,4 +142,4 @@ def test_a_registry_that_does_not_answer_is_no_bad_record(
 
 def test_a_registry_is_reached_over_http_alone() -> None:
     with pytest.raises(RegistryUnavailable, match="is no web address"):
-        asyncio.run(SchemaRegistry(RegistrySpec(url="file:///etc")).schema(1))
+        asyncio.run(SchemaRegistry(RegistrySpec(url="file:///etc"), "AVRO").schema(1))

@@ -1,0 +1,185 @@
+"""Protobuf from a stranger: neither a descriptor set nor a record takes more than its limit."""
+
+import base64
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from runtime.contract.spec.transform import FormatSpec
+from runtime.sql.formats.encoded import BadSchema, UndecodableValue
+from runtime.sql.formats.protobuf import ProtobufValues
+from runtime.sql.formats.protobuf_schema import ddl_of, read_schema
+from runtime.sql.json_fields import UneditableValue
+from tests.protobuf import customer, number, schema, sized, varint
+
+INT64, STRING, MESSAGE = 3, 9, 11
+SECONDS, NANOS = (1, "seconds", INT64, ""), (2, "nanos", 5, "")
+MANY = 600_000
+LINEAR_S = 15.0  # what is quadratic takes a minute and more
+
+
+def declared(at: int, name: str, kind: int, of: str = "", label: int = 1) -> bytes:
+    text = sized(1, name) + number(3, at) + number(4, label) + number(5, kind)
+    return sized(2, text + (sized(6, of) if of else b""))
+
+
+def message(name: str, *content: bytes) -> bytes:
+    return sized(4, sized(1, name) + b"".join(content))
+
+
+def descriptors(root: str, *messages: bytes, package: str = "") -> str:
+    """Returns the schema of a file with the syntax proto3."""
+    file = sized(1, "a.proto") + sized(2, package) + b"".join(messages) + sized(12, "proto3")
+    return f"{root} {base64.b64encode(sized(1, file)).decode()}"
+
+
+def chain(length: int, width: int) -> str:
+    """Each message has so many fields of the next one."""
+    found = [
+        message(f"M{at}", *(declared(one, f"f{one}", MESSAGE, f".M{at + 1}") for one in range(1, width + 1)))
+        for at in range(length)
+    ]
+    return descriptors("M0", *found, message(f"M{length}", declared(1, "a", INT64)))
+
+
+def nested(depth: int) -> str:
+    inner = sized(1, "N") + declared(1, "a", INT64)
+    for _ in range(depth):
+        inner = sized(1, "N") + sized(3, inner)
+    return descriptors("N", sized(4, inner))
+
+
+def timed(*fields: tuple[int, str, int, str]) -> str:
+    """Returns a message with a google.protobuf.Timestamp, which is declared with these fields."""
+    stamp = descriptors(
+        "X", message("Timestamp", *(declared(*one) for one in fields)), package="google.protobuf"
+    )
+    root = descriptors("T", message("T", declared(1, "at", MESSAGE, ".google.protobuf.Timestamp")))
+    files = [base64.b64decode(one.split()[1]) for one in ([root, stamp] if fields else [root])]
+    return f"T {base64.b64encode(b''.join(files)).decode()}"
+
+
+def one_field(name: str, at: int = 1) -> str:
+    return descriptors("T", message("T", declared(at, name, INT64)))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (timed(), "lacks google.protobuf.Timestamp, the type of value.at: write it with"),
+        (timed(SECONDS, NANOS, (3, "more", INT64, "")), "Timestamp has other fields than int64 seconds"),
+        (timed((1, "seconds", STRING, ""), NANOS), "Timestamp has other fields than int64 seconds"),
+        (chain(11, 2), "value has more than 5,000 fields"),
+        (chain(22, 2), "value has more than 5,000 fields"),
+        (chain(280, 1), "value has more than 50 messages within one another"),
+        (nested(3_000), "more than 50 messages are declared within one another"),
+        (descriptors("T", message("T", sized(9, b"x" * (1 << 20)))), "is larger than 1 MiB"),
+        (one_field("a` INT, `b"), "T declares 'a` INT, `b', which is no name"),
+        (one_field("größe"), "T declares 'größe', which is no name"),
+        (one_field("a" * 256), "which is no name"),
+        (one_field(""), "which is no name"),
+        (one_field("a", 0), "T.a has the number 0"),
+        (one_field("a", 1 << 29), "T.a has the number 536870912"),
+        (one_field("a", 1 << 40), "T.a has the number"),
+        (
+            descriptors("T", message("T", declared(1, "a", 3), declared(2, "a", 3))),
+            "several fields of the name a",
+        ),
+        (descriptors("T", message("T", declared(1, "a", 3), declared(1, "b", 3))), "of the number 1"),
+        (descriptors("T", message("a b")), "declares 'a b', which is no name"),
+    ],
+)
+def test_a_schema_beyond_the_limits_is_refused(text: str, why: str) -> None:
+    with pytest.raises(BadSchema, match=why):
+        ddl_of(text)
+
+
+def test_what_is_within_the_limits_is_read() -> None:
+    assert ddl_of(timed(SECONDS, NANOS)) == "`at` TIMESTAMP"
+    assert ddl_of(chain(10, 2)).count("`a`: BIGINT") == 2**10
+    assert ddl_of(chain(49, 1)).count("STRUCT") == 49
+    assert ddl_of(one_field("_a9", (1 << 29) - 1)) == "`_a9` BIGINT"
+
+
+def test_a_schema_is_read_once() -> None:
+    text = schema("shop.Customer")
+    assert read_schema(text) is read_schema(text)
+
+
+def test_a_wrong_name_among_very_many_messages_is_refused_at_once() -> None:
+    names = (f"{'Message' * 6}{at:05}{'Of' * 4}" for at in range(8_000))
+    text = descriptors("Massage" * 8, *(message(one) for one in names))
+    begin = time.process_time()
+    with pytest.raises(BadSchema, match="has no message"):
+        read_schema(text)
+    parsed = time.process_time()
+    with pytest.raises(BadSchema, match="has no fields"):
+        ddl_of(f"{'Message' * 6}00000{'Of' * 4} {text.split()[1]}")
+    assert parsed - begin < 3 * (time.process_time() - parsed) + 0.5  # as long as to read it
+
+
+def values_of(text: str, paths: Sequence[str] = (), drop: Sequence[str] = ()) -> ProtobufValues:
+    return ProtobufValues(FormatSpec(format="protobuf", schema=text), dict.fromkeys(paths, ""), drop)
+
+
+WIDE = descriptors(
+    "W",
+    message("W", declared(1, "items", MESSAGE, ".I", label=3)),
+    message("I", *(declared(at, f"a_field_{at}", INT64) for at in range(1, 101))),
+)
+TOO_MANY = "it has more than 500,000 fields and items"
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "why"),
+    [
+        (WIDE, sized(1, b"") * 30_000, "the names of its fields take more than 32 MiB as JSON"),
+        (schema("shop.Customer"), number(1, 1) * MANY, TOO_MANY),
+        (schema("shop.Customer"), number(99, 1) * MANY, TOO_MANY),
+        (schema("shop.Customer"), varint(99 * 8 + 3) + number(1, 1) * MANY + varint(99 * 8 + 4), TOO_MANY),
+        (schema("shop.Customer"), sized(7, b"\1" * MANY), TOO_MANY),
+        (schema("shop.Customer"), sized(9, number(1, 1) * MANY), TOO_MANY),
+        (schema("shop.Customer"), sized(5, number(1, 1) * (MANY // 2)) * 2, TOO_MANY),
+    ],
+)
+def test_a_small_record_that_decodes_to_very_much_is_a_bad_record(text: str, data: bytes, why: str) -> None:
+    values = values_of(text)
+    with pytest.raises(UndecodableValue, match=why):
+        values.json(data)
+    assert values.json(data[:0])  # the next record has the whole limit again
+
+
+def test_an_edit_has_the_same_limit() -> None:
+    """A member of a oneof that another one replaced is not decoded, but edited."""
+    values = values_of(schema("shop.Customer"), drop=["value.paid_by.number"])
+    data = sized(12, number(2, 1) * MANY) + number(11, 1)
+    assert values.json(data)
+    with pytest.raises(UneditableValue, match=TOO_MANY):
+        values.edited(data, [])
+    assert values.edited(sized(12, sized(1, "1")), []) == sized(12, b"")
+
+
+def test_a_message_in_very_many_pieces_is_merged_in_linear_time() -> None:
+    text = schema("shop.Customer")
+    begin = time.process_time()
+    values_of(text).json(sized(5, sized(1, "x" * 20)) * 100_000)
+    values_of(text).json(sized(9, sized(2, sized(1, "x" * 20)) * 100_000))
+    values_of(text).json((sized(10, "") + number(11, 1)) * 100_000)
+    assert time.process_time() - begin < LINEAR_S
+
+
+def test_a_large_record_with_few_fields_is_read() -> None:
+    data = customer({"photo": b"x" * (8 << 20), "scores": [1] * 400_000})
+    assert len(values_of(schema("shop.Customer")).json(data)) > 10 << 20
+
+
+def test_very_many_occurrences_of_a_message_are_edited_as_one() -> None:
+    def pieces() -> Iterator[bytes]:
+        for at in range(100_000):
+            yield sized(5, sized(1, "s")) if at % 2 else number(1, at)
+
+    values = values_of(schema("shop.Customer"), ["value.home.city"])
+    data = b"".join(pieces())
+    assert values.json(data)
+    assert values.edited(data, [b'"c"']).endswith(sized(5, sized(1, "s") + sized(2, "c")))
