@@ -68,7 +68,7 @@ class _Matcher:
     def __init__(self, files: Mapping[str, Sequence[int]], records: Sequence[int]) -> None:
         self._files, self._records = files, records
         self._found = Interleaving({name: len(lines) for name, lines in files.items()})
-        # Files by their last line that is left. Dictionaries keep the order, for equal results of equal input.
+        # Files by their last line that is left, in their order: equal input has equal results.
         self._ends: defaultdict[int, dict[str, None]] = defaultdict(dict)
         self._choices: list[_Choice] = []
         for name in sorted(files):
