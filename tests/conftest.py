@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The brokers that a command of a test starts get the same options as those that the test starts itself.
-os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", " ".join(JVM))
+os.environ.setdefault("REPL_LAB_JVM", " ".join(JVM))
 
 # An example that takes long is no mistake: the machine does other things too.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])

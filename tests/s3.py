@@ -74,12 +74,15 @@ class S3Server:
         self._s3.delete_object(Bucket=bucket, Key=name)
 
     def download(self, bucket: str, prefix: str, folder: Path) -> Path:
-        """Writes what a reader of the bucket sees now into a new folder, and returns it."""
+        """Writes what a reader of the bucket sees now into a new folder, and returns it.
+
+        The folder of the prefix is there also if the bucket has no object in it.
+        """
         for name, text in self.objects(bucket, prefix).items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / prefix).mkdir(parents=True, exist_ok=True)
         return folder
 
     def create_user(self, name: str) -> dict[str, str]:

@@ -99,7 +99,7 @@ class DrillProducer:
         """Returns the offset behind the last acknowledged record of each partition."""
         found: dict[tuple[str, int], int] = {}
         for topic, acknowledged in self.acknowledged.items():
-            for id_ in acknowledged:
+            for id_ in list(acknowledged):  # a load may go on
                 partition, offset = self.places[id_]
                 found[topic, partition] = max(found.get((topic, partition), 0), offset + 1)
         return found

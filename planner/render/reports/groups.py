@@ -233,6 +233,8 @@ def location_text(located: LocatedRecord) -> str:
             )
         case LocateResult.NOT_YET:
             return f"not yet: {record} is not copied; {_through(located)}."
+        case LocateResult.UNMAPPED if located.in_files:
+            return f"unmapped: {record} is before the start of {located.flow}, which began at {located.low}."
         case LocateResult.UNMAPPED:
             begins = f"which begins at {located.low}"
             return f"unmapped: {record} is before the offset map of {located.flow}, {begins}."

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess
+from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
 from runtime.audit.offsets.locate import first_as_late
 from runtime.audit.verify.file_plan import backup_of
 from runtime.audit.verify.file_records import StoredRecords
@@ -21,7 +21,7 @@ from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unava
 class LocateInFilesRequest:
     """Names a record of the source, to be found in the files of a flow.
 
-    Either `offset` or `timestamp_ms` is given; the timestamp means the first record that is as late.
+    Either `offset` or `timestamp_ms` is given; the timestamp means the first record at or after it.
     """
 
     flow: str
@@ -45,7 +45,8 @@ class _Place(NamedTuple):
 async def locate_in_files(asked: LocateInFilesRequest) -> LocatedRecord:
     """Locates a record. The newest topic of that name counts, where it was made again.
 
-    Raises AuditFailure where something can't be read, or the flow never copied the partition.
+    Raises AuditFailure where something can't be read, the flow never copied the partition, or the files hold
+    records of another cluster than the topology names.
     """
     offset = asked.offset
     if asked.timestamp_ms is not None:
@@ -82,13 +83,17 @@ def _located(asked: LocateInFilesRequest, offset: int | None) -> LocatedRecord:
         other_offset=place.offset if place is not None else None,
         replicated_through=end,
         low=low,
+        in_files=True,
         file=place.path if place is not None else None,
         record=place.number if place is not None else None,
     )
 
 
 def _lineage_of(asked: LocateInFilesRequest) -> TopicLineage:
-    known = backup_of(asked.files, asked.flow).topics()
+    backup = backup_of(asked.files, asked.flow)
+    if asked.source.id is not None and asked.source.id != backup.cluster_id:
+        raise UnexpectedClusterId(asked.source.name, backup.cluster_id, asked.source.id)
+    known = backup.topics()
     lineage = known.get(asked.topic)
     if lineage is not None and asked.partition in lineage.positions:
         return lineage
@@ -117,8 +122,12 @@ def _search(asked: LocateInFilesRequest, files: list[DataFile], offset: int) -> 
         except EndpointUnavailable as problem:
             raise AuditFailure(asked.files.endpoint, str(problem), "it is read on this machine") from None
         if records.damage:
-            hint = f"repl verify {asked.flow} names every file that is damaged"
+            hint = (
+                f"run it again if the job merges files; repl verify {asked.flow} names all that are damaged"
+            )
             raise AuditFailure(asked.files.endpoint, records.damage[0].why, hint)
         if one is not None and (best is None or one.offset < best.offset):
             best = _Place(one.offset, one.path, number)
+            if one.offset == offset:
+                break
     return best

@@ -80,8 +80,8 @@ class LocateResult(StrEnum):
 class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a record at one side, `topic`-`partition` at `offset`, and its offset at the other side.
 
-    For a flow into files, `other_offset` is the source offset of the record that was found; `file` is its
-    file, relative to the endpoint's folder, and `record` its number in the file, from 1 on.
+    For a flow into files (`in_files`), `other_offset` is the source offset of the record that was found,
+    `file` is its file, relative to the endpoint's folder, and `record` its number in the file, from 1 on.
     """
 
     flow: str
@@ -97,6 +97,7 @@ class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     other_offset: int | None = None
     replicated_through: int | None = None
     low: int | None = None
+    in_files: bool = False
     file: str | None = None
     record: int | None = None
 

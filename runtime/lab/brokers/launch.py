@@ -165,7 +165,7 @@ def stop(brokers: Sequence[LabBroker], grace: float) -> None:
 def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
     """Returns the command line of one broker, or of ZooKeeper.
 
-    KAFKA_JVM_PERFORMANCE_OPTS adds options to the JVM of a broker, as with Kafka's own scripts.
+    REPL_LAB_JVM adds options to the JVM of a broker; those of the cluster's spec come behind them.
     """
     if node.id == ZOOKEEPER:
         return zookeeper.command(kit, cluster, node, *cluster.logging_options(kit.version))
@@ -174,8 +174,8 @@ def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
         *("-XX:+ExitOnOutOfMemoryError", f"-XX:ErrorFile={home}/crash.log"),
         *(f"-Djava.io.tmpdir={home / SCRATCH}", *cluster.logging_options(kit.version)),
         processes.mark(cluster, node),
+        *os.environ.get("REPL_LAB_JVM", "").split(),
         *cluster.spec.jvm,
-        *os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", "").split(),
     )
     java = kit.command(*jvm, heap=cluster.spec.heap)
     return [*cluster.spec.prefix, *java, "kafka.Kafka", str(cluster.properties_file(node))]

@@ -142,6 +142,11 @@ def test_a_record_in_a_file(found: LocateResult, text: str) -> None:
     assert text in groups.location_text(place)
 
 
+def test_what_is_before_the_start_of_a_flow_into_files() -> None:
+    place = replace(located(LocateResult.UNMAPPED), in_files=True)
+    assert groups.location_text(place).endswith("is before the start of f, which began at 50.")
+
+
 def test_no_record_behind_it_is_in_a_file() -> None:
     place = replace(located(LocateResult.END), other_offset=None)
     assert groups.location_text(place).endswith("at dc1 was not copied, and no later record either.")

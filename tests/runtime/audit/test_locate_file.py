@@ -47,4 +47,6 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / files[0].path).unlink()
     with pytest.raises(AuditFailure, match=files[0].path) as raised:
         search(tmp_path, "json", files, 5)
-    assert raised.value.hint == "repl verify f names every file that is damaged"
+    assert (
+        raised.value.hint == "run it again if the job merges files; repl verify f names all that are damaged"
+    )
