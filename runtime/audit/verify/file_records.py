@@ -50,7 +50,7 @@ def content_in_files(one: Record, value: bytes | None) -> RecordContent:
 
 
 def decoded_value(value: object) -> bytes | None:
-    """Returns a value as bytes that are equal where two values are: what Spark has decoded is no bytes."""
+    """Returns a value as bytes that are equal where two values are: what Spark has decoded is not bytes."""
     match value:
         case None:
             return None

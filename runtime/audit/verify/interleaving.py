@@ -59,7 +59,7 @@ def match(
     if matcher.ambiguous and found.unknown and any(found.left.values()):
         better = _match_in_parallel(files, records, ranges)
         if better is not None and sum(better.left.values()) < sum(found.left.values()):
-            better.alike = found.alike if any(better.left[name] for name in found.alike) else set()
+            better.alike = matcher.not_told_apart(better.left)
             return better
     return found
 
@@ -93,11 +93,25 @@ class _Matcher:
                 self._choices.append(_Choice(one, fitting[0], tuple(fitting[1:])))
             self._take(fitting[0], one)
         self._found.unknown.reverse()
+        self._found.alike = self.not_told_apart(self._found.left)
+        return self._found
+
+    def not_told_apart(self, left: Mapping[str, int]) -> set[str]:
+        """Returns the files that may hold each other's transactions, where any of them is incomplete.
+
+        A wrong choice also changes what is left for other files that have such lines.
+        """
+        alike = set[str]()
         for choice in self._choices:
             names = {choice.chosen, *choice.others}
-            if any(self._found.left[name] for name in names):
-                self._found.alike |= names
-        return self._found
+            if any(left[name] for name in names):
+                alike |= names
+        if alike:
+            ends = {self._records[choice.range.end - 1] for choice in self._choices}
+            alike.update(
+                name for name, count in left.items() if count and not ends.isdisjoint(self._files[name])
+            )
+        return alike
 
     def _fitting(self, one: TransactionRange) -> list[str]:
         """Returns the first few files whose last lines that are left are those of the transaction."""
@@ -123,7 +137,9 @@ class _Matcher:
             if self._found.taken[choice.chosen][-1] != choice.range:
                 continue  # lines before it were found already
             fits_chosen = self._fits(choice.chosen, one, -size)
-            for name in self._all_fitting(choice.range):
+            for name in islice(self._all_fitting(choice.range), _MOST_TRIED):
+                if self._found.taken[name] and self._found.taken[name][-1] < choice.range:
+                    continue  # the topic has later lines of this file before it
                 if name != choice.chosen and (fits_chosen or self._fits(name, one, size)):
                     self._give_back(choice.chosen, choice.range)
                     self._take(name, choice.range)
@@ -175,17 +191,20 @@ def _match_in_parallel(
         content = records[one.begin : one.end]
         following: dict[tuple[int, ...], _Step | None] = {}
         for left, taken in states.items():
-            steps += len(left)
             for at, (name, lines) in enumerate(files.items()):
+                steps += 1
                 begin = left[at] - len(content)
-                if content and begin >= 0 and lines[begin : left[at]] == content:
+                if not content or begin < 0 or lines[begin : left[at]] != content:
+                    continue
+                steps += len(left)
+                if len(following) < _MOST_STATES and steps <= _MOST_STEPS:
                     following.setdefault((*left[:at], begin, *left[at + 1 :]), _Step(taken, name, one))
-        if steps > _MOST_STEPS:
-            return None
-        if not following:
-            unknown += [one] if content else []
-            continue
-        states = dict(islice(following.items(), _MOST_STATES))
+            if steps > _MOST_STEPS:
+                return None
+        if following:
+            states = following
+        elif content:
+            unknown.append(one)
     left, taken = next(iter(states.items()))  # all of them took the same transactions
     found = Interleaving(dict(zip(files, left, strict=True)), unknown=unknown[::-1])
     while taken is not None:

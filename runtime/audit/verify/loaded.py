@@ -2,7 +2,7 @@
 
 The ledger says how far each file was read. Its lines up to there must be in its partition, in their order,
 with equal bytes. The records of all files of a partition are compared together, because only their content
-says which transaction is of which file.
+says which transaction belongs to which file.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
+from runtime.audit.ledger import producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
@@ -54,7 +55,6 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.batch import Batch, BatchFailure, PartitionLocation, records
-from runtime.batch.layout import NO_PRODUCER
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.views.records_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
@@ -62,6 +62,8 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import log_start
 from runtime.slot.budget import TokenBucket
+
+_NAMED = 10  # files that a text names
 
 
 async def verify_loaded(
@@ -73,26 +75,27 @@ async def verify_loaded(
     for piece in pieces:
         by_partition[piece.partition].append(piece)
     async with open_spec(asked.destination, asked.flow.destination) as cluster:
+        known = await producers_at(cluster)
+        own = {number for number, one in known.items() if one.flow == asked.flow.name}
         found = []
         for some in by_partition.values():
-            found += await _LoadedPartition(asked, some, cluster, bucket).compare()
+            found += await _LoadedPartition(asked, some, cluster, own, bucket).compare()
         await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
         return found
 
 
 @dataclass(slots=True)
 class _Written:
-    """The records of a partition that transactions wrote, in the order of their ends."""
+    """The records of a partition that the flow's transactions wrote, in the order of their ends."""
 
     digests: array[int] = field(default_factory=numbers)
     offsets: array[int] = field(default_factory=numbers)
     times: array[int] = field(default_factory=numbers)
     ranges: list[TransactionRange] = field(default_factory=list)
-    producers: array[int] = field(default_factory=numbers)  # the producer id of each range
     appended: bool = False
-    others: int = 0  # records that no transaction wrote
+    others: int = 0  # records that the flow did not write
 
-    def add(self, transaction: Iterable[tuple[int, int, int]], producer_id: int = NO_PRODUCER) -> None:
+    def add(self, transaction: Iterable[tuple[int, int, int]]) -> None:
         begin = len(self.digests)
         for offset, timestamp, digest in transaction:
             self.offsets.append(offset)
@@ -100,11 +103,6 @@ class _Written:
             self.digests.append(digest)
         if len(self.digests) > begin:
             self.ranges.append(TransactionRange(begin, len(self.digests)))
-            self.producers.append(producer_id)
-
-    def producer_of(self, one: TransactionRange) -> int:
-        """Returns the producer id that wrote a range."""
-        return self.producers[bisect_left(self.ranges, one)]
 
 
 class _RepeatedLines:
@@ -129,19 +127,20 @@ class _RepeatedLines:
 
 
 class _LoadedPartition:
-    """Compares the files of one partition of the topic."""
+    """Compares the files of one partition of the topic. `producers` are the flow's own producer ids."""
 
     def __init__(
         self,
         asked: VerifyRequest,
         pieces: Sequence[VerificationPiece],
         cluster: KafkaCluster,
+        producers: Collection[int],
         bucket: TokenBucket,
     ) -> None:
         assert asked.flow.lines is not None, "the flow reads no files"
         self._lines: LinesSpec = asked.flow.lines
         self._asked, self._cluster, self._bucket = asked, cluster, bucket
-        self._pieces = pieces
+        self._pieces, self._producers = pieces, producers
         self._files: dict[str, FileRecords] = {}
         self._unread: dict[str, str] = {}
         first = pieces[0]
@@ -161,15 +160,11 @@ class _LoadedPartition:
             await asyncio.to_thread(self._read, piece, timed=not written.appended)
         prints = {name: one.digests for name, one in self._files.items()}
         found = match(prints, written.digests, written.ranges)
-        own = self._written_by_the_flow(found, written)
         owned = owners_of_unknown(found, prints, written.digests)
-        if self._low:  # lines are gone, so one that is the same by chance would make those behind it missing
-            alone = {piece.topic for piece in self._pieces if piece.alone and not self._unread}
-            owned = {
-                name: [one for one in some if one in own] for name, some in owned.items() if name in alone
-            }
+        unsure = self._unsure(owned)
+        owned = {name: some for name, some in owned.items() if name not in unsure}
         known = {one for some in owned.values() for one in some}
-        doubles = self._doubles(found, [one for one in found.unknown if one in own - known], written)
+        doubles = self._doubles(found, [one for one in found.unknown if one not in known], written)
         known.update(one for some in doubles.values() for one in some)
         others = written.others + sum(one.end - one.begin for one in found.unknown if one not in known)
         results = []
@@ -178,7 +173,10 @@ class _LoadedPartition:
                 results.append(_result(piece, unread=self._unread[piece.topic]))
                 continue
             twice = doubles.get(piece.topic, {})
-            results.append(await self._file(piece, written, found, owned.get(piece.topic, []), twice))
+            own = owned.get(piece.topic, [])
+            results.append(
+                await self._file(piece, written, found, own, twice, unsure=piece.topic in unsure)
+            )
         return [replace(results[0], others=others), *results[1:]] if results else []
 
     async def _written_from_its_start(self) -> _Written:
@@ -201,18 +199,18 @@ class _LoadedPartition:
             position = reader.position
             for member, seen in await reader.next_sets():
                 if isinstance(member, Batch) and member.control:
-                    written.add(begun.pop(member.producer_id, ()), member.producer_id)
+                    written.add(begun.pop(member.producer_id, ()))
                 elif seen:
                     found = [one for one in records(member, where) if position <= one.offset < self._high]
-                    if not isinstance(member, Batch) or not member.transactional:
+                    if not isinstance(member, Batch) or member.producer_id not in self._producers:
                         written.others += len(found)
                         continue
                     written.appended |= member.log_append_time
                     begun[member.producer_id] += (
                         (one.offset, one.timestamp, digest_of(body_of(one))) for one in found
                     )
-        for producer_id, transaction in begun.items():
-            written.add(transaction, producer_id)
+        for transaction in begun.values():
+            written.add(transaction)
         return written
 
     def _read(self, piece: VerificationPiece, *, timed: bool) -> None:
@@ -225,11 +223,13 @@ class _LoadedPartition:
         except OSError as error:
             self._unread[piece.topic] = error.strerror or str(error)
 
-    @staticmethod
-    def _written_by_the_flow(found: Interleaving, written: _Written) -> set[TransactionRange]:
-        """Returns the unknown transactions whose producer wrote lines of files, too."""
-        producers = {written.producer_of(one) for some in found.taken.values() for one in some}
-        return {one for one in found.unknown if written.producer_of(one) in producers}
+    def _unsure(self, owned: Iterable[str]) -> set[str]:
+        """Returns the files whose likely transactions may be of a file that is not compared.
+
+        Where lines are gone, one that is equal by chance would make all lines behind it missing.
+        """
+        alone = {piece.topic for piece in self._pieces if piece.alone and not self._unread}
+        return set(owned) - alone if self._low else set()
 
     def _doubles(
         self, found: Interleaving, unknown: Sequence[TransactionRange], written: _Written
@@ -264,6 +264,8 @@ class _LoadedPartition:
         found: Interleaving,
         owned: Sequence[TransactionRange],
         twice: Mapping[TransactionRange, int],
+        *,
+        unsure: bool,
     ) -> VerifiedPiece:
         """Returns the result of one file. Its first `left` lines are in no transaction as they are."""
         file, left = self._files[piece.topic], found.left[piece.topic]
@@ -276,7 +278,8 @@ class _LoadedPartition:
         if not left:
             return _result(piece, matched, edits=later, more=len(later) >= LIMIT)
         if piece.topic in found.alike and (owned or not self._low):
-            alike = ", ".join(sorted(found.alike - {piece.topic}))
+            names = sorted(found.alike - {piece.topic})
+            alike = ", ".join([*names[:_NAMED], *(["others"] if len(names) > _NAMED else [])])
             return _result(piece, matched, unread=f"its lines can't be told from those of {alike}")
         prints, offsets = numbers(), numbers()
         for one in owned:
@@ -284,6 +287,8 @@ class _LoadedPartition:
             offsets += written.offsets[one.begin : one.end]
         skipped = _expired(file, left, prints) if self._low else 0
         why = f"retention passed at {self._asked.flow.destination}"
+        if unsure:
+            why += ", or its lines can't be told from those of files that are gone"
         gone = UncomparableRange(low=0, end=file.position(skipped), why=why)
         comparer = _compared(file, left, skipped, prints)
         try:
@@ -389,7 +394,6 @@ def _compared(file: FileRecords, left: int, skipped: int, found: Sequence[int]) 
             lines = list(islice(destination, WINDOW))
             comparer.add_destination(lines) if lines else comparer.end_destination()
         comparer.advance()
-    comparer.edits = [one for one in comparer.edits if one.what != "moved"]  # there is no offset map
     return comparer
 
 

@@ -136,10 +136,19 @@ def test_files_with_equal_lines_are_always_found_whole(
         assert some == sorted(some, reverse=True)
 
 
+def test_an_earlier_choice_keeps_the_order_of_the_lines() -> None:
+    """The last transaction was chosen for "b", and can't be of "a" any more: lines before it are."""
+    seen = found({"a": [0, 2], "b": [2, 2, 2]}, [0], [2], [2, 2], [2])
+    assert set(seen.left.values()) == {0}
+    assert all(some == sorted(some, reverse=True) for some in seen.taken.values())
+
+
 def test_many_files_with_equal_lines_take_little_time() -> None:
     files = {str(at): [1] for at in range(20_000)}
     seen = found(files, *([1] for _ in files))
     assert set(seen.left.values()) == {0}
+    seen = found(files, *([1] for _ in range(19_999)), [9])  # of others
+    assert sum(seen.left.values()) == len(seen.unknown) == 1
 
 
 def test_an_unknown_transaction_is_needed_to_look_for_an_owner() -> None:

@@ -349,7 +349,7 @@ def loaded(
     spec = ClusterSpec(bootstrap="a:1")
     asked = VerifyRequest(flow=flow, source=spec, destination=spec)
     bucket = TokenBucket(None, time.monotonic)
-    work = _LoadedPartition(asked, pieces, topic, bucket)  # type: ignore[arg-type]
+    work = _LoadedPartition(asked, pieces, topic, {OWN}, bucket)  # type: ignore[arg-type]
     found = asyncio.run(work.compare())
     return dict(zip(files, found, strict=True))
 
