@@ -174,9 +174,7 @@ class _LoadedPartition:
                 continue
             twice = doubles.get(piece.topic, {})
             own = owned.get(piece.topic, [])
-            results.append(
-                await self._file(piece, written, found, own, twice, unsure=piece.topic in unsure)
-            )
+            results.append(await self._file(piece, written, found, own, twice, unsure=piece.topic in unsure))
         return [replace(results[0], others=others), *results[1:]] if results else []
 
     async def _written_from_its_start(self) -> _Written:

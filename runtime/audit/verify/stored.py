@@ -289,7 +289,10 @@ class _StoredPiece:
         """Compares the piece. Returns why it stopped, and whether retention deleted the records there."""
         try:
             while not self._comparer.done:
-                await asyncio.gather(self._feed_source(), self._feed_files())
+                sides = asyncio.gather(self._feed_source(), self._feed_files(), return_exceptions=True)
+                for failure in await sides:  # both have ended, so each damaged file that was read is known
+                    if failure is not None:
+                        raise failure
                 self._comparer.advance()
         except RecordsExpired as error:
             return str(error), True
@@ -329,10 +332,13 @@ class _StoredPiece:
             self._comparer.add_source(await self._lines(found))
 
     def _is_wanted(self, offset: int) -> bool:
-        """Returns whether an offset of the source was not given up."""
-        given_up = any(low <= offset < end for low, end, _ in self._piece.gaps)
+        """Returns whether an offset of the source was not given up, and counts those that were."""
+        given_up = self._is_given_up(offset)
         self._given_up += given_up
         return not given_up
+
+    def _is_given_up(self, offset: int) -> bool:
+        return any(low <= offset < end for low, end, _ in self._piece.gaps)
 
     async def _lines(self, found: Sequence[FetchedRecord]) -> list[SourceLine]:
         """Returns records of the source as the files must have them. Raises BadRecord."""
@@ -381,10 +387,8 @@ class _StoredPiece:
             if not chunk:
                 self._comparer.end_files()
                 return
-            piece = self._piece
             self._comparer.add_files(
                 one
                 for one in chunk
-                if self._low <= one.offset < piece.high
-                and not any(low <= one.offset < end for low, end, _ in piece.gaps)
+                if self._low <= one.offset < self._piece.high and not self._is_given_up(one.offset)
             )
