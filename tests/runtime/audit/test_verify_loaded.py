@@ -427,6 +427,23 @@ def test_records_that_retention_deletes_meanwhile_are_not_comparable(tmp_path: P
     assert [(gone.low, gone.end) for gone in one.not_comparable] == [(0, 4)]
 
 
+class Shrinking(TopicOf):
+    """A topic whose first record retention deletes before each fetch."""
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        self.begin += not isinstance(request, ListOffsetsRequest)
+        return await super().call(node, request, purpose, within)
+
+
+def test_a_topic_that_retention_deletes_faster_than_it_is_read_is_to_be_compared_again(
+    tmp_path: Path,
+) -> None:
+    topic = Shrinking((OWN, ["one"]), (OWN, ["two"]))
+    one = loaded(tmp_path, {"a.log": ["one", "two"]}, topic, low=0)["a.log"]
+    assert "retention took the offsets below" in one.unread
+    assert one.unread.endswith(": run it again")
+
+
 class Expiring(TopicOf):
     """A topic of which retention deletes all records once they were read."""
 
