@@ -18,7 +18,6 @@ from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
@@ -55,6 +54,7 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.batch import Batch, BatchFailure, PartitionLocation, records
+from runtime.batch.layout import NO_PRODUCER
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.views.records_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
@@ -75,27 +75,26 @@ async def verify_loaded(
     for piece in pieces:
         by_partition[piece.partition].append(piece)
     async with open_spec(asked.destination, asked.flow.destination) as cluster:
-        known = await producers_at(cluster)
-        own = {number for number, one in known.items() if one.flow == asked.flow.name}
         found = []
         for some in by_partition.values():
-            found += await _LoadedPartition(asked, some, cluster, own, bucket).compare()
+            found += await _LoadedPartition(asked, some, cluster, bucket).compare()
         await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
         return found
 
 
 @dataclass(slots=True)
 class _Written:
-    """The records of a partition that the flow's transactions wrote, in the order of their ends."""
+    """The records of a partition that transactions wrote, in the order of their ends."""
 
     digests: array[int] = field(default_factory=numbers)
     offsets: array[int] = field(default_factory=numbers)
     times: array[int] = field(default_factory=numbers)
     ranges: list[TransactionRange] = field(default_factory=list)
+    producers: array[int] = field(default_factory=numbers)  # the producer id of each range
     appended: bool = False
-    others: int = 0  # records that the flow did not write
+    others: int = 0  # records that no transaction wrote
 
-    def add(self, transaction: Iterable[tuple[int, int, int]]) -> None:
+    def add(self, transaction: Iterable[tuple[int, int, int]], producer_id: int = NO_PRODUCER) -> None:
         begin = len(self.digests)
         for offset, timestamp, digest in transaction:
             self.offsets.append(offset)
@@ -103,6 +102,11 @@ class _Written:
             self.digests.append(digest)
         if len(self.digests) > begin:
             self.ranges.append(TransactionRange(begin, len(self.digests)))
+            self.producers.append(producer_id)
+
+    def producer_of(self, one: TransactionRange) -> int:
+        """Returns the producer id that wrote a range."""
+        return self.producers[bisect_left(self.ranges, one)]
 
 
 class _RepeatedLines:
@@ -127,20 +131,19 @@ class _RepeatedLines:
 
 
 class _LoadedPartition:
-    """Compares the files of one partition of the topic. `producers` are the flow's own producer ids."""
+    """Compares the files of one partition of the topic."""
 
     def __init__(
         self,
         asked: VerifyRequest,
         pieces: Sequence[VerificationPiece],
         cluster: KafkaCluster,
-        producers: Collection[int],
         bucket: TokenBucket,
     ) -> None:
         assert asked.flow.lines is not None, "the flow reads no files"
         self._lines: LinesSpec = asked.flow.lines
         self._asked, self._cluster, self._bucket = asked, cluster, bucket
-        self._pieces, self._producers = pieces, producers
+        self._pieces = pieces
         self._files: dict[str, FileRecords] = {}
         self._unread: dict[str, str] = {}
         first = pieces[0]
@@ -160,11 +163,12 @@ class _LoadedPartition:
             await asyncio.to_thread(self._read, piece, timed=not written.appended)
         prints = {name: one.digests for name, one in self._files.items()}
         found = match(prints, written.digests, written.ranges)
-        owned = owners_of_unknown(found, prints, written.digests)
-        unsure = self._unsure(owned)
-        owned = {name: some for name, some in owned.items() if name not in unsure}
+        own = self._written_by_the_flow(found, written)
+        likely = owners_of_unknown(found, prints, written.digests)
+        owned = self._certain(likely, own)
+        unsure = {name for name, some in likely.items() if owned[name] != some}
         known = {one for some in owned.values() for one in some}
-        doubles = self._doubles(found, [one for one in found.unknown if one not in known], written)
+        doubles = self._doubles(found, [one for one in found.unknown if one in own - known], written)
         known.update(one for some in doubles.values() for one in some)
         others = written.others + sum(one.end - one.begin for one in found.unknown if one not in known)
         results = []
@@ -173,8 +177,8 @@ class _LoadedPartition:
                 results.append(_result(piece, unread=self._unread[piece.topic]))
                 continue
             twice = doubles.get(piece.topic, {})
-            own = owned.get(piece.topic, [])
-            results.append(await self._file(piece, written, found, own, twice, unsure=piece.topic in unsure))
+            some = owned.get(piece.topic, [])
+            results.append(await self._file(piece, written, found, some, twice, unsure=piece.topic in unsure))
         return [replace(results[0], others=others), *results[1:]] if results else []
 
     async def _written_from_its_start(self) -> _Written:
@@ -197,18 +201,18 @@ class _LoadedPartition:
             position = reader.position
             for member, seen in await reader.next_sets():
                 if isinstance(member, Batch) and member.control:
-                    written.add(begun.pop(member.producer_id, ()))
+                    written.add(begun.pop(member.producer_id, ()), member.producer_id)
                 elif seen:
                     found = [one for one in records(member, where) if position <= one.offset < self._high]
-                    if not isinstance(member, Batch) or member.producer_id not in self._producers:
+                    if not isinstance(member, Batch) or not member.transactional:
                         written.others += len(found)
                         continue
                     written.appended |= member.log_append_time
                     begun[member.producer_id] += (
                         (one.offset, one.timestamp, digest_of(body_of(one))) for one in found
                     )
-        for transaction in begun.values():
-            written.add(transaction)
+        for producer_id, transaction in begun.items():
+            written.add(transaction, producer_id)
         return written
 
     def _read(self, piece: VerificationPiece, *, timed: bool) -> None:
@@ -221,13 +225,23 @@ class _LoadedPartition:
         except OSError as error:
             self._unread[piece.topic] = error.strerror or str(error)
 
-    def _unsure(self, owned: Iterable[str]) -> set[str]:
-        """Returns the files whose likely transactions may be of a file that is not compared.
+    @staticmethod
+    def _written_by_the_flow(found: Interleaving, written: _Written) -> set[TransactionRange]:
+        """Returns the unknown transactions whose producer wrote lines of files, too."""
+        producers = {written.producer_of(one) for some in found.taken.values() for one in some}
+        return {one for one in found.unknown if written.producer_of(one) in producers}
+
+    def _certain(
+        self, likely: Mapping[str, list[TransactionRange]], own: Collection[TransactionRange]
+    ) -> dict[str, list[TransactionRange]]:
+        """Returns the likely transactions of each file, less those that others may have written.
 
         Where lines are gone, one that is equal by chance would make all lines behind it missing.
         """
+        if not self._low:
+            return dict(likely)
         alone = {piece.topic for piece in self._pieces if piece.alone and not self._unread}
-        return set(owned) - alone if self._low else set()
+        return {name: [one for one in some if one in own and name in alone] for name, some in likely.items()}
 
     def _doubles(
         self, found: Interleaving, unknown: Sequence[TransactionRange], written: _Written
@@ -286,7 +300,7 @@ class _LoadedPartition:
         skipped = _expired(file, left, prints) if self._low else 0
         why = f"retention passed at {self._asked.flow.destination}"
         if unsure:
-            why += ", or its lines can't be told from those of files that are gone"
+            why += ", or its lines can't be told from records of others"
         gone = UncomparableRange(low=0, end=file.position(skipped), why=why)
         comparer = _compared(file, left, skipped, prints)
         try:

@@ -137,8 +137,8 @@ def test_files_with_equal_lines_are_always_found_whole(
 
 
 def test_an_earlier_choice_keeps_the_order_of_the_lines() -> None:
-    """The last transaction was chosen for "b", and can't be of "a" any more: lines before it are."""
-    seen = found({"a": [0, 2], "b": [2, 2, 2]}, [0], [2], [2, 2], [2])
+    """The last transaction is chosen for "a" first. It is of "b", whose earlier lines were found already."""
+    seen = found({"a": [0, 2], "b": [2, 2, 2]}, [0, 2], [2, 2], [2])
     assert set(seen.left.values()) == {0}
     assert all(some == sorted(some, reverse=True) for some in seen.taken.values())
 

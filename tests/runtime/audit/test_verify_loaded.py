@@ -349,7 +349,7 @@ def loaded(
     spec = ClusterSpec(bootstrap="a:1")
     asked = VerifyRequest(flow=flow, source=spec, destination=spec)
     bucket = TokenBucket(None, time.monotonic)
-    work = _LoadedPartition(asked, pieces, topic, {OWN}, bucket)  # type: ignore[arg-type]
+    work = _LoadedPartition(asked, pieces, topic, bucket)  # type: ignore[arg-type]
     found = asyncio.run(work.compare())
     return dict(zip(files, found, strict=True))
 
@@ -376,17 +376,12 @@ def test_only_lines_that_were_repeated_between_those_of_a_file_are_doubled(
     assert (one.compared, one.unread, kinds(one), one.others) == (3, "", doubled, others)
 
 
-def test_a_lost_line_is_missing_although_another_producer_wrote_an_equal_one(tmp_path: Path) -> None:
-    topic = TopicOf((OWN, ["one"]), (OTHER, ["OK"]), (OWN, ["three"]))
-    one = loaded(tmp_path, {"a.log": ["one", "OK", "three"]}, topic)["a.log"]
-    assert ([(edit.what, edit.source_offset) for edit in one.edits], one.others) == ([("missing", 4)], 1)
-
-
 def test_a_long_list_of_files_that_are_alike_is_cut(tmp_path: Path) -> None:
     files = {f"{number:02}.log": ["same"] for number in range(30)}
-    found = loaded(tmp_path, files, TopicOf(*[(OWN, ["same"])] * 29))
-    (why,) = {one.unread for one in found.values()} - {""}
-    assert why.count(".log") <= 10
+    found = loaded(tmp_path, files, TopicOf(*[(OWN, ["same"])] * 20))
+    unread = [one.unread for one in found.values() if one.unread]
+    assert unread
+    assert all(why.count(".log") == 10 and why.endswith(".log, others") for why in unread)
 
 
 def test_a_later_place_is_found_where_the_first_one_does_not_fit(tmp_path: Path) -> None:
@@ -417,7 +412,7 @@ def test_an_equal_line_of_others_makes_no_line_missing_behind_retention(
     assert (kinds(one), one.unread) == (wanted, "")
     (gone,) = one.not_comparable
     assert (gone.low, gone.end) == (0, len("one\n") if wanted else len("one\nOK\nthree\n"))
-    assert ("can't be told" in gone.why) == (not alone)
+    assert ("can't be told" in gone.why) == (not wanted)
 
 
 def test_records_that_retention_deletes_meanwhile_are_not_comparable(tmp_path: Path) -> None:

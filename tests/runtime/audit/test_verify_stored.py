@@ -24,7 +24,8 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.results import differences_of
+from runtime.audit.verify.plan import SavedVerification
+from runtime.audit.verify.results import differences_of, report
 from runtime.audit.verify.stored import OffsetComparer, SourceLine, _StoredPiece
 from runtime.audit.verify.task import verify_here
 from runtime.batch import PartitionLocation, Record
@@ -336,6 +337,11 @@ def test_a_manifest_that_lost_its_last_commits_is_not_compared(
     found = planned(0, committed={PartitionKey("f", "orders", 0): known})
     assert ("the manifest ends at 100, and 101 was committed" in found.unread) == cut
     assert bool(found.pieces) != cut
+
+
+def test_a_report_says_that_the_records_are_in_files(tmp_path: Path) -> None:
+    begun = SavedVerification(0, [planned(0)], [])
+    assert report(request_for(tmp_path), begun, [], 0.0).in_files
 
 
 def test_a_sample_is_of_whole_files() -> None:
