@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from planner.drill.rehearsal import DrillRequest, now
 from planner.drill.replica import Progress
-from planner.drill.scenario_run import DrillAborted, ScenarioRecord, problem_of
+from planner.drill.scenario_record import DrillAborted, ScenarioRecord, problem_of
 from planner.drill.scratch import (
     PARTITIONS,
     ScratchRecord,

@@ -14,7 +14,7 @@ from planner.drill import promises
 from planner.drill.canaries import CanaryDrill
 from planner.drill.rehearsal import DrillRequest, alone, drill_folder, drill_report, limits_of, now
 from planner.drill.replica import Progress, clusters_to_lose, flows_out_of
-from planner.drill.scenario_run import DrillAborted, DrillLoss, ScenarioRecord, problem_of
+from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord, problem_of
 from planner.drill.standard import DrillLimits
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import LIVE, DrillReport, Scenario

@@ -9,7 +9,8 @@ from functools import partial
 from planner.drill import rules
 from planner.drill.lab_copy import OTHER
 from planner.drill.replica import DrillRoute
-from planner.drill.scenario_run import DrillAborted, DrillGroup, ScenarioRecord, ScenarioRun, printed
+from planner.drill.scenario_record import DrillAborted, ScenarioRecord
+from planner.drill.scenario_run import DrillGroup, ScenarioRun, printed
 from planner.graph.routes import reason_not_synced
 from planner.model.topology import RUNNING
 

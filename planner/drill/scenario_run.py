@@ -5,16 +5,16 @@ The standard drill and the steps of features act through it, so a figure is meas
 
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from planner.drill.replica import DrillRoute, Progress, Replica
+from planner.drill.scenario_record import DrillAborted, DrillLoss, PromiseBroken, ScenarioRecord
 from planner.drill.traffic import DrillConsumer, DrillProducer, DrillRecord, records_at, shows
 from planner.graph.routes import reason_not_synced
-from planner.model.diagnostic import Failure
-from planner.model.drill import Promise, Scenario, Step
+from planner.model.drill import Scenario, Step
 from planner.model.topology import FlowState
 from planner.workflows.audit.reading import OffsetsRequest, ReplicationStatusRequest, offsets, status
 from runtime.contract.records.group_records import CheckpointState
@@ -28,14 +28,6 @@ _APPROVED = {"apply", "failover", "promote", "failback", "pause", "resume", "sal
 # Where a group stands behind all records, its offset may be beyond a translation of later: past a marker.
 _SYNCED = {CheckpointState.TRANSLATED, CheckpointState.AHEAD, CheckpointState.OURS}
 _OUTPUT = 4_000  # characters of a command's output that are kept
-
-
-class DrillAborted(Exception):
-    """A step failed, so that the scenario can't go on."""
-
-
-class PromiseBroken(AssertionError):
-    """A scenario did not show what it must show."""
 
 
 @dataclass(slots=True)
@@ -53,58 +45,6 @@ class DrillGroup:
     resumed: bool = False
     again: int = 0
     skipped: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DrillLoss:
-    """Acknowledged records of a lost cluster that are not at the destinations.
-
-    `seconds` is the time from the oldest of them to the loss, or to the newest record of the cluster.
-    """
-
-    records: int
-    seconds: float
-
-
-class ScenarioRecord:
-    """Keeps the steps, the promises and the figures of one scenario."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.loss: DrillLoss | None = None
-        self.rto_s: float | None = None
-        self._progress = progress
-        self._began = time.monotonic()
-        self._steps: list[Step] = []
-        self._promises: list[Promise] = []
-
-    def result(self, name: str, cluster: str, problem: str = "") -> Scenario:
-        """Returns the scenario as the report shows it."""
-        return Scenario(
-            name,
-            cluster,
-            tuple(self._steps),
-            tuple(self._promises),
-            rto_s=self.rto_s,
-            rpo_records=None if self.loss is None else self.loss.records,
-            problem=problem,
-        )
-
-    @contextmanager
-    def step(self, text: str) -> Iterator[None]:
-        """Records a step: when it began, how long it took, and whether it failed."""
-        self._progress(text)
-        began = time.monotonic()
-        failed = True
-        try:
-            yield
-            failed = False
-        finally:
-            self._steps.append(Step(began - self._began, time.monotonic() - began, text, failed=failed))
-
-    def promise(self, text: str, wanted: str, measured: str, *, kept: bool, why: str) -> bool:
-        """Records a promise, and returns whether it was kept."""
-        self._promises.append(Promise(text, wanted, measured, kept, why))
-        return kept
 
 
 class ScenarioRun(ScenarioRecord):
@@ -465,10 +405,3 @@ class ScenarioRun(ScenarioRecord):
 def printed(done: "subprocess.CompletedProcess[str]") -> str:
     """Returns what a command printed, its end if it is long."""
     return (done.stdout + done.stderr).strip()[-_OUTPUT:]
-
-
-def problem_of(wrong: Failure | DrillAborted) -> str:
-    """Returns what ended a scenario, as one text."""
-    if isinstance(wrong, Failure):
-        return "; ".join(str(one) for one in wrong.diagnostics)
-    return str(wrong)

@@ -10,7 +10,8 @@ from itertools import count
 from planner.drill import promises
 from planner.drill.replica import DrillRoute, Progress, Replica, clusters_to_lose, flows_out_of
 from planner.drill.rules import grant_rights
-from planner.drill.scenario_run import DrillAborted, ScenarioRun, problem_of
+from planner.drill.scenario_record import DrillAborted, problem_of
+from planner.drill.scenario_run import ScenarioRun
 from planner.graph.lints.transforms import changed_fields_of
 from planner.model.diagnostic import Failure
 from planner.model.drill import Scenario

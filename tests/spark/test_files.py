@@ -276,10 +276,12 @@ def test_a_full_disk_a_read_only_folder_and_an_edited_commit_are_named_and_overc
         filler = folder / "_filler"
         filler.write_bytes(bytes(7_000_000))
         # One partition fits into what is left, the other one does not: nothing of the round is committed.
+        # The large one is written first, so that no round has the small one alone.
         producer = Producer({**client, "message.max.bytes": 2_000_000})
-        producer.produce(topic, os.urandom(150_000), partition=0)
         for _ in range(5):
             producer.produce(topic, os.urandom(500_000), partition=1)
+        assert producer.flush(60) == 0
+        producer.produce(topic, os.urandom(150_000), partition=0)
         assert producer.flush(60) == 0
         job.wait_for(lambda status: "No space left on device" in why(status))
         wait_for(lambda: retries(job) >= 3, about=job.tail)

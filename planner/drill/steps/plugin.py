@@ -198,7 +198,7 @@ class _Hooks:
         self._noted(step, failed=True)
 
     def pytest_bdd_after_scenario(self, feature: "Feature", scenario: "Scenario") -> None:
-        from planner.drill.scenario_run import DrillAborted
+        from planner.drill.scenario_record import DrillAborted
 
         raised = sys.exc_info()[1]  # this hook runs while the exception of a step is under way
         name = f"{feature.name}: {scenario.name}" if feature.name else scenario.name
@@ -224,7 +224,7 @@ class _Hooks:
     def _keep(self, name: str, raised: BaseException | None) -> None:
         """Adds the result of a scenario. An assertion of a step that is not ours is a promise, too."""
         from planner.drill import promises
-        from planner.drill.scenario_run import DrillAborted, PromiseBroken, problem_of
+        from planner.drill.scenario_record import DrillAborted, PromiseBroken, problem_of
         from planner.model.diagnostic import Failure
         from planner.model.drill import Scenario as Result
 
@@ -251,7 +251,7 @@ class _Hooks:
 
     def _refuse_failure(self, next_sentence: str) -> None:
         """Raises DrillAborted where a command failed and the next step does not look at how it ended."""
-        from planner.drill.scenario_run import DrillAborted
+        from planner.drill.scenario_record import DrillAborted
         from planner.drill.steps.language import matching
 
         run = self._drill.run

@@ -8,7 +8,7 @@ import pytest
 import planner.drill.steps.sentences  # noqa: F401 - registers the steps
 from planner.drill import promises
 from planner.drill.features import steps_markdown
-from planner.drill.scenario_run import DrillLoss, ScenarioRecord
+from planner.drill.scenario_record import DrillLoss, ScenarioRecord
 from planner.drill.steps.language import _CONVERTERS, STEPS, matching, nearest
 from planner.drill.steps.plugin import _needs_of
 from planner.model.diagnostic import ExitCode, Failure

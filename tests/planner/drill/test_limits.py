@@ -8,7 +8,7 @@ import pytest
 from planner.config import load
 from planner.drill import promises
 from planner.drill.rehearsal import DrillRequest, limits_of
-from planner.drill.scenario_run import DrillLoss, ScenarioRecord
+from planner.drill.scenario_record import DrillLoss, ScenarioRecord
 from planner.drill.standard import DrillLimits
 from planner.model.drill import DrillReport
 
