@@ -68,8 +68,9 @@ class _Matcher:
     def __init__(self, files: Mapping[str, Sequence[int]], records: Sequence[int]) -> None:
         self._files, self._records = files, records
         self._found = Interleaving({name: len(lines) for name, lines in files.items()})
-        # Files by their last line that is left, in their order: equal input has equal results.
-        self._ends: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        # Files by their last line that is left, and by the last two, as many files end with one line. They
+        # are in their order: equal input has equal results.
+        self._ends: defaultdict[tuple[int, ...], dict[str, None]] = defaultdict(dict)
         self._choices: list[_Choice] = []
         for name in sorted(files):
             self._list(name)
@@ -118,7 +119,7 @@ class _Matcher:
         return list(islice(self._all_fitting(one), 1 + _MOST_ALIKE))
 
     def _all_fitting(self, one: TransactionRange) -> Iterator[str]:
-        ending = self._ends.get(self._records[one.end - 1], ())
+        ending = self._ends.get(tuple(self._records[max(one.end - 2, one.begin) : one.end]), ())
         return (name for name in ending if self._fits(name, one, 0))
 
     def _fits(self, name: str, one: TransactionRange, before: int) -> bool:
@@ -161,12 +162,16 @@ class _Matcher:
         self._list(name)
 
     def _list(self, name: str) -> None:
-        if left := self._found.left[name]:
-            self._ends[self._files[name][left - 1]][name] = None
+        for lines in self._last_lines(name):
+            self._ends[lines][name] = None
 
     def _unlist(self, name: str) -> None:
-        if left := self._found.left[name]:
-            del self._ends[self._files[name][left - 1]][name]
+        for lines in self._last_lines(name):
+            del self._ends[lines][name]
+
+    def _last_lines(self, name: str) -> Iterator[tuple[int, ...]]:
+        left = self._found.left[name]
+        return (tuple(self._files[name][left - size : left]) for size in (1, 2) if size <= left)
 
 
 class _Step(NamedTuple):

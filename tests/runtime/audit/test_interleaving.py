@@ -149,6 +149,9 @@ def test_many_files_with_equal_lines_take_little_time() -> None:
     assert set(seen.left.values()) == {0}
     seen = found(files, *([1] for _ in range(4_999)), [9])  # of others
     assert sum(seen.left.values()) == len(seen.unknown) == 1
+    files = {str(at): [at, -1] for at in range(20_000)}
+    seen = found(files, *files.values())
+    assert set(seen.left.values()) == {0}
 
 
 def test_an_unknown_transaction_is_needed_to_look_for_an_owner() -> None:
