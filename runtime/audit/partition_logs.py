@@ -256,7 +256,9 @@ class OpenTransactionTimeout(Exception):
 
 
 class CommittedRecordReader:
-    """Reads one side: call `next` until `ended`. Raises WireError, BatchFailure, Passed, Stalled."""
+    """Reads one side: call `next` until `ended`. Raises WireError, BatchFailure, RecordsExpired,
+    OpenTransactionTimeout.
+    """
 
     def __init__(
         self,

@@ -28,6 +28,12 @@ READ_BYTES: Final = 4 << 20  # of one file, in one transaction
 NO_KEY: Final = varint(-1)
 NO_HEADERS: Final = varint(0)
 
+
+def sized(content: bytes | None) -> bytes:
+    """Returns a key, a value or a header's value in the encoding of a record."""
+    return NO_KEY if content is None else varint(len(content)) + content
+
+
 Stop = Literal["", "corrupt", "too_large"]
 
 

@@ -31,6 +31,7 @@ from runtime.files.lines import (
     Found,
     Listing,
     open_file,
+    sized,
 )
 from runtime.files.row_json import RowEncoder, UnreadableRows
 
@@ -311,7 +312,7 @@ def _records(batch: pa.RecordBatch) -> Sequence[tuple[int, bytes]]:
     headers = batch.column("headers").to_pylist() if "headers" in names else [None] * count
     times = _times_of(batch.column("timestamp")) if "timestamp" in names else [now_ms] * count
     return [
-        (timestamp, _sized(key) + _sized(value) + (_headers(some) if some else NO_HEADERS))
+        (timestamp, sized(key) + sized(value) + (_headers(some) if some else NO_HEADERS))
         for timestamp, key, value, some in zip(times, keys, values, headers, strict=True)
     ]
 
@@ -334,17 +335,13 @@ def _times_of(column: pa.Array) -> list[int]:
     return found
 
 
-def _sized(content: bytes | None) -> bytes:
-    return NO_KEY if content is None else varint(len(content)) + content
-
-
 def _headers(headers: Sequence[Mapping[str, Any] | None]) -> bytes:
     parts = [varint(len(headers))]
     for one in headers:
         if one is None or one["key"] is None:
             raise UnreadableRows("a record has a header without a key")
         value = one["value"]
-        parts += _sized(one["key"].encode()), _sized(value.encode() if isinstance(value, str) else value)
+        parts += sized(one["key"].encode()), sized(value.encode() if isinstance(value, str) else value)
     return b"".join(parts)
 
 

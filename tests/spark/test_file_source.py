@@ -1,6 +1,8 @@
 """Lines and rows of files into a topic, on a real broker and real Spark: each once, whatever happens."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -24,7 +26,7 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
 from tests.checker.shapes import digest
-from tests.commands import repl
+from tests.commands import begin, repl
 from tests.records import create_topic, wait_for
 from tests.runtime.files.rows import read_all, reader_of, unpacked, values_of
 from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
@@ -131,16 +133,7 @@ def verify_notices(spec: JobSpec, file: Path, lines: int) -> None:
     """`repl verify` finds all lines equal; then one that was changed, and a file that is gone."""
     flow = spec.flows[0].name
     assert_equal(spec, flow, lines)
-    declared = {
-        "name": flow,
-        "from": {"file": str(file.parent), "format": "text"},
-        "to": "dc1",
-        "topics": {"to": spec.flows[0].lines.topic if spec.flows[0].lines is not None else ""},
-    }
-    clusters = {"dc1": {"bootstrap": spec.clusters["dc1"].bootstrap}}
-    topology = {"apiVersion": "repl/v1", "name": flow, "clusters": clusters, "flows": [declared]}
-    path = file.parent.with_name("t.yaml")
-    path.write_text(json.dumps(topology))
+    path = topology_of(spec, file.parent)
     done = repl("verify", flow, str(path))  # on Spark: these are many
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Equal: {lines:,} records compared" in done.stdout
@@ -158,6 +151,23 @@ def verify_notices(spec: JobSpec, file: Path, lines: int) -> None:
     assert not seen.different
 
 
+def topology_of(spec: JobSpec, folder: Path) -> Path:
+    """A topology that declares the flow of this job, in a file beside its folder."""
+    (flow,) = spec.flows
+    assert flow.lines is not None
+    declared = {
+        "name": flow.name,
+        "from": {"file": str(folder), "format": "text"},
+        "to": "dc1",
+        "topics": {"to": flow.lines.topic},
+    }
+    clusters = {"dc1": {"bootstrap": spec.clusters["dc1"].bootstrap}}
+    topology = {"apiVersion": "repl/v1", "name": flow.name, "clusters": clusters, "flows": [declared]}
+    path = folder.with_name("t.yaml")
+    path.write_text(json.dumps(topology))
+    return path
+
+
 def _failed(job: Running, times: int) -> bool:
     return job.log.read_text().count("decision=retry") >= times
 
@@ -168,7 +178,7 @@ class Inbox:
     def __init__(self, job: Running, flow: str, folder: Path, topic: Topic) -> None:
         self.job, self.topic = job, topic
         self.wanted: list[str] = []
-        self._flow, self._folder = flow, folder
+        self.flow, self._folder = flow, folder
 
     def write(self, name: str, *lines: str) -> None:
         append(self._folder / name, lines)
@@ -193,7 +203,7 @@ class Inbox:
         status = self.status(name)
         assert status is not None
         command = f"accept-{name}-{status.since_ms}"
-        self.job.tell(AcceptLoss(id=command, flow=self._flow, partitions=[(name, status.partition)]))
+        self.job.tell(AcceptLoss(id=command, flow=self.flow, partitions=[(name, status.partition)]))
 
 
 @pytest.fixture
@@ -246,6 +256,40 @@ def test_files_that_are_rotated_and_truncated(inbox: Inbox, tmp_path: Path):
     inbox.wanted.append("five")
     inbox.arrived()
     assert inbox.job.stop() == JobExit.STOPPED, inbox.job.tail()
+
+
+@pytest.mark.parametrize("rate", [[], ["--rate", "50MB/s"]])  # with a rate, Spark compares them
+def test_verify_resumes_all_files_of_a_partition_together(inbox: Inbox, tmp_path: Path, rate: list[str]):
+    """It is cut when it has planned, and then does not find a file under its name."""
+    folder, lines = tmp_path / "in", [f"{number} {'x' * 100}" for number in range(1_000)]
+    folder.mkdir()
+    for name in ("b.log", "c.log", "h.log"):  # the last one goes into another partition
+        inbox.write(name, *lines)
+    inbox.arrived()
+    assert inbox.job.stop() == JobExit.STOPPED, inbox.job.tail()
+    home = tmp_path / "home"
+    words, env = ["verify", inbox.flow, str(topology_of(inbox.job.spec, folder))], {"REPL_HOME": str(home)}
+    cut = begin(*words, "--rate", "1KB/s", env=env)
+    try:
+        wait_for(lambda: any(b"\n" in one.read_bytes() for one in home.glob("verify/*.jsonl")), _WITHIN_S)
+        os.killpg(cut.pid, signal.SIGINT)
+        cut.communicate(timeout=_WITHIN_S)
+    finally:
+        cut.kill()
+    assert cut.returncode == 130
+
+    (folder / "c.log").rename(folder / "_c.log")
+    done = repl(*words, *rate, "--resume", env=env)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "c.log-0 could not be compared: the file was renamed meanwhile: run it again" in done.stdout
+    assert "No difference, but not everything could be compared; 2,000 records" in done.stdout
+
+    (folder / "_c.log").rename(folder / "c.log")
+    done = repl(*words, *rate, "--resume", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "goes on behind 1 of 2 stretches" in done.stderr
+    assert "Equal: 3,000 records compared" in done.stdout
+    assert not list(home.glob("verify/*.jsonl"))
 
 
 def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Path):

@@ -98,12 +98,15 @@ def _details(one: VerifiedPartition, seen: VerificationReport) -> Iterator[Text]
 
 def sentence(found: Difference, seen: VerificationReport) -> str:
     """Returns a difference as a sentence."""
-    key = f" (key {found.key})" if found.key else ""
+    of_a_file = seen.unit != "offsets"  # its lines have no key
+    key = f" (key {found.key})" if found.key and not (of_a_file and found.key == "null") else ""
     record = f"source {seen.unit.removesuffix('s')} {found.source_offset}{key}"
-    inside = f" in {found.file}" if found.file and seen.unit == "offsets" else ""
+    inside = f" in {found.file}" if found.file and not of_a_file else ""
     place = f"offset {found.destination_offset}{inside} at {seen.destination}"
     why = f": {found.why}" if found.why else ""
     match found.kind:
+        case "missing" if seen.in_files:
+            return f"missing: {record} is in no file at {seen.destination}{why}"
         case "missing":
             expected = (
                 f" at offset {found.expected} of {seen.destination}" if found.expected is not None else ""
@@ -114,11 +117,12 @@ def sentence(found: Difference, seen: VerificationReport) -> str:
         case "changed":
             return f"changed: {' and '.join(found.fields)} of {record}, {place}{why}"
         case "swapped":
-            return f"swapped: {record} is at {place}, not at {found.expected}"
+            order = f"not at {found.expected}" if found.expected is not None else found.why
+            return f"swapped: {record} is at {place}, {order}"
         case "moved":
             return f"moved: {record} is at {place}{why}"
         case "foreign":
-            return f"foreign: {place} (key {found.key}) is {found.why}"
+            return f"foreign: {place}{key} is {found.why}"
         case "damaged":
             return f"damaged: {found.file} at {seen.destination}, {found.why}"
 

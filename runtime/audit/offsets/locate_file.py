@@ -125,7 +125,8 @@ def _search(asked: LocateInFilesRequest, files: list[DataFile], offset: int) -> 
             hint = (
                 f"run it again if the job merges files; repl verify {asked.flow} names all that are damaged"
             )
-            raise AuditFailure(asked.files.endpoint, records.damage[0].why, hint)
+            file, why = records.damage[0]
+            raise AuditFailure(asked.files.endpoint, f"{file.path}: {why}", hint)
         if one is not None and (best is None or one.offset < best.offset):
             best = _Place(one.offset, one.path, number)
             if one.offset == offset:

@@ -19,7 +19,7 @@ from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
 from runtime.batch import Record
 from runtime.batch.varint import read_size, varint
 from runtime.contract.spec.files import LinesSpec
-from runtime.files.lines import NO_HEADERS, NO_KEY, fingerprint, open_file
+from runtime.files.lines import NO_HEADERS, NO_KEY, fingerprint, open_file, sized
 
 if TYPE_CHECKING:
     from runtime.files.parquet_rows import RowReader
@@ -41,14 +41,10 @@ def digest_of(body: bytes) -> int:
 
 def body_of(one: Record | FetchedRecord) -> bytes:
     """Returns key, value and headers of a record in the encoding of a batch."""
-    parts = [_sized(one.key), _sized(one.value), varint(len(one.headers))]
+    parts = [sized(one.key), sized(one.value), varint(len(one.headers))]
     for name, value in one.headers:
-        parts += _sized(name.encode()), _sized(value)
+        parts += sized(name.encode()), sized(value)
     return b"".join(parts)
-
-
-def _sized(content: bytes | None) -> bytes:
-    return NO_KEY if content is None else varint(len(content)) + content
 
 
 def content_of_body(timestamp: int, body: bytes) -> RecordContent:

@@ -37,7 +37,10 @@ class FileRecord(NamedTuple):
 
 
 class FileDamage(NamedTuple):
-    """A file that is not as the manifest says, and why. Its records `first … end-1` can't be compared."""
+    """A file that is not as the manifest says, and why, without its path.
+
+    Its records `first … end-1` can't be compared.
+    """
 
     file: DataFile
     why: str
@@ -50,7 +53,7 @@ def content_in_files(one: Record, value: bytes | None) -> RecordContent:
 
 
 def decoded_value(value: object) -> bytes | None:
-    """Returns a value as bytes that are equal where two values are: what Spark has decoded is no bytes."""
+    """Returns a value as bytes that are equal where two values are: what Spark has decoded is not bytes."""
     match value:
         case None:
             return None
@@ -114,11 +117,13 @@ class StoredRecords:
             if count != file.records:
                 raise DamagedFile(f"{path} holds {count:,} records in place of {file.records:,}")
         except (DamagedFile, BatchFailure, msgspec.DecodeError, UnicodeDecodeError) as damaged:
-            self.damage.append(FileDamage(file, _reason(damaged, file)))
+            self.damage.append(FileDamage(file, self._reason(damaged, file)))
 
-
-def _reason(damaged: Exception, file: DataFile) -> str:
-    return str(damaged) if isinstance(damaged, DamagedFile) else f"{file.path} can't be read: {damaged}"
+    def _reason(self, damaged: Exception, file: DataFile) -> str:
+        """Returns what is wrong with a file, without its path."""
+        if isinstance(damaged, DamagedFile):
+            return str(damaged).removeprefix(f"{self._folder.store.path(file.path)} ")
+        return f"can't be read: {damaged}"
 
 
 def _offsets(file: DataFile) -> str:

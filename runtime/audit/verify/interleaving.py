@@ -1,20 +1,24 @@
 """Finds which transactions of a partition hold the lines of which file. It is pure.
 
 A flow from files writes a transaction for some lines of one file, so a partition is a sequence of such
-transactions, of several files in turn. The ledger knows how far a file was read, not which transaction is
-whose: equal content decides. It is matched from the end backwards, so records that retention deleted, or that
-were written before a file was read anew, are those that are left at the beginning.
+transactions, of several files in turn. The ledger knows how far a file was read, not which transaction
+belongs to which file: equal content decides. It is matched from the end backwards, so records that retention
+deleted, or that were written before a file was read anew, are those that are left at the beginning.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 _MOST_TRIED = 64  # earlier choices that are looked at again where a transaction fits nowhere
+_MOST_ALIKE = 8  # other files that are remembered of a choice (R8)
+_MOST_STATES = 64  # partial results that are continued side by side
+_MOST_STEPS = 1_000_000  # of all partial results: a few seconds
 
 
 class TransactionRange(NamedTuple):
@@ -25,7 +29,7 @@ class TransactionRange(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """A transaction that fits several files alike, and the one that was chosen."""
+    """A transaction that fits several files alike, the one that was chosen, and some of the others."""
 
     range: TransactionRange
     chosen: str
@@ -50,17 +54,31 @@ def match(
     files: Mapping[str, Sequence[int]], records: Sequence[int], ranges: Sequence[TransactionRange]
 ) -> Interleaving:
     """Finds the transactions of each file. `files` and `records` hold digests of lines and of records."""
-    return _Matcher(files, records).match(ranges)
+    matcher = _Matcher(files, records)
+    found = matcher.match(ranges)
+    if matcher.ambiguous and found.unknown and any(found.left.values()):
+        better = _match_in_parallel(files, records, ranges)
+        if better is not None and sum(better.left.values()) < sum(found.left.values()):
+            better.alike = matcher.not_told_apart(better.left)
+            return better
+    return found
 
 
 class _Matcher:
     def __init__(self, files: Mapping[str, Sequence[int]], records: Sequence[int]) -> None:
         self._files, self._records = files, records
         self._found = Interleaving({name: len(lines) for name, lines in files.items()})
-        self._ends: defaultdict[int, set[str]] = defaultdict(set)  # files by their last line that is left
+        # Files by their last line that is left, and by the last two, as many files end with one line. They
+        # are in their order: equal input has equal results.
+        self._ends: defaultdict[tuple[int, ...], dict[str, None]] = defaultdict(dict)
         self._choices: list[_Choice] = []
-        for name in files:
+        for name in sorted(files):
             self._list(name)
+
+    @property
+    def ambiguous(self) -> bool:
+        """Returns whether any transaction fitted several files."""
+        return bool(self._choices)
 
     def match(self, ranges: Sequence[TransactionRange]) -> Interleaving:
         for one in reversed(ranges):
@@ -76,19 +94,39 @@ class _Matcher:
                 self._choices.append(_Choice(one, fitting[0], tuple(fitting[1:])))
             self._take(fitting[0], one)
         self._found.unknown.reverse()
-        for choice in self._choices:
-            names = {choice.chosen, *choice.others}
-            if any(self._found.left[name] for name in names):
-                self._found.alike |= names
+        self._found.alike = self.not_told_apart(self._found.left)
         return self._found
 
+    def not_told_apart(self, left: Mapping[str, int]) -> set[str]:
+        """Returns the files that may hold each other's transactions, where any of them is incomplete.
+
+        A wrong choice also changes what is left for other files that have such lines.
+        """
+        alike = set[str]()
+        for choice in self._choices:
+            names = {choice.chosen, *choice.others}
+            if any(left[name] for name in names):
+                alike |= names
+        if alike:
+            ends = {self._records[choice.range.end - 1] for choice in self._choices}
+            alike.update(
+                name for name, count in left.items() if count and not ends.isdisjoint(self._files[name])
+            )
+        return alike
+
     def _fitting(self, one: TransactionRange) -> list[str]:
-        """Returns the files whose last lines that are left are those of the transaction."""
-        ending = self._ends.get(self._records[one.end - 1], ())
-        return sorted(name for name in ending if self._fits(name, one, 0))
+        """Returns the first few files whose last lines that are left are those of the transaction."""
+        return list(islice(self._all_fitting(one), 1 + _MOST_ALIKE))
+
+    def _all_fitting(self, one: TransactionRange) -> Iterator[str]:
+        ending = self._ends.get(tuple(self._records[max(one.end - 2, one.begin) : one.end]), ())
+        return (name for name in ending if self._fits(name, one, 0))
 
     def _fits(self, name: str, one: TransactionRange, before: int) -> bool:
-        """Returns whether a transaction holds the lines of a file that stand `before` the last one left."""
+        """Returns whether a transaction holds the lines of a file that stand `before` the last one left.
+
+        A negative number means lines behind it, which another transaction would give back.
+        """
         end, size = self._found.left[name] - before, one.end - one.begin
         return end >= size and self._files[name][end - size : end] == self._records[one.begin : one.end]
 
@@ -99,12 +137,15 @@ class _Matcher:
             size = choice.range.end - choice.range.begin
             if self._found.taken[choice.chosen][-1] != choice.range:
                 continue  # lines before it were found already
-            for name in choice.others:
-                if self._fits(name, choice.range, 0) and self._fits(name, one, size):
+            fits_chosen = self._fits(choice.chosen, one, -size)
+            for name in islice(self._all_fitting(choice.range), _MOST_TRIED):
+                if self._found.taken[name] and self._found.taken[name][-1] < choice.range:
+                    continue  # the topic has later lines of this file before it
+                if name != choice.chosen and (fits_chosen or self._fits(name, one, size)):
                     self._give_back(choice.chosen, choice.range)
                     self._take(name, choice.range)
                     others = (choice.chosen, *(other for other in choice.others if other != name))
-                    self._choices[at] = _Choice(choice.range, name, others)
+                    self._choices[at] = _Choice(choice.range, name, others[:_MOST_ALIKE])
                     return True
         return False
 
@@ -121,12 +162,62 @@ class _Matcher:
         self._list(name)
 
     def _list(self, name: str) -> None:
-        if left := self._found.left[name]:
-            self._ends[self._files[name][left - 1]].add(name)
+        for lines in self._last_lines(name):
+            self._ends[lines][name] = None
 
     def _unlist(self, name: str) -> None:
-        if left := self._found.left[name]:
-            self._ends[self._files[name][left - 1]].discard(name)
+        for lines in self._last_lines(name):
+            del self._ends[lines][name]
+
+    def _last_lines(self, name: str) -> Iterator[tuple[int, ...]]:
+        left = self._found.left[name]
+        return (tuple(self._files[name][left - size : left]) for size in (1, 2) if size <= left)
+
+
+class _Step(NamedTuple):
+    """A transaction that a partial result gave to a file, and the step before it."""
+
+    before: _Step | None
+    name: str
+    range: TransactionRange
+
+
+def _match_in_parallel(
+    files: Mapping[str, Sequence[int]], records: Sequence[int], ranges: Sequence[TransactionRange]
+) -> Interleaving | None:
+    """Finds the transactions of each file where early choices decide what fits much later.
+
+    It continues several partial results side by side. None means that there are too many of them.
+    """
+    unknown: list[TransactionRange] = []
+    states: dict[tuple[int, ...], _Step | None] = {tuple(map(len, files.values())): None}
+    steps = 0
+    for one in reversed(ranges):
+        content = records[one.begin : one.end]
+        following: dict[tuple[int, ...], _Step | None] = {}
+        for left, taken in states.items():
+            for at, (name, lines) in enumerate(files.items()):
+                steps += 1
+                begin = left[at] - len(content)
+                if not content or begin < 0 or lines[begin : left[at]] != content:
+                    continue
+                steps += len(left)
+                if len(following) < _MOST_STATES and steps <= _MOST_STEPS:
+                    following.setdefault((*left[:at], begin, *left[at + 1 :]), _Step(taken, name, one))
+            if steps > _MOST_STEPS:
+                return None
+        if following:
+            states = following
+        elif content:
+            unknown.append(one)
+    left, taken = next(iter(states.items()))  # all of them took the same transactions
+    found = Interleaving(dict(zip(files, left, strict=True)), unknown=unknown[::-1])
+    while taken is not None:
+        found.taken[taken.name].append(taken.range)
+        taken = taken.before
+    for some in found.taken.values():
+        some.reverse()
+    return found
 
 
 def owners_of_unknown(
@@ -137,7 +228,10 @@ def owners_of_unknown(
     At least half of its records are lines that are left of the file, and it stands before those that are
     known to be the file's. Any other is of none: another producer wrote it, or a file that is forgotten.
     """
-    lines = {name: set(files[name][:left]) for name, left in found.left.items() if left}
+    if not found.unknown:
+        return {}
+    wanted = {digest for one in found.unknown for digest in records[one.begin : one.end]}
+    lines = {name: wanted.intersection(files[name][:left]) for name, left in found.left.items() if left}
     firsts = {name: found.taken[name][-1].begin if found.taken[name] else len(records) for name in lines}
     owned: defaultdict[str, list[TransactionRange]] = defaultdict(list)
     for one in found.unknown:
@@ -153,18 +247,17 @@ def owners_of_unknown(
     return owned
 
 
-def place_of(lines: Sequence[int], found: Sequence[int]) -> int | None:
-    """Returns the number of the line from which on a file has these lines; None where it has not."""
-    at, last = 0, len(lines) - len(found)
-    while at <= last:
+def places_of(lines: Sequence[int], found: Sequence[int], begin: int, end: int) -> Iterator[int]:
+    """Yields the numbers `begin … end` of lines from which on a file has these lines."""
+    at, end = begin, min(end, len(lines) - len(found))
+    while at <= end:
         try:
-            at = lines.index(found[0], at, last + 1)
+            at = lines.index(found[0], at, end + 1)
         except ValueError:
-            return None
+            return
         if lines[at : at + len(found)] == found:
-            return at
+            yield at
         at += 1
-    return None
 
 
 def numbers() -> array[int]:

@@ -101,9 +101,9 @@ def _compared(asked: VerifyRequest, begun: SavedVerification, book: Verification
         tasks = min(max(context.defaultParallelism, 1), len(todo))
         threads = ThreadPoolExecutor(tasks)
         try:
-            ends = as_completed([threads.submit(_one, context, asked, tasks, group) for group in todo])
-            for number, end in enumerate(ends, len(groups) - len(todo) + 1):
-                book.add(end.result())
+            ends = {threads.submit(_one, context, asked, tasks, group): group for group in todo}
+            for number, end in enumerate(as_completed(ends), len(groups) - len(todo) + 1):
+                book.add(ends[end], end.result())
                 found += end.result()
                 if time.monotonic() - reported > _REPORT_EVERY_S or number == len(groups):
                     reported = time.monotonic()

@@ -77,8 +77,7 @@ def condensed(content: bytes | None) -> bytes | None:
 class RecordComparer:
     """Compares two sequences of lines.
 
-    Pass lines to `here` and `there` while they are wanted, report the end of a side, and call `advance` after
-    each.
+    Add lines of a side while they are wanted, report its end, and call `advance` after each.
     """
 
     def __init__(self, low: int, *, compacted: bool, limit: int = LIMIT, window: int = WINDOW) -> None:

@@ -340,9 +340,14 @@ class VerificationFile:
         self._file.unlink(missing_ok=True)
         self._write(msgspec.json.encode(_Begun(_VERSION, at_ms, planned)), os.O_CREAT | os.O_EXCL)
 
-    def add(self, pieces: Sequence[VerifiedPiece]) -> None:
-        """Stores compared pieces. A piece that could not be read is not stored: it is compared again."""
+    def add(self, group: Sequence[VerificationPiece], pieces: Sequence[VerifiedPiece]) -> None:
+        """Stores the compared pieces of a group. A piece that could not be read is compared again.
+
+        The files that are read into a partition are compared together, so all of them are compared again.
+        """
         read = [piece for piece in pieces if not piece.unread or piece.passed]
+        if len(read) < len(pieces) and any(piece.read is not None for piece in group):
+            return
         if self._file is not None and read:
             self._write(msgspec.json.encode(read), os.O_APPEND)
 

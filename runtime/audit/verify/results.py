@@ -49,7 +49,8 @@ def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Differ
                 "swapped",
                 edit,
                 destination_offset=elsewhere.destination_offset,
-                why="not in the source's order",
+                file=elsewhere.file,
+                why="not in the file's order" if edit.file else "not in the source's order",
             )
         case "missing":
             never = edit.expected is None and not edit.file
@@ -131,6 +132,7 @@ def report(
         took_ms=round(took_s * 1000),
         sample=asked.sample,
         unit=_unit(asked),
+        in_files=asked.flow.files is not None,
         partitions=results(begun.planned, pieces),
     )
 
@@ -162,6 +164,9 @@ def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Ve
             not_comparable.append(gone)
     unread = [piece for piece in stopped if not piece.passed]
     cut = bool(stopped) or any(piece.more for piece in pieces)
+    why = unread[0].unread if unread else ""
+    if unread and unread[0].end > planned.low:
+        why = f"from offset {unread[0].end} on: {why}"
     limits = [planned.end, *(edit.near for edit in edits), *(piece.end for piece in stopped)]
     return VerifiedPartition(
         topic=planned.key.topic,
@@ -180,7 +185,7 @@ def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Ve
         differences=[*differences_of(edits), *(() if cut else _not_replayed(planned, pieces))],
         more=any(piece.more for piece in pieces),
         not_comparable=sorted(not_comparable, key=lambda one: one.low),
-        unread=planned.unread or (f"from offset {unread[0].end} on: {unread[0].unread}" if unread else ""),
+        unread=planned.unread or why,
     )
 
 

@@ -44,7 +44,7 @@ def verify_small(
     found = list(begun.pieces)
     for group in todo:
         compared = verify_here(asked, group)
-        file.add(compared)
+        file.add(group, compared)
         found += compared
     verified = report(asked, begun, found, time.monotonic() - began)
     if not verified.unread:

@@ -8,12 +8,14 @@ of its records.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     FetchedRecord,
@@ -41,7 +43,7 @@ from runtime.batch import BatchFailure, PartitionLocation, Record
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import FIELDS
 from runtime.files.backup import read_backup
-from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem
+from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -203,10 +205,19 @@ async def verify_stored(
     pieces: Sequence[VerificationPiece],
     transform: FileTransform | None = None,
 ) -> list[VerifiedPiece]:
-    """Compares the given pieces of a flow into files. Raises AuditFailure where the source is away."""
+    """Compares the given pieces of a flow into files.
+
+    Raises AuditFailure where the source does not answer, or this machine does not see the folder.
+    """
     assert asked.flow.files is not None, "the flow has no files"
     bucket = TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic)
     folder = ManifestFolder(asked.flow.files.folder, asked.flow.name, asked.flow.files.client)
+    try:
+        with as_unavailable(folder.store):
+            folder.store.check()  # without it, each file would be damaged
+    except EndpointUnavailable as problem:
+        what = f"on {socket.gethostname()}: {problem}"
+        raise AuditFailure(asked.flow.files.endpoint, what, "each machine needs it under this path") from None
     async with open_spec(asked.source, asked.flow.source) as source:
         found = []
         for piece in pieces:
@@ -248,31 +259,25 @@ class _StoredPiece:
 
     async def compare(self) -> VerifiedPiece:
         """Compares the piece. It says why where that was not possible to its end."""
-        comparer, why, passed = self._comparer, "", False
-        try:
-            while not comparer.done:
-                await asyncio.gather(self._feed_source(), self._feed_files())
-                comparer.advance()
-            why = await asyncio.to_thread(self._merged_meanwhile)
-        except RecordsExpired as error:
-            why, passed = str(error), True
-        except (WireError, BatchFailure, OpenTransactionTimeout, EndpointUnavailable) as error:
-            why = str(error)
-        except (ManifestProblem, RegistryUnavailable) as error:
-            why = str(error)
-        except OSError as error:
-            why = f"{error.filename or self._folder.store.address}: {error.strerror or error}"
-        stopped = comparer.full or bool(why)
+        comparer, (why, passed) = self._comparer, await self._compared()
+        edits, end = list(comparer.edits), comparer.through
+        damaged = [one for one in edits if one.what == "damaged"]
+        if damaged:
+            gone, merged_why = await asyncio.to_thread(self._merged_meanwhile, {one.file for one in damaged})
+            if merged_why:
+                why, passed = merged_why, False
+            end = min([end, *(one.near for one in damaged if one.file in gone)])
+            edits = [one for one in edits if one.what != "damaged" or one.file not in gone]
         return VerifiedPiece(
             self._piece.number,
             self._piece.low,
-            comparer.through if stopped else self._piece.high,
+            end if comparer.full or why else self._piece.high,
             comparer.matched,
             0,
             self._given_up,
             0,
             comparer.one_sided,
-            comparer.edits,
+            edits,
             comparer.full,
             why,
             passed,
@@ -280,21 +285,43 @@ class _StoredPiece:
             comparer.filtered,
         )
 
-    def _merged_meanwhile(self) -> str:
-        """Returns why a file is not there that the job has merged since the comparison was planned.
+    async def _compared(self) -> tuple[str, bool]:
+        """Compares the piece. Returns why it stopped, and whether retention deleted the records there."""
+        try:
+            while not self._comparer.done:
+                sides = asyncio.gather(self._feed_source(), self._feed_files(), return_exceptions=True)
+                for failure in await sides:  # both have ended, so each damaged file that was read is known
+                    if failure is not None:
+                        raise failure
+                self._comparer.advance()
+        except RecordsExpired as error:
+            return str(error), True
+        except (WireError, BatchFailure, OpenTransactionTimeout, ManifestProblem) as error:
+            return str(error), False
+        except (EndpointUnavailable, RegistryUnavailable) as error:
+            return str(error), False
+        except OSError as error:
+            return f"{error.filename or self._folder.store.address}: {error.strerror or error}", False
+        return "", False
 
-        Raises ManifestProblem, EndpointUnavailable.
+    def _merged_meanwhile(self, damaged: set[str]) -> tuple[set[str], str]:
+        """Returns the files that are not known to be damaged, and why.
+
+        The job may have merged them since the comparison was planned, or the manifest can't be read now.
         """
-        damaged = {one.file.path for one in self._stored.damage}
-        if not damaged:
-            return ""
-        now = read_backup(self._spec.folder, self._asked.flow.name, client=self._spec.client)
-        lineages = now.lineages.get(self._piece.topic, ())
+        flow, topic = self._asked.flow.name, self._piece.topic
+        try:
+            with as_unavailable(self._folder.store):
+                self._folder.store.check()
+            now = read_backup(self._spec.folder, flow, client=self._spec.client)
+        except (ManifestProblem, EndpointUnavailable) as problem:
+            return damaged, str(problem)
+        if topic not in now.lineages:
+            return damaged, f"the manifest of {flow} is gone: is {self._folder.store.address} mounted?"
+        lineages = now.lineages[topic]
         known = {one.path for lineage in lineages for some in lineage.files.values() for one in some}
         merged = damaged - known
-        edits = self._comparer.edits
-        edits[:] = [one for one in edits if one.what != "damaged" or one.file not in merged]
-        return f"{min(merged)} was merged with others meanwhile: run it again" if merged else ""
+        return merged, f"{min(merged)} was merged with others meanwhile: run it again" if merged else ""
 
     async def _feed_source(self) -> None:
         while self._comparer.wants_source:
@@ -305,10 +332,13 @@ class _StoredPiece:
             self._comparer.add_source(await self._lines(found))
 
     def _is_wanted(self, offset: int) -> bool:
-        """Returns whether an offset of the source was not given up."""
-        given_up = any(low <= offset < end for low, end, _ in self._piece.gaps)
+        """Returns whether an offset of the source was not given up, and counts those that were."""
+        given_up = self._is_given_up(offset)
         self._given_up += given_up
         return not given_up
+
+    def _is_given_up(self, offset: int) -> bool:
+        return any(low <= offset < end for low, end, _ in self._piece.gaps)
 
     async def _lines(self, found: Sequence[FetchedRecord]) -> list[SourceLine]:
         """Returns records of the source as the files must have them. Raises BadRecord."""
@@ -357,10 +387,8 @@ class _StoredPiece:
             if not chunk:
                 self._comparer.end_files()
                 return
-            piece = self._piece
             self._comparer.add_files(
                 one
                 for one in chunk
-                if self._low <= one.offset < piece.high
-                and not any(low <= one.offset < end for low, end, _ in piece.gaps)
+                if self._low <= one.offset < self._piece.high and not self._is_given_up(one.offset)
             )

@@ -113,7 +113,7 @@ async def _verify_with_sql(
         if asked.flow.files is not None:
             from runtime.files.transformed import FileTransform
 
-            return await _verify_stored(asked, tasks, pieces, FileTransform(transform, evaluator))
+            return await _verify_files(asked, tasks, pieces, FileTransform(transform, evaluator))
         return await _verify(asked, tasks, pieces, SourceTransform(transform, evaluator))
 
 
@@ -174,10 +174,8 @@ async def _verify(
     pieces: Sequence[VerificationPiece],
     transform: SourceTransform | None = None,
 ) -> list[VerifiedPiece]:
-    if asked.flow.files is not None:
-        return await _verify_stored(asked, tasks, pieces)
-    if asked.flow.lines is not None:
-        return await _verify_loaded(asked, tasks, pieces)
+    if asked.flow.files is not None or asked.flow.lines is not None:
+        return await _verify_files(asked, tasks, pieces)
     try:
         async with (
             open_spec(asked.source, asked.flow.source) as source,
@@ -193,22 +191,15 @@ async def _verify(
         return _unread(pieces, error)
 
 
-async def _verify_stored(
+async def _verify_files(
     asked: VerifyRequest,
     tasks: int,
     pieces: Sequence[VerificationPiece],
     transform: FileTransform | None = None,
 ) -> list[VerifiedPiece]:
     try:
-        return await verify_stored(asked, tasks, pieces, transform)
-    except AuditFailure as error:
-        return _unread(pieces, error)
-
-
-async def _verify_loaded(
-    asked: VerifyRequest, tasks: int, pieces: Sequence[VerificationPiece]
-) -> list[VerifiedPiece]:
-    try:
+        if asked.flow.files is not None:
+            return await verify_stored(asked, tasks, pieces, transform)
         return await verify_loaded(asked, tasks, pieces)
     except AuditFailure as error:
         return _unread(pieces, error)

@@ -228,7 +228,8 @@ class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
 class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
     """Reports the comparison of a flow. `sample`: the share of the offsets that was compared, in percent.
 
-    `unit`: what the positions at the source count. Those of files are in bytes or rows.
+    `unit`: what the positions at the source count. Those of files are in bytes or rows. `in_files`: the
+    destination holds the records in files.
     """
 
     flow: str
@@ -239,6 +240,7 @@ class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
     sample: float
     partitions: list[VerifiedPartition]
     unit: Literal["offsets", "bytes", "rows"] = "offsets"
+    in_files: bool = False
 
     @property
     def different(self) -> bool:

@@ -155,6 +155,30 @@ def test_positions_in_files_are_in_bytes_or_rows() -> None:
         kind="changed", key="null", destination_offset=9, fields=["value"], why="w", file="a.log"
     )
     report = structs.replace(seen(partition(topic="a.log", differences=[found])), unit="bytes")
-    assert sentence(found, report) == "changed: value of source byte 417 (key null), offset 9 at dc2: w"
+    assert sentence(found, report) == "changed: value of source byte 417, offset 9 at dc2: w"
     assert "BYTES" in text(report).splitlines()[1]
     assert verify_json(report)["unit"] == "bytes"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            difference(kind="swapped", key="null", expected=None, destination_offset=5, why="not in order"),
+            "swapped: source row 417 is at offset 5 at dc2, not in order",
+        ),
+        (
+            difference(kind="foreign", key="null", destination_offset=9, why="not from the source"),
+            "foreign: offset 9 at dc2 is not from the source",
+        ),
+        (difference(expected=None), "missing: source row 417 (key 'k') is not at dc2"),
+    ],
+)
+def test_a_difference_of_a_file_names_keys_that_rows_have(found: Difference, words: str) -> None:
+    assert sentence(found, structs.replace(seen(), unit="rows")) == words
+
+
+def test_a_record_is_missing_in_files_without_a_place_in_one() -> None:
+    report = structs.replace(seen(), in_files=True)
+    words = "missing: source offset 417 (key 'k') is in no file at dc2"
+    assert sentence(difference(), report) == words

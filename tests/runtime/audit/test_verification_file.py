@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from runtime.audit.verify.pieces import (
     PlannedPartition,
+    ReadFile,
     RecordContent,
     RecordDifference,
     VerificationPiece,
@@ -47,8 +50,10 @@ def begun(folder: Path) -> VerificationFile:
 
 def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     book = begun(tmp_path)
-    book.add([verified(0)])
-    book.add([verified(10, "dc1 does not answer"), verified(20, "retention took it", passed=True)])
+    book.add([piece(0)], [verified(0)])
+    book.add(
+        [piece(0)], [verified(10, "dc1 does not answer"), verified(20, "retention took it", passed=True)]
+    )
     kept = VerificationFile(tmp_path / "book.jsonl").load()
     assert kept is not None
     assert (kept.at_ms, kept.planned) == (7, [PLANNED])
@@ -56,20 +61,34 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     assert remaining([[piece(0)], [piece(10), piece(20)]], kept.pieces) == [[piece(10)]]
 
 
+def test_the_files_of_a_partition_are_read_again_together(tmp_path: Path) -> None:
+    """Lines of a file that was not read may be taken for those of another one."""
+    files = [replace(piece(low), read=ReadFile("a.log", 10, b"", 1)) for low in (0, 10)]
+    book = begun(tmp_path)
+    book.add(files, [verified(0), verified(10, "the file was renamed meanwhile")])
+    kept = book.load()
+    assert kept is not None
+    assert remaining([files], kept.pieces) == [files]
+    book.add(files, [verified(0), verified(10)])
+    kept = book.load()
+    assert kept is not None
+    assert remaining([files], kept.pieces) == []
+
+
 def test_a_line_that_was_cut_costs_nothing_but_its_own(tmp_path: Path) -> None:
     book = begun(tmp_path)
-    book.add([verified(0)])
+    book.add([piece(0)], [verified(0)])
     file = tmp_path / "book.jsonl"
     file.write_bytes(file.read_bytes()[:-5])
-    book.add([verified(10)])
-    book.add([verified(20)])
+    book.add([piece(0)], [verified(10)])
+    book.add([piece(0)], [verified(20)])
     kept = book.load()
     assert kept is not None
     assert kept.pieces == [verified(20)]
 
 
 def test_it_begins_anew_and_is_gone_at_the_end(tmp_path: Path) -> None:
-    begun(tmp_path).add([verified(0)])
+    begun(tmp_path).add([piece(0)], [verified(0)])
     book = begun(tmp_path)
     kept = book.load()
     assert kept is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from runtime.audit.partition_logs import PartitionLogs
 from runtime.audit.verify.file_lines import (
@@ -22,18 +25,44 @@ from runtime.audit.verify.file_lines import (
     records_up_to,
 )
 from runtime.audit.verify.interleaving import TransactionRange, numbers
-from runtime.audit.verify.loaded import _compared, _expired, _once_more, _other_times, _Written
+from runtime.audit.verify.loaded import (
+    _compared,
+    _expired,
+    _LoadedPartition,
+    _once_more,
+    _other_times,
+    _Written,
+)
 from runtime.audit.verify.loaded_plan import _planned
-from runtime.audit.verify.pieces import PlannedPartition, ReadFile, RecordContent, VerifyRequest
+from runtime.audit.verify.pieces import (
+    PlannedPartition,
+    ReadFile,
+    RecordContent,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
 from runtime.audit.verify.plan import grouped
 from runtime.batch import Record
+from runtime.batch.layout import TRANSACTIONAL
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.files import LinesSpec, SourceFormat
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
 from runtime.files.lines import KnownFile, Reconciliation, fingerprint, open_file
 from runtime.files.parquet_rows import parquet_fingerprint
-from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
+from runtime.kafka.protocol.offsets import (
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    TopicPartition,
+)
+from runtime.slot.budget import TokenBucket
+from tests.runtime.batch.forge import batch_bytes, control_batch
+from tests.runtime.kafka.fetch.test_once import AT, OneBroker
+from tests.runtime.kafka.fetch.test_once import ID as AT_ID
 
 NOON = 1_700_049_600_000
 
@@ -170,7 +199,9 @@ def test_many_lines_are_compared_some_at_a_time() -> None:
     assert comparer.matched == 4_999
 
 
-@pytest.mark.parametrize(("there", "skipped"), [([3, 4], 2), ([1, 2], 0), ([], 4), ([9], 0)])
+@pytest.mark.parametrize(
+    ("there", "skipped"), [([3, 4], 2), ([1, 2], 0), ([], 4), ([9], 0), ([9, 3], 1), ([9, 8, 2], 0)]
+)
 def test_lines_whose_records_retention_deleted_stand_before_the_first_record(
     there: list[int], skipped: int
 ) -> None:
@@ -239,3 +270,185 @@ def test_a_file_that_was_renamed_is_read_under_its_new_name() -> None:
 
 def test_the_files_of_a_partition_are_compared_by_one_task() -> None:
     assert [len(group) for group in grouped([planned("a.log"), planned("b.log")])] == [2]
+
+
+OWN, OTHER = 7, 8  # producer ids
+Transaction = tuple[int, list[str]]
+
+
+class TopicOf(OneBroker):
+    """A broker whose log begins at an offset, and whose fetches see all that is behind theirs."""
+
+    def __init__(self, *transactions: Transaction, begin: int = 0) -> None:
+        super().__init__([])
+        self.begin, self.batches = begin, list[tuple[int, bytes]]()
+        self.high, sequence = begin, 0
+        for producer, lines in transactions:
+            some = [Record(self.high + at, NOON, None, one.encode(), ()) for at, one in enumerate(lines)]
+            text = batch_bytes(some, producer=(producer, 0, sequence), more=TRANSACTIONAL)
+            self.batches.append((self.high, text))
+            self.high, sequence = self.high + len(lines), sequence + len(lines)
+            self.batches.append((self.high, control_batch(self.high, producer, 1)))
+            self.high += 1
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            return ListOffsetsResponse(0, {AT: ListedOffset(self.begin, -1, 5)})
+        (asked,) = request.partitions.values()
+        error = ErrorCode.OFFSET_OUT_OF_RANGE if asked.offset < self.begin else ErrorCode.NONE
+        ends = [begin for begin, _ in self.batches[1:]] + [self.high]
+        found = [text for (_, text), end in zip(self.batches, ends, strict=True) if end > asked.offset]
+        records = bytearray(b"" if error else b"".join(found))
+        part = FetchedPartition(
+            AT_ID, 0, error, self.high, self.high, self.begin, (), -1, memoryview(records), None
+        )
+        return FetchResponse(0, ErrorCode.NONE, 0, (part,))
+
+
+def loaded(
+    folder: Path,
+    files: dict[str, list[str]],
+    topic: TopicOf,
+    *,
+    low: int | None = None,
+    alone: bool = True,
+    removed: str = "",
+) -> dict[str, VerifiedPiece]:
+    """Compares files with a topic that was planned to begin at `low`. `removed` is gone meanwhile."""
+    pieces = []
+    for number, (name, lines) in enumerate(files.items()):
+        text = "".join(f"{one}\n" for one in lines)
+        (folder / name).write_text(text)
+        read = replace(read_file(folder, name, len(text)), records=len(lines))
+        begin = topic.begin if low is None else low
+        pieces.append(
+            VerificationPiece(
+                number,
+                name,
+                0,
+                b"",
+                AT.topic,
+                AT_ID,
+                0,
+                len(text),
+                begin,
+                topic.high,
+                topic.high,
+                b"",
+                (),
+                compacted=False,
+                alone=alone,
+                read=read,
+            )
+        )
+    if removed:
+        (folder / removed).unlink()
+    flow = FlowSpec(
+        name="f", source="dc1", destination="dc1", topics=SelectionSpec(include=[]), lines=lines_in(folder)
+    )
+    spec = ClusterSpec(bootstrap="a:1")
+    asked = VerifyRequest(flow=flow, source=spec, destination=spec)
+    bucket = TokenBucket(None, time.monotonic)
+    work = _LoadedPartition(asked, pieces, topic, bucket)  # type: ignore[arg-type]
+    found = asyncio.run(work.compare())
+    return dict(zip(files, found, strict=True))
+
+
+def kinds(one: VerifiedPiece) -> list[tuple[str, int | None]]:
+    return [(edit.what, edit.destination_offset) for edit in one.edits]
+
+
+@pytest.mark.parametrize(
+    ("transactions", "doubled", "others"),
+    [
+        ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["three"])], [], 0),
+        ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["two"]), (OWN, ["three"])], [("extra", 2)], 0),
+        ([(OWN, ["one"]), (OTHER, ["two"]), (OWN, ["two", "three"])], [], 1),  # another producer's
+        ([(OWN, ["two"]), (OWN, ["one", "two"]), (OWN, ["three"])], [], 1),  # of a file that is forgotten
+        ([(OWN, ["one", "two"]), (OWN, ["three"]), (OWN, ["two"])], [], 1),
+        ([(OWN, ["one"]), (OWN, ["three"]), (OWN, ["two", "three"])], [], 1),  # before the line before it
+    ],
+)
+def test_only_lines_that_were_repeated_between_those_of_a_file_are_doubled(
+    tmp_path: Path, transactions: list[Transaction], doubled: list[tuple[str, int]], others: int
+) -> None:
+    one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, TopicOf(*transactions))["a.log"]
+    assert (one.compared, one.unread, kinds(one), one.others) == (3, "", doubled, others)
+
+
+def test_a_long_list_of_files_that_are_alike_is_cut(tmp_path: Path) -> None:
+    files = {f"{number:02}.log": ["same"] for number in range(30)}
+    found = loaded(tmp_path, files, TopicOf(*[(OWN, ["same"])] * 20))
+    unread = [one.unread for one in found.values() if one.unread]
+    assert unread
+    assert all(why.count(".log") == 10 and why.endswith(".log, others") for why in unread)
+
+
+def test_a_later_place_is_found_where_the_first_one_does_not_fit(tmp_path: Path) -> None:
+    """The file begins with a line that is repeated, and its second occurrence was written twice."""
+    lines = ["same", "one", "same", "two"]
+    topic = TopicOf(*((OWN, [one]) for one in ("same", "one", "same", "same", "two")))
+    one = loaded(tmp_path, {"a.log": lines}, topic)["a.log"]
+    assert [(edit.what, edit.twin) for edit in one.edits] == [("extra", len("same\none\n"))]
+
+
+def test_without_all_files_of_the_partition_nothing_is_doubled(tmp_path: Path) -> None:
+    files = {"a.log": ["one", "two", "three"], "b.log": ["two"]}
+    topic = TopicOf((OWN, ["one"]), (OWN, ["two"]), (OWN, ["two", "three"]))
+    found = loaded(tmp_path, files, topic, removed="b.log")
+    assert (kinds(found["a.log"]), found["a.log"].others) == ([], 1)
+    assert "run it again" in found["b.log"].unread
+
+
+@pytest.mark.parametrize(
+    ("producer", "alone", "wanted"),
+    [(OTHER, True, []), (OWN, False, []), (OWN, True, [("missing", None)])],
+)
+def test_an_equal_line_of_others_makes_no_line_missing_behind_retention(
+    tmp_path: Path, producer: int, *, alone: bool, wanted: list[tuple[str, int | None]]
+) -> None:
+    topic = TopicOf((producer, ["OK"]), (OWN, ["four"]), begin=40)
+    one = loaded(tmp_path, {"a.log": ["one", "OK", "three", "four"]}, topic, alone=alone)["a.log"]
+    assert (kinds(one), one.unread) == (wanted, "")
+    (gone,) = one.not_comparable
+    assert (gone.low, gone.end) == (0, len("one\n") if wanted else len("one\nOK\nthree\n"))
+    assert ("can't be told" in gone.why) == (not wanted)
+
+
+def test_records_that_retention_deletes_meanwhile_are_not_comparable(tmp_path: Path) -> None:
+    topic = TopicOf((OWN, ["two"]), (OWN, ["three"]), begin=2)
+    one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, topic, low=0)["a.log"]
+    assert (one.compared, one.edits, one.unread) == (2, [], "")
+    assert [(gone.low, gone.end) for gone in one.not_comparable] == [(0, 4)]
+
+
+class Shrinking(TopicOf):
+    """A topic whose first record retention deletes before each fetch."""
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        self.begin += not isinstance(request, ListOffsetsRequest)
+        return await super().call(node, request, purpose, within)
+
+
+def test_a_topic_that_retention_deletes_faster_than_it_is_read_is_to_be_compared_again(
+    tmp_path: Path,
+) -> None:
+    topic = Shrinking((OWN, ["one"]), (OWN, ["two"]))
+    one = loaded(tmp_path, {"a.log": ["one", "two"]}, topic, low=0)["a.log"]
+    assert "retention took the offsets below" in one.unread
+    assert one.unread.endswith(": run it again")
+
+
+class Expiring(TopicOf):
+    """A topic of which retention deletes all records once they were read."""
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        found = await super().call(node, request, purpose, within)
+        self.begin = self.high
+        return found
+
+
+def test_a_record_that_is_gone_before_it_is_shown_makes_no_difference(tmp_path: Path) -> None:
+    topic = Expiring((OWN, ["one"]), (OWN, ["TWO", "three"]), (OWN, ["four"]))
+    one = loaded(tmp_path, {"a.log": ["one", "two", "three", "four"]}, topic, low=0)["a.log"]
+    assert (kinds(one), one.unread) == ([], "")

@@ -17,7 +17,7 @@ from runtime.audit.verify.pieces import (
 )
 from runtime.audit.verify.plan import grouped
 from runtime.audit.verify.provenance import ProvenanceFilter, own_headers
-from runtime.audit.verify.results import results
+from runtime.audit.verify.results import differences_of, results
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
 from runtime.contract.spec.jobspec import FlowSpec, ProvenanceMode, SelectionSpec, TemplateRule
@@ -97,6 +97,19 @@ def test_what_was_not_read_is_said_and_what_retention_took_is_not_comparable() -
     assert (one.equal_up_to, one.unread) == (120, "from offset 120 on: gone")
     (one,) = results([planned()], [verified(0, 100), verified(100, 120, unread="gone", passed=True)])
     assert (one.unread, [(each.low, each.end) for each in one.not_comparable]) == ("", [(120, 200)])
+    (one,) = results([planned()], [verified(0, 0, unread="gone")])
+    assert one.unread == "gone"
+
+
+@pytest.mark.parametrize(
+    ("file", "why"), [("", "not in the source's order"), ("a.log", "not in the file's order")]
+)
+def test_what_is_swapped_names_the_order_that_it_is_not_in(file: str, why: str) -> None:
+    content = RecordContent(0, None, b"v", ())
+    lost = RecordDifference("missing", 10, 10, None, None, content, None, file=file)
+    found = RecordDifference("extra", 20, None, None, 5, None, content, file="there")
+    (one,) = differences_of([lost, found])
+    assert (one.kind, one.destination_offset, one.why, one.file) == ("swapped", 5, why, "there")
 
 
 def test_small_stretches_share_a_task() -> None:

@@ -80,7 +80,7 @@ def test_only_what_is_left_counts_and_the_file_goes_at_the_end(tmp_path: Path) -
     large, empty = piece(SMALL + 1), piece(0, low=SMALL + 1)
     file = VerificationFile(tmp_path / "resumed.jsonl")
     file.begin(7, [planned(large, empty)])
-    file.add([equal(large), equal(empty)])
+    file.add([large, empty], [equal(large), equal(empty)])
     found = verify_small(request(), file, said, resume=True)
     assert found is not None
     (partition,) = found.partitions
@@ -101,7 +101,7 @@ def test_the_user_is_told_where_it_goes_on(tmp_path: Path) -> None:
     file, lines = VerificationFile(tmp_path / "told.jsonl"), list[str]()
     first, second = piece(SMALL), piece(SMALL, low=SMALL)
     file.begin(7, [planned(first, second)])
-    file.add([equal(first)])
+    file.add([first], [equal(first)])
     verify_small(request(), file, lines.append, resume=True)
     assert lines == ["goes on behind 1 of 2 stretches"]
 

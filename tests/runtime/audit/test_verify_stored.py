@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,18 @@ from msgspec.structs import replace
 from runtime.audit.partition_logs import PartitionLogs
 from runtime.audit.verify.file_plan import _Plan, _StoredPartition, groups_of
 from runtime.audit.verify.file_records import FileDamage, FileRecord, StoredRecords, content_in_files
-from runtime.audit.verify.pieces import PlannedPartition, RecordDifference, VerifyRequest
-from runtime.audit.verify.results import differences_of
-from runtime.audit.verify.stored import OffsetComparer, SourceLine
+from runtime.audit.verify.pieces import (
+    PlannedPartition,
+    RecordDifference,
+    StoredFiles,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
+from runtime.audit.verify.plan import SavedVerification
+from runtime.audit.verify.results import differences_of, report
+from runtime.audit.verify.stored import OffsetComparer, SourceLine, _StoredPiece
+from runtime.audit.verify.task import verify_here
 from runtime.batch import PartitionLocation, Record
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -26,7 +38,11 @@ from runtime.files.backup import TopicLineage
 from runtime.files.formats import PartitionFiles, Row
 from runtime.files.manifest import ManifestFolder
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.slot.budget import TokenBucket
+from tests.runtime.audit.test_verify_loaded import TopicOf
 from tests.runtime.batch.forge import batch_bytes, sets
+from tests.runtime.files.backups import WrittenBackup, text_of
+from tests.runtime.kafka.fetch.test_once import ID as TOPIC_ID
 
 WHERE = PartitionLocation("orders", 0)
 ID = "ab" * 16
@@ -108,6 +124,7 @@ def test_a_file_that_is_not_as_the_manifest_says_is_named(
     (damage,) = found.damage
     assert damage.file == file
     assert why in damage.why
+    assert file.path not in damage.why  # the difference names it
 
 
 @pytest.mark.parametrize(
@@ -322,6 +339,89 @@ def test_a_manifest_that_lost_its_last_commits_is_not_compared(
     assert bool(found.pieces) != cut
 
 
+def test_a_report_says_that_the_records_are_in_files(tmp_path: Path) -> None:
+    begun = SavedVerification(0, [planned(0)], [])
+    assert report(request_for(tmp_path), begun, [], 0.0).in_files
+
+
 def test_a_sample_is_of_whole_files() -> None:
     found = planned(0, sample=1.0)
     assert len(found.pieces) == 1
+
+
+def piece_of(files: Sequence[DataFile], high: int) -> VerificationPiece:
+    return VerificationPiece(
+        0, "orders", 0, TOPIC_ID, "orders", b"", 0, high, 0, high, high, b"", (), False,
+        stored=StoredFiles(tuple(files), 0),
+    )  # fmt: skip
+
+
+def request_for(folder: Path) -> VerifyRequest:
+    flow = replace(FLOW, files=FilesSpec(endpoint="lake", folder=str(folder), format="raw"))
+    spec = ClusterSpec(bootstrap="a:1")
+    return VerifyRequest(flow=flow, source=spec, destination=spec)
+
+
+def merged(backup: WrittenBackup, files: list[DataFile]) -> None:
+    backup.merge(*files)
+
+
+def removed(backup: WrittenBackup, files: list[DataFile]) -> None:
+    (backup.folder / files[0].path).unlink()
+
+
+def unmounted(backup: WrittenBackup, files: list[DataFile]) -> None:
+    shutil.rmtree(backup.folder)
+    backup.folder.mkdir()
+
+
+def edited(backup: WrittenBackup, files: list[DataFile]) -> None:
+    removed(backup, files)
+    (commit, *_) = sorted((backup.folder / backup.manifest.own / "log").iterdir())
+    commit.write_bytes(commit.read_bytes().replace(b"orders", b"ORDERS"))
+
+
+@pytest.mark.parametrize("start", [0, 2])  # of the source: retention deletes records while they are read
+@pytest.mark.parametrize(
+    ("harm", "damaged", "why"),
+    [
+        (removed, 1, ""),
+        (merged, 0, "orders/f-0-abababab.log was merged with others meanwhile: run it again"),
+        (unmounted, 0, "the manifest of f is gone: is {folder} mounted?"),
+        (edited, 0, "it was cut off or edited; restore the folder"),
+    ],
+)
+def test_only_files_that_the_manifest_still_has_are_damaged(
+    tmp_path: Path,
+    harm: Callable[[WrittenBackup, list[DataFile]], None],
+    damaged: int,
+    why: str,
+    start: int,
+) -> None:
+    backup = WrittenBackup(tmp_path)
+    found = [backup.commit(1, ID, 2, text_of(0, [NOON] * 2)), backup.commit(2, ID, 4, text_of(2, [NOON] * 2))]
+    files = [one for one in found if one is not None]
+    harm(backup, files)
+    piece = compare_stored(tmp_path, files, TopicOf((1, ["a", "b", "c"]), begin=start))
+    assert [one.what for one in piece.edits if one.what == "damaged"] == ["damaged"] * damaged
+    if why:
+        assert why.format(folder=tmp_path) in piece.unread
+        assert (piece.end, piece.passed) == (0, False)
+    else:
+        assert piece.passed == (start > 0)
+
+
+def compare_stored(folder: Path, files: Sequence[DataFile], source: TopicOf) -> VerifiedPiece:
+    asked, bucket = request_for(folder), TokenBucket(None, time.monotonic)
+    piece = piece_of(files, 4)
+    assert piece.stored is not None
+    manifest = ManifestFolder(str(folder), "f")
+    work = _StoredPiece(asked, piece, piece.stored, source, manifest, bucket, None)  # type: ignore[arg-type]
+    return asyncio.run(work.compare())
+
+
+def test_a_machine_without_the_folder_says_so_in_place_of_damage(tmp_path: Path) -> None:
+    (one,) = verify_here(request_for(tmp_path / "lake"), [piece_of([file_of(0, 4)], 4)])
+    assert (one.edits, one.end) == ([], 0)
+    assert "the folder is not there: create it, or mount it" in one.unread
+    assert one.unread.startswith("lake: on ")

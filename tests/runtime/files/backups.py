@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from runtime.batch import Batch, PartitionLocation, Record, walk
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner
@@ -43,6 +44,29 @@ class WrittenBackup:
 
     def commit(self, at_ms: int, topic_id: str, position: int, *batches: bytes) -> DataFile | None:
         file = self._file(topic_id, position, b"".join(batches)) if batches else None
+        self._add(at_ms, topic_id, position, [file] if file is not None else [])
+        return file
+
+    def merge(self, *files: DataFile) -> DataFile:
+        """Puts one file in the place of these, which are deleted."""
+        text = b"".join((self.folder / one.path).read_bytes() for one in files)
+        merged = replace(
+            files[0],
+            path=f"orders/merged-{files[0].first}.log",
+            end=files[-1].end,
+            records=sum(one.records for one in files),
+            size=len(text),
+            crc32c=crc32c(text),
+        )
+        (self.folder / merged.path).write_bytes(text)
+        self._add(1, merged.topic_id, merged.end, [merged], [one.path for one in files])
+        for one in files:
+            (self.folder / one.path).unlink()
+        return merged
+
+    def _add(
+        self, at_ms: int, topic_id: str, position: int, files: list[DataFile], replaced: Sequence[str] = ()
+    ) -> None:
         last = self._state.last
         commit = Commit(
             number=last.number + 1 if last is not None else 1,
@@ -52,10 +76,10 @@ class WrittenBackup:
             at_ms=at_ms,
             format=self._format,
             positions=[FilePosition(topic="orders", topic_id=topic_id, partition=0, position=position)],
-            files=[file] if file is not None else [],
+            files=files,
+            replaced=list(replaced),
         )
         self.manifest.add(self._state, commit)
-        return file
 
     def _file(self, topic_id: str, end: int, text: bytes) -> DataFile:
         members = [one for one in walk(text, WHERE).sets if isinstance(one, Batch)]
