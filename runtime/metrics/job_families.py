@@ -212,6 +212,9 @@ ABORTED = MetricFamily(
 THROTTLED = MetricFamily(
     "repl_slot_throttled_seconds_total", "counter", _BOTH, "Time that rate_limit made the flow wait."
 )
+MERGED_FILES = MetricFamily(
+    "repl_slot_merged_files_total", "counter", _BOTH, "Small files that merges replaced by larger ones."
+)
 STUCK = MetricFamily(
     "repl_slot_stuck_lanes",
     "gauge",
@@ -239,6 +242,7 @@ SLOT_FAMILIES = (
     COMMITTED,
     ABORTED,
     THROTTLED,
+    MERGED_FILES,
     STUCK,
     LATENCY,
 )
@@ -250,6 +254,7 @@ _COUNTED: tuple[tuple[MetricFamily, Callable[[FlowCounts], float]], ...] = (
     (COMMITTED, lambda counts: counts.commits),
     (ABORTED, lambda counts: counts.aborts),
     (THROTTLED, lambda counts: counts.throttled_ms / 1000),
+    (MERGED_FILES, lambda counts: counts.merged_files),
 )
 
 

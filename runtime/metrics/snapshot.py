@@ -184,6 +184,7 @@ class FlowCounts:
     aborts: float
     throttled_ms: float
     quarantined: float
+    merged_files: float
     latency_sum_ms: float
     latency_counts: tuple[float, ...]
 
@@ -340,13 +341,23 @@ def _counts(stats: FlowStats) -> tuple[float, ...]:
         stats.aborts,
         stats.throttled_ms,
         stats.quarantined,
+        stats.merged_files,
         stats.latency_sum_ms,
         *latency,
     )
 
 
 def _flow_counts(tally: CumulativeCounter) -> FlowCounts:
-    records, size, dropped, commits, aborts, throttled_ms, quarantined, *latency = tally.total()
+    records, size, dropped, commits, aborts, throttled_ms, quarantined, merged, *latency = tally.total()
     return FlowCounts(
-        records, size, dropped, commits, aborts, throttled_ms, quarantined, latency[0], tuple(latency[1:])
+        records,
+        size,
+        dropped,
+        commits,
+        aborts,
+        throttled_ms,
+        quarantined,
+        merged,
+        latency[0],
+        tuple(latency[1:]),
     )

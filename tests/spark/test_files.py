@@ -220,6 +220,7 @@ def test_small_files_are_merged_once_wherever_the_driver_dies(
         wanted = expected(consume(client, topic))
         wait_for(lambda: read_in_between(folder) == wanted, _STARTS_S, about=job.tail)
         wait_for(lambda: not read_index(manifest, 1 << 18).merges(1 << 18), _STARTS_S, about=job.tail)
+        wait_for(lambda: merged_files(job) >= 2, _STARTS_S, about=job.tail)
         job.wait_for(lambda status: bool(status.flows) and not why(status))
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
@@ -233,6 +234,10 @@ def test_small_files_are_merged_once_wherever_the_driver_dies(
     named = sum(len(files) for files in backup.topics()[topic].files.values())
     assert named == len(files_of(folder))
     assert [path for path in files_of(folder) if ".m" in path.name]
+
+
+def merged_files(job: Running) -> int:
+    return sum(one.merged_files for report in job.reports().values() for one in report.status.flows)
 
 
 def read_in_between(folder: Path) -> list[Line]:

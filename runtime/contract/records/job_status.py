@@ -166,6 +166,7 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     stuck_lanes: list[str] = []
     quarantined: int = 0
     latencies: list[TopicLatency] = []
+    merged_files: int = 0
 
 
 class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -143,6 +143,8 @@ class FileFlow(RoundFlow):
     async def _replace(self, merged: Sequence[MergedFiles]) -> None:
         await self._shared.leadership.ensure()
         await self._compaction.commit(self._manifest, self._next_commit(), merged)
+        replaced = sum(len(one.replaced) for one in merged if one.file is not None)
+        self._stats = replace(self._stats, merged_files=self._stats.merged_files + replaced)
 
     async def _claim(self, source: KafkaCluster) -> None:
         """Reads the manifest, finishes its last commit, and claims it for this generation (R3)."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from runtime.contract.records.job_status import FlowStats, PartitionState
 from runtime.contract.records.ledger import PartitionKey
-from runtime.metrics.snapshot import SlotMetrics
+from runtime.metrics.snapshot import FlowCounts, SlotMetrics
 from tests.runtime.metrics.given import NOW_MS, partition, report
 
 KEY = PartitionKey("f", "t", 0)
@@ -101,3 +101,22 @@ def test_a_new_life_that_has_not_read_its_ledger_takes_no_total_back():
     book.record_report(report(partition(state=PartitionState.STARTING, position=-1), attempt=2))
     seen = book.snapshot().partitions[KEY].status
     assert (seen.state, seen.records, seen.bytes) == (PartitionState.STARTING, 40, 400)
+
+
+def test_each_count_of_a_flow_has_its_place():
+    told = stats(
+        4,
+        records=1,
+        bytes=2,
+        dropped=3,
+        aborts=5,
+        throttled_ms=6,
+        quarantined=7,
+        merged_files=8,
+        latency_sum_ms=9,
+        latency_counts=list(range(18)),
+    )
+    book = SlotMetrics()
+    book.record_report(report(flows=[told]))
+    seen = book.snapshot().flows[0, "f"]
+    assert seen == FlowCounts(1, 2, 3, 4, 5, 6, 7, 8, 9, tuple(range(18)))
