@@ -76,7 +76,7 @@ def restore(request: RestoreBackupRequest, interaction: Interaction = UNATTENDED
 
 
 def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = silent) -> Plan:
-    """Reads the backup and the cluster, and returns the plan of a restore. It writes to neither.
+    """Returns the plan of a restore. Nothing is written to the backup or the cluster.
 
     Failure: the backup can't be read or trusted, holds nothing of what is asked for, or the cluster does not
     answer. What is not allowed is an error of the plan.

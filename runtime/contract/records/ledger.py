@@ -144,7 +144,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Records the generation of a flow: its number, its state and its transactional ids (R3).
+    """Holds the number of a flow's generation, its state and its transactional ids (R3).
 
     While `state` is `active`, slots of generation `number` may copy the flow, and no others.
     `transactional_ids` are all that its slots may ever use; the next generation fences every one of them.
