@@ -295,7 +295,7 @@ def _start(value: Any) -> Any:
 def _schema(value: Any) -> str | None:
     """Returns the text of a schema. A file must lie beside the topology: no other file is read.
 
-    A descriptor set becomes text: the name of its message, and its bytes in base64.
+    A descriptor set becomes text: the name of its message, and what the message needs of it, in base64.
     """
     if not isinstance(value, ParsedRecord):
         return value if value is None else str(value)
@@ -307,7 +307,10 @@ def _schema(value: Any) -> str | None:
         raise Failure(error(what, f"copy it to {folder}", source=place))
     if (message := value.get("message")) is None:
         return read_text(file).strip()
-    return f"{message} {b64encode(read_bytes(file)).decode()}"
+    from runtime.sql.formats.protobuf_descriptors import needed_descriptors  # few topologies need it
+
+    descriptors = needed_descriptors(read_bytes(file), message)
+    return f"{message} {b64encode(descriptors).decode()}"
 
 
 def _samples(named: Mapping[str, Any]) -> tuple[DrillSample, ...]:

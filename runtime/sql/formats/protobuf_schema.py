@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 TIMESTAMP = "google.protobuf.Timestamp"
 
-_MOST_DESCRIPTORS = 1 << 20  # bytes
+_MOST_DESCRIPTORS = 1 << 19  # bytes: the job's settings are one record of a topic
 _MOST_FIELDS = 5_000  # in the DDL
 _DEEPEST_TYPE = 50  # messages within one another, in the DDL and as declarations
 _MOST_NAME = 255  # characters of a name
@@ -164,8 +164,8 @@ class ProtobufSchema:
         name, _, encoded = text.strip().partition(" ")
         if len(encoded) > _MOST_DESCRIPTORS * 4 // 3 + 4:
             raise BadSchema(
-                f"the descriptor set is larger than {_MOST_DESCRIPTORS >> 20} MiB: write it without"
-                " --include_source_info, and with the files of this message only"
+                f"the descriptor set has no message {name[:_MOST_NAME]}, or the message needs more than"
+                f" {_MOST_DESCRIPTORS >> 10} KiB of it"
             )
         try:
             data = base64.b64decode(encoded, validate=True)

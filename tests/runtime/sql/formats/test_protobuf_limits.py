@@ -74,7 +74,10 @@ def one_field(name: str, at: int = 1) -> str:
         (chain(22, 2), "value has more than 5,000 fields"),
         (chain(280, 1), "value has more than 50 messages within one another"),
         (nested(3_000), "more than 50 messages are declared within one another"),
-        (descriptors("T", message("T", sized(9, b"x" * (1 << 20)))), "is larger than 1 MiB"),
+        (
+            descriptors("T", message("T", sized(9, b"x" * (1 << 20)))),
+            "or the message needs more than 512 KiB of it",
+        ),
         (one_field("a` INT, `b"), "T declares 'a` INT, `b', which is no name"),
         (one_field("größe"), "T declares 'größe', which is no name"),
         (one_field("a" * 256), "which is no name"),
