@@ -97,6 +97,7 @@ class ProtobufEditor:
             if one.oneof is not None:
                 oneofs.setdefault(one.oneof, set()).add(one.number)
         self._oneofs = [members for members in oneofs.values() if members & self._own]
+        self._several = f"new values of several members of a oneof of {place}"
         self._touched = self._own.union(self._inside, *self._oneofs)
         self._wires = {one.number: _wires(one) for one in message.fields}
         self._closed = {
@@ -167,11 +168,16 @@ class ProtobufEditor:
         return symbols is None or part.wire != VARINT or signed(read_varint(data, part.at)[0], 32) in symbols
 
     def _gone(self, new: Mapping[int, bytes]) -> set[int]:
-        """Returns the fields that are cut out: the dropped ones, and the other members where one is set."""
+        """Returns the fields that are cut out: the dropped ones, and the other members where one is set.
+
+        Raises UneditableValue where several are set.
+        """
         gone = {*self._cut}
         for members in self._oneofs:
-            if any(new.get(one) for one in members):
-                gone |= {one for one in members if not new.get(one)}
+            if chosen := {one for one in members if new.get(one)}:
+                if len(chosen) > 1:
+                    raise UneditableValue(self._several)
+                gone |= members - chosen
         return gone
 
     def _overwritten(self, occurrences: Sequence[_Found]) -> dict[int, tuple[int, int]]:

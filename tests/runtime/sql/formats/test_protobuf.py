@@ -191,6 +191,15 @@ def test_one_member_of_a_oneof_is_left(before: bytes, new: str, after: bytes) ->
     assert values_of(CUSTOMER, ("value.pager",)).edited(before, [new.encode()]) == after
 
 
+def test_new_values_of_two_members_of_a_oneof_are_refused() -> None:
+    values = values_of(CUSTOMER, ("value.fax", "value.pager"))
+    with pytest.raises(UneditableValue, match="new values of several members of a oneof of value"):
+        values.edited(b"", [b'"fax"', b"5"])
+    assert values.edited(sized(10, "before"), [b"null", b"5"]) == number(11, 5)
+    assert values.edited(number(11, 7), [b'"fax"', b"null"]) == sized(10, "fax")
+    assert values.edited(number(11, 7), [b"null", b"null"]) == b""
+
+
 def in_a_message() -> tuple[str, str]:
     """Two schemas: a message within one with a oneof, and a oneof with a closed enum."""
     fields = [(sized(1, "fax"), 9), (sized(1, "pager"), 13)]
