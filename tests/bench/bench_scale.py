@@ -324,7 +324,8 @@ def main() -> int:
     for partitions in map(int, options.partitions.split(",")):
         with tempfile.TemporaryDirectory() as scratch:
             lab = Lab(Path(scratch) / "lab")
-            properties = {"default.replication.factor": "1"}  # three replicas are the brokers' work, not ours
+            # Three replicas are the brokers' work, not ours.
+            properties = {"default.replication.factor": "1", "min.insync.replicas": "1"}
             lab.up(
                 [
                     LabClusterSpec(name, brokers=options.brokers, properties=properties, heap="768m")

@@ -214,13 +214,12 @@ def test_small_files_are_merged_once_wherever_the_driver_dies(
         assert bool(last.replaced) == (failpoint != "before_replace")
         lines = lines_of(folder)  # a merged file is there before its parts leave: then doubles, never a loss
         assert (len(set(lines)) < len(lines)) == (failpoint == "after_place")
-    write_some(client, topic)
     job = start_job(spec, tmp_path)
     try:
+        wait_for(lambda: merged_files(job, client, topic) >= 2, _STARTS_S, about=job.tail)
         wanted = expected(consume(client, topic))
         wait_for(lambda: read_in_between(folder) == wanted, _STARTS_S, about=job.tail)
         wait_for(lambda: not read_index(manifest, 1 << 18).merges(1 << 18), _STARTS_S, about=job.tail)
-        wait_for(lambda: merged_files(job) >= 2, _STARTS_S, about=job.tail)
         job.wait_for(lambda status: bool(status.flows) and not why(status))
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
@@ -236,7 +235,9 @@ def test_small_files_are_merged_once_wherever_the_driver_dies(
     assert [path for path in files_of(folder) if ".m" in path.name]
 
 
-def merged_files(job: Running) -> int:
+def merged_files(job: Running, client: dict[str, Any], topic: str) -> int:
+    """Writes some records, and returns how many files the job has merged so far."""
+    write_some(client, topic)
     return sum(one.merged_files for report in job.reports().values() for one in report.status.flows)
 
 
