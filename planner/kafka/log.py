@@ -28,6 +28,7 @@ from runtime.contract.spec.jobspec import JobSpec
 
 READ_SECONDS = 30.0
 FIRST_ANSWER_SECONDS = 10.0
+_AGAIN_SECONDS = 0.2
 _BATCH = 5_000
 
 # A reader by assignment never joins its group, so it needs no right to it.
@@ -114,8 +115,11 @@ class CommittedLogReader:
                 place = TopicPartition(self._topic, self._partition)
                 low, _ = self._reader.get_watermark_offsets(place, timeout=5)
             except KafkaException as failure:
-                if time.monotonic() > deadline or not is_transient(failure):
+                # The leader may know a topic later than the broker that has listed it.
+                is_new = failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if time.monotonic() > deadline or not (is_new or is_transient(failure)):
                     raise
+                time.sleep(_AGAIN_SECONDS)
             else:
                 return int(low)
 
