@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from planner.workflows.topology import kill_all_below
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.bench.copy.processes import Brokers
@@ -40,6 +42,8 @@ from tests.topologies import at
 REPL = Path(sys.executable).with_name("repl")
 RESULTS, PICTURE = Path("build/bench-scale.json"), Path("build/bench-scale.svg")
 EACH = 100  # partitions of a flow
+# Brokers that just started would compile all the while, on the cores that the job is measured on.
+QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
 AT_ONCE = 10  # topics that one request creates
 IDLE_S = 20.0
 WITHIN_S = 900.0
@@ -143,14 +147,20 @@ class World:
         """Returns the processes of the job by role."""
         (file,) = (self._home / "jobs").glob("*/supervisor.json")
         jvm = psutil.Process(json.loads(file.read_text())["application"]["pid"])
-        below = jvm.children(recursive=True)
-        driver = [one for one in below if any(word.endswith("driver/main.py") for word in one.cmdline())]
-        slots = [one for one in below if one not in driver]
-        return {"jvm": [jvm], "driver": driver, "slots": slots}
+        words = {}
+        for one in jvm.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # also of a process that has ended and is still listed
+                words[one] = one.cmdline()
+        driver = [one for one, some in words.items() if any(word.endswith("driver/main.py") for word in some)]
+        return {"jvm": [jvm], "driver": driver, "slots": [one for one in words if one not in driver]}
 
     def remove(self) -> None:
         """Ends the job. Its topics go with the lab."""
         self.repl("destroy", "--auto-approve")
+
+    def kill(self) -> None:
+        """Kills what is left of the job, as where a measurement was interrupted."""
+        kill_all_below(self._home)
 
 
 class Arrivals:
@@ -218,7 +228,15 @@ def idle(world: World, brokers: Brokers) -> Mapping[str, float]:
 
 
 def measured(lab: Lab, folder: Path, partitions: int) -> Row:
-    world, brokers = World(lab, folder, partitions), Brokers(lab)
+    world = World(lab, folder, partitions)
+    try:
+        return row_of(world, Brokers(lab))
+    finally:
+        world.kill()
+
+
+def row_of(world: World, brokers: Brokers) -> Row:
+    partitions = world.partitions
     world.create()
     apply_s, _ = world.repl("apply", "--auto-approve")
     copying_s = until(lambda: ends(world) == partitions)
@@ -328,7 +346,9 @@ def main() -> int:
             properties = {"default.replication.factor": "1", "min.insync.replicas": "1"}
             lab.up(
                 [
-                    LabClusterSpec(name, brokers=options.brokers, properties=properties, heap="768m")
+                    LabClusterSpec(
+                        name, brokers=options.brokers, properties=properties, heap="768m", jvm=QUICK_COMPILER
+                    )
                     for name in ("dc1", "dc2")
                 ]
             )
