@@ -196,8 +196,8 @@ class OwnershipRegistry(Protocol):
 class JobTimeouts:
     """Timeouts in seconds for what a job does during an apply."""
 
-    copying_s: float = 120.0  # until a launched job copies
-    acknowledged_s: float = 60.0  # until a job has carried out a command
+    copying_s: float = 120.0  # until a launched job copies, or makes progress towards it
+    acknowledged_s: float = 60.0  # until a job has carried out a command, or makes progress
     stopped_s: float = 45.0  # until a job that was asked to stop has stopped
     kill_after_s: float = 20.0  # until a job that its launcher asked to stop is killed
     silent_s: float = 15.0  # until a job without a heartbeat counts as dead

@@ -12,8 +12,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
+from runtime.batch import Batch
 from runtime.contract.records import job_status
 from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import JobKey, JobStatus
@@ -36,6 +38,18 @@ EVERY_S = 1.0
 FRESH_S = 3.0
 
 
+class LedgerTransactions(Protocol):
+    """A DriverWriter needs this method of the writer of transactions."""
+
+    async def commit(
+        self,
+        records: Mapping[LedgerKey, LedgerValue | None],
+        batches: Mapping[TopicPartition, Sequence[Batch]] = ...,
+        *,
+        within: float = ...,
+    ) -> None: ...
+
+
 class DriverFenced(Exception):
     """Another driver holds the transactional id, or the coordinator fenced this one.
 
@@ -43,15 +57,34 @@ class DriverFenced(Exception):
     """
 
 
+_Records = Mapping[LedgerKey, LedgerValue | None]
+_TOGETHER = 10_000  # ledger records of several callers in one transaction
+
+
+@dataclass(eq=False, slots=True)
+class _QueuedCommit:
+    """A _QueuedCommit holds the records of one caller. `error` is set where `done` and it failed."""
+
+    records: _Records
+    done: bool = False
+    error: Exception | None = None
+
+
 class DriverWriter:
     """A DriverWriter commits records under the driver's transactional id, one transaction at a time.
+
+    Ledger records of several callers that wait at the same time are one transaction, so a job takes many
+    flows over in a few transactions. At most one of these waits before a heartbeat.
 
     Its methods raise DriverFenced when the id is lost for good, and WireError for failures that a retry may
     solve.
     """
 
-    def __init__(self, transactions: TransactionWriter) -> None:
+    def __init__(self, transactions: LedgerTransactions) -> None:
         self._transactions = transactions
+        self._turn = asyncio.Lock()
+        self._queued: list[_QueuedCommit] = []
+        self._alone = 0  # how many of the next transactions hold the records of one caller
 
     @classmethod
     async def open(cls, cluster: KafkaCluster, job: str) -> DriverWriter:
@@ -61,10 +94,58 @@ class DriverWriter:
         """
         return cls(await TransactionWriter.open(cluster, driver_transactional_id(job), TIMEOUT_MS))
 
-    async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None:
-        """Commits ledger records in one transaction."""
-        with _as_driver_fenced():
-            await self._transactions.commit(records)
+    async def commit(self, records: _Records) -> None:
+        """Commits ledger records in one transaction, perhaps together with those of other callers."""
+        mine = _QueuedCommit(records)
+        self._queued.append(mine)
+        try:
+            async with self._turn:
+                if not mine.done:
+                    await self._commit_with_others(mine)
+        finally:
+            if mine in self._queued:  # the caller was cancelled before its turn
+                self._queued.remove(mine)
+        if mine.error is not None:
+            raise mine.error
+
+    async def _commit_with_others(self, mine: _QueuedCommit) -> None:
+        """Commits the records of one caller, and with them those of the next ones.
+
+        After a broker refused a transaction of several callers, each of them gets one of its own: the records
+        of one flow must not stop another flow (R7).
+        """
+        together = self._take_queued(mine)
+        records = {key: value for one in together for key, value in one.records.items()}
+        try:
+            with _as_driver_fenced():
+                await self._transactions.commit(records)
+        except (WireError, DriverFenced) as error:
+            if isinstance(error, BrokerError) and len(together) > 1:
+                self._alone = len(together)
+            for one in together:
+                one.error = error
+        except BaseException:
+            for one in together:
+                one.error = WireError("the driver's transaction was interrupted")
+            raise
+        finally:
+            for one in together:
+                one.done = True
+
+    def _take_queued(self, mine: _QueuedCommit) -> list[_QueuedCommit]:
+        """Takes from the queue what one transaction holds, in order: no key twice, and not too many."""
+        others = [one for one in self._queued if one is not mine]
+        together, keys = [mine], set(mine.records)
+        if self._alone:
+            self._alone -= 1
+            others = []
+        for one in others:
+            if len(keys) + len(one.records) > _TOGETHER or not keys.isdisjoint(one.records):
+                break
+            together.append(one)
+            keys.update(one.records)
+        self._queued = [one for one in self._queued if one not in together]
+        return together
 
     async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
         """Commits records of the status topic.

@@ -53,18 +53,26 @@ class JobWatch:
         return self.table.jobs.get(name)
 
     def wait_until(
-        self, awaited: Callable[[], str], seconds: float, give_up: Callable[[], str | None]
+        self,
+        awaited: Callable[[], str],
+        seconds: float,
+        give_up: Callable[[], str | None],
+        progress: Callable[[], int] = lambda: 0,
     ) -> str:
         """Waits until `awaited` returns "", and returns "" then.
 
-        Returns what is still missing after `seconds`, or the reason that `give_up` returns.
+        Returns what is still missing after `seconds` in which `progress` reached no new maximum, or the
+        reason that `give_up` returns.
         """
-        deadline = time.monotonic() + seconds
+        most, deadline = progress(), time.monotonic() + seconds
         while what := awaited():
             if (why := give_up()) is not None:
                 return why
+            if (now := progress()) > most:
+                most, deadline = now, time.monotonic() + seconds
             if time.monotonic() > deadline:
-                return f"{what}, after {seconds:.0f} s"
+                without = " without progress" if most else ""
+                return f"{what}, after {seconds:.0f} s{without}"
             self.read_news()
         return ""
 
@@ -118,9 +126,7 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
     if table.specs.get(spec.job) != spec:
         return "it does not run by its new spec yet" + (f": {status.trouble}" if status.trouble else "")
     views = {view.flow: view for view in status.flows}
-    copied = Counter(
-        one.flow for one in table.partitions(spec.job) if one.state is not PartitionState.STARTING
-    )
+    copied = _copied(spec.job, table)
     if refused := denied(spec, table):
         return refused
     for flow in spec.flows:
@@ -137,6 +143,23 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
         if missing:
             return missing
     return ""
+
+
+def _copied(job: str, table: JobStatusTable) -> Counter[str]:
+    """Returns how many partitions slots have started to copy, by flow."""
+    return Counter(one.flow for one in table.partitions(job) if one.state is not PartitionState.STARTING)
+
+
+def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> int:
+    """Returns a number that grows while the job starts: flows taken over, partitions found and copied.
+
+    A job with thousands of partitions may start for minutes, and the wait for it goes on while this grows.
+    """
+    status = table.jobs.get(spec.job)
+    if status is None or status.driver == driver_before:
+        return 0
+    found = sum((view.generation > 0) + view.partitions for view in status.flows)
+    return found + _copied(spec.job, table).total()
 
 
 def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:
@@ -302,6 +325,7 @@ def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launch
             _until_process_ends(context, started.launcher, spec.job),
             while_denied(context, spec, refused),
         ),
+        lambda: start_progress(spec, watch.table, driver_before),
     )
     if not why:
         return DONE
@@ -387,6 +411,7 @@ def _wait_until_applied(
                 context, command.spec, lambda: denied(command.spec, watch.table) if context.wait else ""
             ),
         ),
+        lambda: start_progress(command.spec, watch.table, ""),
     )
     return failed(f"the command was sent, but {why}") if why else DONE
 

@@ -413,7 +413,13 @@ class Flow:
     ] = 5_000
     heartbeats_every_ms: Annotated[
         int | None,
-        Key("How often one is sent.", DurationShape(), name="every", section=HEARTBEATS, example="1s"),
+        Key(
+            "How often one is sent. A job with more than 20 flows from one source sends at most 20 a second.",
+            DurationShape(),
+            name="every",
+            section=HEARTBEATS,
+            example="1s",
+        ),
     ] = 1_000
     checkpoints_every_ms: Annotated[
         int | None,

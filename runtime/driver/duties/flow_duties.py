@@ -15,15 +15,15 @@ from collections.abc import Callable, Collection, Iterable
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.records import heartbeat, job_status
-from runtime.contract.records.heartbeat import Heartbeat
+from runtime.contract.records import job_status
 from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
-from runtime.contract.spec import naming, topic_settings
+from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
 from runtime.contract.spec.route import router_of
-from runtime.driver.clusters import DriverClusters, ensure
+from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
+from runtime.driver.duties.heartbeats import HeartbeatWriter
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import post
@@ -39,7 +39,6 @@ from runtime.metrics.snapshot import GroupSnapshot
 _SOURCE_ENDS_EVERY_S = 5.0
 _SOURCE_ENDS_PURPOSE = "look"
 _TRIM_EVERY_S = 3_600.0
-_RETRY_S = 5.0
 _REFUSED_RETRY_S = 60.0
 # Groups of a paused flow are still synced over what was copied; groups of other flows are not.
 _SYNCED = ("active", "paused")
@@ -107,40 +106,10 @@ class SideDuties:
     What is denied or fails is noted in `notes` and retried; it never stops the flow.
     """
 
-    def __init__(self, spec: JobSpec, flow: FlowSpec, clusters: DriverClusters) -> None:
+    def __init__(self, flow: FlowSpec, clusters: DriverClusters) -> None:
         self.notes: dict[str, str] = {}
-        self._spec = spec
         self._flow = flow
         self._clusters = clusters
-
-    async def heartbeats(self) -> None:
-        """Writes heartbeats at the declared interval.
-
-        Their topic at the source is created if it is missing.
-        """
-        every = self._flow.heartbeats_every_ms
-        if every is None:
-            return
-        ready = False
-        while True:
-            try:
-                if not ready:
-                    await ensure(self._clusters, self._flow.source, topic_settings.at_source(), self._spec)
-                    ready = True
-                await self._send_heartbeat()
-                self.notes.pop("heartbeats", None)
-            except (WireError, ClientSettingsError) as error:
-                self.notes["heartbeats"] = str(error)
-                ready = False
-                await asyncio.sleep(_RETRY_S)
-            await asyncio.sleep(every / 1000)
-
-    async def _send_heartbeat(self) -> None:
-        cluster = await self._clusters.cluster(self._flow.source)
-        name = self._flow.name
-        beat = Heartbeat(name, self._spec.job, cluster.cluster_id, int(time.time() * 1000))
-        record = InternalRecord(heartbeat.encode_key(name), heartbeat.encode(beat))
-        await post(cluster, naming.HEARTBEATS, [record], purpose="heartbeat")
 
     async def origin_commits(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
         """Commits the copied positions at the source as the flow's own group (R9).
@@ -207,6 +176,7 @@ class FlowDuties:
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
         self._acls: dict[str, AclSync] = {}
         self._rules = ClusterRulesReader(clusters)
+        self._heartbeats = HeartbeatWriter(spec, clusters, tasks)
         self._readers: dict[str, CommittedOffsetsReader] = {}
 
     def restart(self, flow: DriverFlow) -> None:
@@ -219,7 +189,7 @@ class FlowDuties:
             if before is not None:
                 sync.inherit(before[0])
             self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))
-        duties = SideDuties(self._spec(), flow.spec, self._clusters)
+        duties = SideDuties(flow.spec, self._clusters)
         if flow.spec.state == "paused":
             task = self._tasks.spawn(publish_source_ends(flow, duties.notes), f"source ends {flow.name}")
             self._by_flow[flow.name] = (duties, [task])
@@ -233,10 +203,10 @@ class FlowDuties:
             self._tasks.spawn(
                 trim_periodically(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"
             ),
-            self._tasks.spawn(duties.heartbeats(), f"heartbeats {flow.name}"),
             self._tasks.spawn(duties.origin_commits(self._reports), f"origin commits {flow.name}"),
         ]
         self._by_flow[flow.name] = (duties, tasks)
+        self._heartbeats.add(flow.spec, duties.notes)
 
     def retain_only(self, flows: Collection[str]) -> None:
         """Ends the duties of all flows except these."""
@@ -264,6 +234,7 @@ class FlowDuties:
 
     def _end(self, name: str) -> None:
         self._acls.pop(name, None)
+        self._heartbeats.remove(name)
         tasks = self._by_flow.pop(name)[1] if name in self._by_flow else []
         if name in self._groups:
             tasks.append(self._groups.pop(name)[1])

@@ -110,7 +110,8 @@ class SlotManager:
             try:
                 for supervisor in self.supervisors:
                     await supervisor.send_assignment()
-            except WireError:
+            except WireError as error:
+                log_driver_message(f"the slots' assignments wait: {error}")
                 await asyncio.sleep(_PAUSE_S)
                 self._changed.set()
 

@@ -1,9 +1,11 @@
 """When a job that was launched or told really copies, and what is missing until then."""
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.handlers.jobs import not_copying
+from planner.apply.handlers.jobs import JobWatch, not_copying, start_progress
 from planner.kafka.log import JobStatusTable, TopicRecord
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
@@ -103,6 +105,55 @@ def test_it_copies() -> None:
 )
 def test_it_does_not_copy_yet(seen: JobStatusTable, missing: str) -> None:
     assert not_copying(SPEC, {"x": 1}, seen, "old") == missing
+
+
+@pytest.mark.parametrize(
+    ("seen", "progress"),
+    [
+        (table(None), 0),
+        (table(replace(STATUS, driver="old")), 0),
+        (table(replace(STATUS, flows=[FlowView(flow="x", state="active")]), slot=report()), 0),
+        (table(slot=report(partition(0), partition(1, PartitionState.STARTING))), 1 + 2 + 1),
+        (table(), 1 + 2 + 2),
+    ],
+)
+def test_progress_is_flows_taken_over_and_partitions_found_and_copied(
+    seen: JobStatusTable, progress: int
+) -> None:
+    assert start_progress(SPEC, seen, "old") == progress
+
+
+class Watch(JobWatch):
+    """Reads nothing: each look for news takes a second of its clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("planner.apply.handlers.jobs.time.monotonic", lambda: self.now)
+
+    def read_news(self) -> None:
+        self.now += 1
+
+
+@pytest.mark.parametrize(
+    ("progress", "ends_at", "why"),
+    [
+        (lambda now: 0, 121, "2 of 3, after 120 s"),
+        (lambda now: 7, 121, "2 of 3, after 120 s without progress"),
+        (lambda now: min(now, 500), 621, "2 of 3, after 120 s without progress"),
+        (lambda now: now % 100, 99 + 121, "2 of 3, after 120 s without progress"),  # it comes and goes
+        (lambda now: now, 1000, ""),
+    ],
+)
+def test_a_job_that_makes_progress_is_waited_for(
+    progress: Callable[[int], int], ends_at: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(monkeypatch)
+
+    waited = watch.wait_until(
+        lambda: "2 of 3" if watch.now < 1000 else "", 120, lambda: None, lambda: progress(int(watch.now))
+    )
+
+    assert (waited, watch.now) == (why, ends_at)
 
 
 def test_a_paused_flow_needs_its_generation_alone() -> None:

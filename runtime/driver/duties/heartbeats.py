@@ -1,0 +1,111 @@
+"""Writes the heartbeats of a job's flows to their sources.
+
+Each flow copies the whole topic of heartbeats. So the flows of one source with the same interval are written
+together, in one batch: if each flow wrote its own, each write would start a transaction in every other flow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records import heartbeat
+from runtime.contract.records.heartbeat import Heartbeat
+from runtime.contract.spec import naming, topic_settings
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.driver.clusters import DriverClusters, ensure
+from runtime.driver.slots.channel import post
+from runtime.kafka.errors import WireError
+from runtime.kafka.timing import BackgroundTasks
+from runtime.ledger.records import InternalRecord
+
+NOTE = "heartbeats"
+# Each heartbeat is a transaction of its flow at the destination. So many flows write theirs less often.
+MAX_PER_S = 20
+_RETRY_S = 5.0
+
+
+class _GroupKey(NamedTuple):
+    """The flows of a source with the same interval are one group."""
+
+    source: str
+    every_ms: int
+
+
+@dataclass(slots=True)
+class _Group:
+    """Holds the notes of each flow of a group, by flow, and the task that writes its heartbeats."""
+
+    task: asyncio.Task[None]
+    notes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class HeartbeatWriter:
+    """A HeartbeatWriter writes the heartbeats of all flows of a job.
+
+    What is denied or fails is noted in the notes of each flow concerned, and retried.
+    """
+
+    def __init__(self, spec: Callable[[], JobSpec], clusters: DriverClusters, tasks: BackgroundTasks) -> None:
+        self._spec = spec
+        self._clusters = clusters
+        self._tasks = tasks
+        self._groups: dict[_GroupKey, _Group] = {}
+
+    def add(self, flow: FlowSpec, notes: dict[str, str]) -> None:
+        """Writes the flow's heartbeats from now on, at its declared interval."""
+        if flow.heartbeats_every_ms is None:
+            return
+        key = _GroupKey(flow.source, flow.heartbeats_every_ms)
+        group = self._groups.get(key)
+        if group is None:
+            name = f"heartbeats {key.source} {key.every_ms}"
+            group = self._groups[key] = _Group(self._tasks.spawn(self._write_periodically(key), name))
+        group.notes[flow.name] = notes
+
+    def remove(self, flow: str) -> None:
+        """Writes no more heartbeats of the flow."""
+        for key, group in list(self._groups.items()):
+            if group.notes.pop(flow, None) is not None and not group.notes:
+                group.task.cancel()
+                del self._groups[key]
+
+    async def _write_periodically(self, key: _GroupKey) -> None:
+        """Writes the heartbeats of a group until cancelled. Creates their topic if it is missing."""
+        ready = False
+        while True:
+            notes = self._groups[key].notes
+            try:
+                if not ready:
+                    await ensure(self._clusters, key.source, topic_settings.at_source(), self._spec())
+                    ready = True
+                await self._write(key.source, list(notes))
+                for one in notes.values():
+                    one.pop(NOTE, None)
+            except (WireError, ClientSettingsError) as error:
+                for one in notes.values():
+                    one[NOTE] = str(error)
+                ready = False
+                await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(interval_s(key.every_ms, len(notes)))
+
+    async def _write(self, source: str, flows: list[str]) -> None:
+        """Writes one heartbeat of each flow, all with the same time."""
+        cluster = await self._clusters.cluster(source)
+        job, now_ms = self._spec().job, int(time.time() * 1000)
+        records = [
+            InternalRecord(
+                heartbeat.encode_key(flow), heartbeat.encode(Heartbeat(flow, job, cluster.cluster_id, now_ms))
+            )
+            for flow in flows
+        ]
+        await post(cluster, naming.HEARTBEATS, records, purpose="heartbeat")
+
+
+def interval_s(every_ms: int, flows: int) -> float:
+    """Returns the seconds between two heartbeats of a flow: as declared, or longer with many flows."""
+    return max(every_ms / 1000, flows / MAX_PER_S)
