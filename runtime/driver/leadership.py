@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 from runtime.batch import Batch
@@ -25,6 +24,7 @@ from runtime.driver.slots.channel import at, pause
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.timing import Gathered
 from runtime.ledger.records import InternalRecord, batches_of
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.slot.log import log_event
@@ -61,15 +61,6 @@ _Records = Mapping[LedgerKey, LedgerValue | None]
 _TOGETHER = 10_000  # ledger records of several callers in one transaction
 
 
-@dataclass(eq=False, slots=True)
-class _QueuedCommit:
-    """A _QueuedCommit holds the records of one caller. `error` is set where `done` and it failed."""
-
-    records: _Records
-    done: bool = False
-    error: Exception | None = None
-
-
 class DriverWriter:
     """A DriverWriter commits records under the driver's transactional id, one transaction at a time.
 
@@ -82,9 +73,8 @@ class DriverWriter:
 
     def __init__(self, transactions: LedgerTransactions) -> None:
         self._transactions = transactions
-        self._turn = asyncio.Lock()
-        self._queued: list[_QueuedCommit] = []
-        self._alone = 0  # how many of the next transactions hold the records of one caller
+        # The records of one flow that a broker refuses must not stop another flow (R7).
+        self._commits = Gathered(self._commit, _TOGETHER, apart=lambda error: isinstance(error, BrokerError))
 
     @classmethod
     async def open(cls, cluster: KafkaCluster, job: str) -> DriverWriter:
@@ -96,56 +86,11 @@ class DriverWriter:
 
     async def commit(self, records: _Records) -> None:
         """Commits ledger records in one transaction, perhaps together with those of other callers."""
-        mine = _QueuedCommit(records)
-        self._queued.append(mine)
-        try:
-            async with self._turn:
-                if not mine.done:
-                    await self._commit_with_others(mine)
-        finally:
-            if mine in self._queued:  # the caller was cancelled before its turn
-                self._queued.remove(mine)
-        if mine.error is not None:
-            raise mine.error
+        await self._commits.ask(records)
 
-    async def _commit_with_others(self, mine: _QueuedCommit) -> None:
-        """Commits the records of one caller, and with them those of the next ones.
-
-        After a broker refused a transaction of several callers, each of them gets one of its own: the records
-        of one flow must not stop another flow (R7).
-        """
-        together = self._take_queued(mine)
-        records = {key: value for one in together for key, value in one.records.items()}
-        try:
-            with _as_driver_fenced():
-                await self._transactions.commit(records)
-        except (WireError, DriverFenced) as error:
-            if isinstance(error, BrokerError) and len(together) > 1:
-                self._alone = len(together)
-            for one in together:
-                one.error = error
-        except BaseException:
-            for one in together:
-                one.error = WireError("the driver's transaction was interrupted")
-            raise
-        finally:
-            for one in together:
-                one.done = True
-
-    def _take_queued(self, mine: _QueuedCommit) -> list[_QueuedCommit]:
-        """Takes from the queue what one transaction holds, in order: no key twice, and not too many."""
-        others = [one for one in self._queued if one is not mine]
-        together, keys = [mine], set(mine.records)
-        if self._alone:
-            self._alone -= 1
-            others = []
-        for one in others:
-            if len(keys) + len(one.records) > _TOGETHER or not keys.isdisjoint(one.records):
-                break
-            together.append(one)
-            keys.update(one.records)
-        self._queued = [one for one in self._queued if one not in together]
-        return together
+    async def _commit(self, records: _Records) -> None:
+        with _as_driver_fenced():
+            await self._transactions.commit(records)
 
     async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
         """Commits records of the status topic.

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from runtime.kafka.errors import TimedOut
+from runtime.kafka.errors import TimedOut, WireError
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 async def in_time(work: Coroutine[Any, Any, T], seconds: float, where: str) -> T:
@@ -76,6 +79,85 @@ class Shared(Generic[T]):
         self._work = None
         if not work.cancelled():
             work.exception()  # marks the exception as retrieved; the callers that waited got it
+
+
+@dataclass(eq=False, slots=True)
+class _Caller(Generic[K, V, T]):
+    """Holds the items of one caller of a Gathered, and its result or its exception."""
+
+    items: Mapping[K, V]
+    result: asyncio.Future[T]
+
+
+class Gathered(Generic[K, V, T]):
+    """Callers that wait at the same time share one request, and get its result or its exception.
+
+    One request is under way; what is asked meanwhile goes with the next one, in order. A request has no key
+    twice, and at most `most` items of more than one caller. After a request of several callers failed in a
+    way for which `apart` is true, each of them gets a request of its own. Where the caller is cancelled that
+    sends a request of several, the others get a WireError.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[dict[K, V]], Coroutine[Any, Any, T]],
+        most: int,
+        apart: Callable[[Exception], bool] = lambda _: False,
+    ) -> None:
+        self._send = send
+        self._most = most
+        self._apart = apart
+        self._turn = asyncio.Lock()
+        self._waiting: list[_Caller[K, V, T]] = []
+        self._alone = 0  # how many of the next requests hold the items of one caller
+
+    async def ask(self, items: Mapping[K, V]) -> T:
+        """Sends these items, perhaps together with those of other callers."""
+        mine = _Caller[K, V, T](items, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        try:
+            async with self._turn:
+                if not mine.result.done():
+                    await self._send_with_others(mine)
+            return mine.result.result()
+        finally:
+            if mine in self._waiting:  # the caller was cancelled before its turn
+                self._waiting.remove(mine)
+            if mine.result.done():
+                mine.result.exception()  # marks it as retrieved, also where the caller was cancelled
+
+    async def _send_with_others(self, mine: _Caller[K, V, T]) -> None:
+        together = self._take(mine)
+        items = {key: value for one in together for key, value in one.items.items()}
+        try:
+            result = await self._send(items)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            if len(together) > 1 and self._apart(error):
+                self._alone = len(together)
+            for one in together:
+                one.result.set_exception(error)
+        except BaseException:  # this caller was cancelled
+            for one in together:
+                one.result.set_exception(WireError("a request for several callers was interrupted"))
+            raise
+        else:
+            for one in together:
+                one.result.set_result(result)
+
+    def _take(self, mine: _Caller[K, V, T]) -> list[_Caller[K, V, T]]:
+        """Takes the callers of one request."""
+        others = [one for one in self._waiting if one is not mine]
+        together, keys = [mine], set(mine.items)
+        if self._alone:
+            self._alone -= 1
+            others = []
+        for one in others:
+            if len(keys) + len(one.items) > self._most or not keys.isdisjoint(one.items):
+                break
+            together.append(one)
+            keys.update(one.items)
+        self._waiting = [one for one in self._waiting if one not in together]
+        return together
 
 
 def shuffled(things: Iterable[T]) -> list[T]:

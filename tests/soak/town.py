@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.drill.traffic import DrillConsumer
+from planner.model.diagnostic import ExitCode
 from planner.workflows import ReplicationStatusRequest, status
 from planner.workflows.samples import sample_of
 from runtime.lab.cluster import LabClusterSpec
@@ -93,10 +94,16 @@ class SoakTown:
     # Commands
 
     def repl(self, *words: str) -> None:
-        """Runs a command over the topology, and approves what it changes. SoakFailure if it fails."""
+        """Runs a command over the topology, and approves what it changes. SoakFailure if it fails.
+
+        A plan is stale where a job that was killed was started again meanwhile: the command runs again then.
+        """
         began = time.monotonic()
         path = [str(self.file)] if words[0] == "apply" else ["--path", str(self.file)]
         done = self.town.run(*words, *path, "--auto-approve")
+        if done.returncode == ExitCode.STALE:
+            self.say(f"repl {' '.join(words)}: the plan was stale")
+            done = self.town.run(*words, *path, "--auto-approve")
         self.say(f"repl {' '.join(words)} ({time.monotonic() - began:.1f} s)")
         if done.returncode:
             raise SoakFailure(f"repl {' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
