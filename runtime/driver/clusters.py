@@ -97,13 +97,13 @@ class DriverClusters:
 
     async def _admins(self, name: str) -> tuple[TopicAdmin, AclAdmin]:
         entry = self._entry(name)
-        await self._cluster(name, entry)
+        cluster = await self._cluster(name, entry)
         if entry.admin is None or entry.acls is None:
             secrets = ClientSecrets(self._environ)
             settings = secrets.resolve(entry.spec.bootstrap, entry.spec.client)
             command = secrets.token_command(name)
             client = await asyncio.to_thread(admin_client, entry.spec.bootstrap, settings, command)
-            entry.admin, entry.acls = TopicAdmin(client), AclAdmin(name, client)
+            entry.admin, entry.acls = TopicAdmin(client, cluster), AclAdmin(name, client)
         return entry.admin, entry.acls
 
     async def listing(self, name: str) -> dict[str, TopicMetadata]:

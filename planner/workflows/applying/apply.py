@@ -7,7 +7,7 @@ Jobs are started by the launchers of this machine, each in the folder for its jo
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.apply.context import JobLauncher, Launchers, LaunchFailed
@@ -202,6 +202,15 @@ def _apply_saved(request: ApplyRequest, interaction: Interaction) -> ApplyResult
     )
 
 
+def to_run_again(failure: Failure) -> Failure:
+    """Returns the failure of a command that made its plan itself. Where that is stale, it can run again."""
+    way_out = "run it again: the plan is made anew"
+    told = (
+        replace(one, way_out=way_out) if one.exit is ExitCode.STALE else one for one in failure.diagnostics
+    )
+    return Failure(told, failure.exit_code)
+
+
 def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Stops the jobs, and deletes what the topology owns with `on_remove: delete`."""
     loaded = checked(request.path, request.var_files, may_declare_nothing=True)
@@ -258,7 +267,10 @@ def execute(
         write=write,
         waiting=lambda done: waiting(done, request.timeout_ms, wait_s, wait_for, found),
     )
-    return _ended(carry_out(plan, session), found)
+    try:
+        return _ended(carry_out(plan, session), found)
+    except Failure as failure:
+        raise failure if trusted is not None else to_run_again(failure) from None
 
 
 def _ended(ended: ApplyEnded, found: DiagnosticCollector) -> ApplyResult:

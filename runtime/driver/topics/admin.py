@@ -1,5 +1,7 @@
 """This module administers topics and their ACL rules with confluent-kafka. Its blocking calls run in threads.
 
+Settings of topics, which flows read every few seconds, come over the driver's own connections.
+
 Topics are created, grown and changed; ACL rules on them are read, made and removed. The mirror topics and
 rules that the job makes are entered into the registry of the destination. The entries have the planner's own
 format, so the planner owns what the job makes.
@@ -25,7 +27,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ConfigSource,
     NewPartitions,
     NewTopic,
     ResourcePatternType,
@@ -44,6 +45,8 @@ from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import acl_parts
 from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.protocol.config_entries import DYNAMIC_TOPIC, TOPIC, Decoder, DescribeConfigsRequest, Wants
+from runtime.kafka.timing import Gathered
 from runtime.ledger.records import InternalRecord
 
 _VERSION = 1
@@ -164,6 +167,8 @@ def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
 
 T = TypeVar("T")
 
+_SettingValue = tuple[str | None, int]  # the text of a value, and its source
+
 _TIMEOUT_S = 20.0
 _PER_REQUEST = 200  # topics in one request
 BROKERS_DEFAULT = -1  # replicas of a topic that is created with the cluster's own replication
@@ -182,16 +187,25 @@ class TopicToCreate:
 class TopicAdmin:
     """A TopicAdmin changes topics of one cluster.
 
-    Its methods return refusals as texts by topic and raise nothing for them.
+    Its methods return refusals as texts by topic and raise nothing for them. Flows that begin at the same
+    time create their topics in one request.
     """
 
-    def __init__(self, client: AdminClient) -> None:
+    def __init__(self, client: AdminClient, cluster: KafkaCluster) -> None:
         self._client = client
+        self._cluster = cluster
+        self._decoder = Decoder[_SettingValue](lambda text, source, _sensitive, _read_only: (text, source))
+        self._creations = Gathered(self._create_together, _PER_REQUEST)
 
     async def create(self, topics: Sequence[TopicToCreate]) -> dict[str, str]:
-        """Creates topics. An existing topic counts as created."""
+        """Creates topics. An existing topic counts as created. Raises WireError where it was interrupted."""
+        failed = await self._creations.ask({one.name: one for one in topics})
+        return {one.name: failed[one.name] for one in topics if one.name in failed}
+
+    async def _create_together(self, topics: Mapping[str, TopicToCreate]) -> dict[str, str]:
         wanted = [
-            NewTopic(one.name, one.partitions, one.replication, config=dict(one.config)) for one in topics
+            NewTopic(one.name, one.partitions, one.replication, config=dict(one.config))
+            for one in topics.values()
         ]
         failed: dict[str, str] = {}
         for some in _groups(wanted):
@@ -207,10 +221,13 @@ class TopicAdmin:
         return failed
 
     async def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
-        """Returns the settings of those topics whose settings could be read."""
+        """Returns the settings of those topics whose settings may be read. Raises WireError."""
         found: dict[str, TopicSettings] = {}
         for some in _groups(sorted(topics)):
-            found |= await asyncio.to_thread(self._describe, some)
+            request = DescribeConfigsRequest(TOPIC, some, None, _every_key, self._decoder)
+            for one in (await self._cluster.ask_any(request)).resources:
+                if one.error is ErrorCode.NONE:
+                    found[one.name] = _settings(one.config)
         return found
 
     async def edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
@@ -227,17 +244,6 @@ class TopicAdmin:
     def _grow(self, partitions: list[NewPartitions]) -> dict[str, str]:
         return _failures(self._client.create_partitions(partitions, request_timeout=_TIMEOUT_S))
 
-    def _describe(self, topics: list[str]) -> dict[str, TopicSettings]:
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        found: dict[str, TopicSettings] = {}
-        for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
-            try:
-                entries: dict[str, ConfigEntry] = future.result(_TIMEOUT_S)
-            except KafkaException:
-                continue
-            found[resource.name] = _settings(entries)
-        return found
-
     def _edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
         resources = []
         for name, edit in edits.items():
@@ -252,13 +258,16 @@ def _config_entry(key: str, value: str | None, how: AlterConfigOpType) -> Config
     return ConfigEntry(key, value, incremental_operation=how)
 
 
-def _settings(entries: Mapping[str, ConfigEntry]) -> TopicSettings:
+def _every_key(_topic: str) -> Wants:
+    return lambda _key, _explicit: True
+
+
+def _settings(entries: Mapping[str, _SettingValue]) -> TopicSettings:
     explicit: dict[str, str] = {}
     inherited: dict[str, str] = {}
-    own: object = ConfigSource.DYNAMIC_TOPIC_CONFIG.value  # entries hold the number
-    for key, entry in entries.items():
-        if entry.value is not None:
-            (explicit if entry.source == own else inherited)[key] = entry.value
+    for key, (text, source) in entries.items():
+        if text is not None:
+            (explicit if source == DYNAMIC_TOPIC else inherited)[key] = text
     return TopicSettings(explicit, inherited)
 
 

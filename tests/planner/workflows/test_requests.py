@@ -1,6 +1,9 @@
 """What is asked of which cluster, and how long each may keep silent."""
 
+from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Cluster
+from planner.plan.fingerprint import stale_diagnostic
+from planner.workflows.applying.apply import to_run_again
 from planner.workflows.audit.reading import cluster_access, status_request
 from tests.fakes.states import flow, topology
 
@@ -17,3 +20,13 @@ def test_only_who_is_given_up_is_waited_for_less() -> None:
 
 def test_the_pin_goes_with_the_address() -> None:
     assert {name: one.id for name, one in cluster_access(PINNED).items()} == {"dc1": "AAA", "dc2": None}
+
+
+def test_a_command_that_made_a_stale_plan_itself_is_to_run_again() -> None:
+    stale = stale_diagnostic("topic.dc1.orders", "retention.ms is 5s now, not set when the plan was made")
+    refused = error("a guard", "look", exit=ExitCode.REFUSED)
+
+    told = to_run_again(Failure([stale, refused]))
+
+    assert [one.way_out for one in told.diagnostics] == ["run it again: the plan is made anew", "look"]
+    assert told.exit_code is ExitCode.REFUSED
