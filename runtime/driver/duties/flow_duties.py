@@ -23,7 +23,7 @@ from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
-from runtime.driver.duties.heartbeats import HeartbeatWriter
+from runtime.driver.duties.heartbeats import FlowHeartbeats
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import post
@@ -176,7 +176,7 @@ class FlowDuties:
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
         self._acls: dict[str, AclSync] = {}
         self._rules = ClusterRulesReader(clusters)
-        self._heartbeats = HeartbeatWriter(spec, clusters, tasks)
+        self._heartbeats = FlowHeartbeats(spec, clusters, tasks)
         self._readers: dict[str, CommittedOffsetsReader] = {}
 
     def restart(self, flow: DriverFlow) -> None:

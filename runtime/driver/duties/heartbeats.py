@@ -44,8 +44,8 @@ class _Group:
     notes: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-class HeartbeatWriter:
-    """A HeartbeatWriter writes the heartbeats of all flows of a job.
+class FlowHeartbeats:
+    """A FlowHeartbeats object writes the heartbeats of all flows of a job.
 
     What is denied or fails is noted in the notes of each flow concerned, and retried.
     """

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records import heartbeat
 from runtime.driver.duties import heartbeats
-from runtime.driver.duties.heartbeats import MAX_PER_S, NOTE, HeartbeatWriter, interval_s
+from runtime.driver.duties.heartbeats import MAX_PER_S, NOTE, FlowHeartbeats, interval_s
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.records import InternalRecord
@@ -54,7 +54,7 @@ class Scene:
         self.sources = Sources(monkeypatch)
         self.tasks = BackgroundTasks()
         job = picture().spec
-        self.writer = HeartbeatWriter(lambda: job, self.sources, self.tasks)  # type: ignore[arg-type]
+        self.writer = FlowHeartbeats(lambda: job, self.sources, self.tasks)  # type: ignore[arg-type]
 
     def add(self, flow: str, source: str = "dc1", every_ms: int | None = 10) -> dict[str, str]:
         notes: dict[str, str] = {}
