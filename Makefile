@@ -22,6 +22,7 @@ help: ## this list
 setup: java $(READY) ## the environment in .venv/ and Java, installed where they are missing
 
 # The stamp is rewritten only after every step went well, so a cut set-up starts over and a finished one costs nothing.
+# The lock is complete: older versions of pip resolve a requirement with an extra anew, and refuse a release without a hash.
 $(READY): requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install python3." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; $$($(PYTHON) --version) was found. Name another: make PYTHON=python3.11 ..." >&2; exit 1; }
@@ -30,8 +31,9 @@ $(READY): requirements.lock pyproject.toml
 	  else echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv) and run this again." >&2; exit 1; fi; fi
 	@echo "Setting up $(VENV) (first time: about two minutes) ..." >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check -q --disable-pip-version-check
 	@touch $@
 
 # Java 17 or newer is the one thing a user brings; where apt can, it is brought here.
