@@ -7,7 +7,6 @@ must not be copied. The header `__repl` alone stays, without which a record coul
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,13 +22,6 @@ UNREADABLE: Final = "its headers can't be read"
 _NAME: Final = HEADER.encode()
 _NAMED: Final = varint(len(_NAME)) + _NAME
 _NULL: Final = varint(-1)  # the length of a null value
-
-Headers = tuple[tuple[str, bytes | None], ...]
-
-
-def tombstone_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    """Returns the headers of a record's tombstone: the provenance headers that the product wrote."""
-    return tuple((name, value) for name, value in headers if name == HEADER and decode(value) is not None)
 
 
 class Tombstones(NamedTuple):
