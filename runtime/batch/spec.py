@@ -75,6 +75,7 @@ class OutgoingBatch(NamedTuple):
     segments: tuple[OffsetDeltaRun, ...]
     position: int  # the source offset to continue from once it is written
     reason: RewriteReason
+    tombstones: int = 0  # records that the flow's transform filtered, and that are copied as tombstones
 
 
 class PreparedBatches(NamedTuple):

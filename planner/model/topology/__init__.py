@@ -70,6 +70,7 @@ from planner.model.topology.root import (
 from planner.model.topology.transforms import (
     Format,
     OnBadRecord,
+    OnFiltered,
     RecordFormat,
     Start,
     StartAt,
@@ -114,6 +115,7 @@ __all__ = [
     "Job",
     "OnBadRecord",
     "OnDataLoss",
+    "OnFiltered",
     "OnRemove",
     "OnSourceDelete",
     "OriginCommits",
