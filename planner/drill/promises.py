@@ -11,6 +11,7 @@ from planner.drill.lab_copy import OTHER
 from planner.drill.replica import DrillRoute
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import DrillGroup, ScenarioRun, printed
+from planner.graph.job_rights import JobRight
 from planner.graph.routes import reason_not_synced
 from planner.model.topology import RUNNING
 
@@ -96,6 +97,54 @@ def in_order(run: ScenarioRun, topic: str, cluster: str, other: str) -> bool:
         f"{sum(map(len, here.values())):,} records, {len(wrong):,} partitions different",
         kept=not wrong,
         why=f"partitions {', '.join(map(str, wrong))} differ: compare the sides with repl verify",
+    )
+
+
+def apply(run: ScenarioRun) -> None:
+    """Applies the topology for the first time. PromiseBroken where a job lacks a right that it needs."""
+    rules.grant_job_rights(run.replica)
+    try:
+        run.command("the topology is applied", "apply", "--auto-approve")
+    except DrillAborted:
+        run.demand(kept=rights(run))
+        raise
+    run.demand(kept=rights(run))
+
+
+def rights(run: ScenarioRun, clusters: Iterable[str] = (), *, failback: bool = False) -> bool:
+    """Promises that the declared rules give the jobs what their flows need, at each cluster they name.
+
+    Of the flows out of these clusters, or of all; `failback`: of their failback.
+    """
+    needed: dict[str, list[JobRight]] = {}
+    for route in run.routes(*clusters):
+        flow = run.replica.topology.flows[route.flow]
+        one = route.turned() if failback else route
+        for cluster, found in rules.rights_needed(flow, [one]).items():
+            needed.setdefault(cluster, []).extend(found)
+    kept = True
+    for cluster, job in run.replica.job_logins.items():
+        if job.exact and cluster in needed:
+            missing = rules.lacking(run.replica, cluster, needed[cluster])
+            kept &= _has_rights(run, job.principal, cluster, missing, failback=failback)
+    return kept
+
+
+def _has_rights(
+    run: ScenarioRun, principal: str, cluster: str, missing: list[JobRight], *, failback: bool
+) -> bool:
+    essential = [str(one) for one in missing if one.essential]
+    others = [str(one) for one in missing if not one.essential]
+    measured = f"it lacks {', '.join(essential)}" if essential else "all that copying needs"
+    if others:
+        measured += f"; what it may not do stands in the flow's notes: {', '.join(others)}"
+    what = "the failback needs" if failback else "the flows need"
+    return run.promise(
+        f"{principal}, as which jobs run, has the rights at {cluster} that {what}",
+        "all that copying needs",
+        measured,
+        kept=not essential,
+        why="declare them under acls, or set drill.job_rights: documented if they are managed elsewhere",
     )
 
 

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.config import load
-from planner.drill.lab_copy import client_of, lab_clusters, scaled_down
+from planner.drill.lab_copy import client_of, job_logins, lab_clusters, login_variables, scaled_down
 from planner.drill.link import DrillLink
 from planner.drill.load.records import LoadedTopic, load_of
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of, replication_loops
@@ -32,6 +32,7 @@ from planner.workflows.lab import (
     stop_lab,
 )
 from planner.workflows.topology import HOME, kill_all_below, processes_below
+from runtime.contract.client.secrets import JOB_VARIABLES
 
 Progress = Callable[[str], None]
 
@@ -54,6 +55,12 @@ class DrillRoute:
     transformed: bool
     filtered: bool = False
     shared: bool = False
+
+    def turned(self) -> "DrillRoute":
+        """Returns the route of a failback: from the mirror to the topic."""
+        return replace(
+            self, source=self.destination, destination=self.source, topic=self.mirror, mirror=self.topic
+        )
 
 
 def routes_of(topology: Topology) -> list[DrillRoute]:
@@ -104,6 +111,7 @@ class Replica:
         self._declared = topology
         self.topology, notes = scaled_down(topology, self.load.by_registry)
         self.notes = (*notes, *self.load.notes)
+        self.job_logins = job_logins(topology)
         self.routes = routes_of(self.topology)
         self._folder = folder.resolve()  # as processes below have it in their environment
         self.file = self._folder / "topology.yaml"
@@ -113,6 +121,7 @@ class Replica:
         self._progress = progress
         self._needs = needs
         self._clusters: Lab | None = None
+        self._logins: dict[str, str] = {}
         self._links: dict[str, DrillLink] = {}
 
     @contextmanager
@@ -252,12 +261,25 @@ class Replica:
             )
             for name, one in self.topology.clusters.items()
         }
+        self._log_in(lab)
         self.topology = replace(self.topology, clusters=clusters)
         self.file.write_text(topology_yaml(self.topology), encoding="utf-8")
         declared = {(one.cluster, one.name) for one in self.topology.topics}
         for cluster in clusters:
             topics = {one.topic for one in self.routes if one.source == cluster}
             self._create(cluster, sorted(one for one in topics if (cluster, one) not in declared))
+
+    def _log_in(self, lab: Lab) -> None:
+        """Puts the logins into the environment: that of commands, a super user, and that of jobs."""
+        for name, job in self.job_logins.items():
+            cluster = lab.clusters[name]
+            for prefix, user in (("", ADMIN), (JOB_VARIABLES, job.user)):
+                settings = cluster.client_of(user)
+                for key, variable in login_variables(name, cluster.settings(user)).items():
+                    value = str(settings[key])
+                    located = key.endswith(".location")
+                    self._logins[prefix + variable] = Path(value).read_text("ascii") if located else value
+        os.environ.update(self._logins)
 
     def _create(self, cluster: str, topics: list[str]) -> None:
         if topics:
@@ -268,6 +290,8 @@ class Replica:
 
     def _remove(self) -> None:
         """Kills the jobs and what commands still run, stops the clusters and removes the folder."""
+        for variable in self._logins:
+            os.environ.pop(variable, None)
         for link in self._links.values():
             link.close()
         for home in {self._home, *self._folder.glob(".home*")}:

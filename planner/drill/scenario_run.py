@@ -5,12 +5,14 @@ The standard drill and the steps of features act through it, so a figure is meas
 
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from planner.drill.replica import DrillRoute, Progress, Replica
+from planner.drill.rules import grant_job_rights
 from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
 from planner.drill.traffic import (
     DrillConsumer,
@@ -138,6 +140,11 @@ class ScenarioRun(ScenarioRecord):
         """Records a step that began at this monotonic time, unless a command has just recorded it."""
         if not self._steps or self._steps[-1].at_s + self._began < began:
             self._steps.append(Step(began - self._began, time.monotonic() - began, text, failed=failed))
+
+    def change(self, kind: str, name: str, changes: Mapping[str, Any], cluster: str = "") -> None:
+        """Edits the declaration of a flow or a topic, and gives the job rights of elsewhere on new topics."""
+        self.replica.change(kind, name, changes, cluster)
+        grant_job_rights(self.replica)
 
     # Writing
 

@@ -9,8 +9,8 @@ from itertools import count
 
 from planner.drill import promises
 from planner.drill.replica import DrillRoute, Progress, Replica, clusters_to_lose, flows_out_of
-from planner.drill.rules import grant_rights
-from planner.drill.scenario_record import DrillAborted, problem_of
+from planner.drill.rules import GROUPS, grant_rights
+from planner.drill.scenario_record import DrillAborted, PromiseBroken, problem_of
 from planner.drill.scenario_run import ScenarioRun
 from planner.graph.lints.transforms import changed_fields_of
 from planner.model.diagnostic import Failure
@@ -40,13 +40,16 @@ class StandardDrill:
         self._numbers = count(1)
 
     def run(self) -> tuple[Scenario, ...]:
-        """Returns a scenario for each cluster that running flows leave. The first problem ends the drill."""
+        """Returns a scenario for each cluster that running flows leave.
+
+        The first problem ends the drill, and so does a right that the jobs lack.
+        """
         scenarios: list[Scenario] = []
         for cluster in clusters_to_lose(self._replica.topology):
             run = ScenarioRun(self._replica, self._progress, self._numbers)
             loss = _ClusterLoss(run, cluster, self._limits)
             scenarios.append(loss.run(first=not scenarios))
-            if scenarios[-1].problem:
+            if scenarios[-1].problem or loss.ended:
                 break
         return tuple(scenarios)
 
@@ -56,6 +59,7 @@ class _ClusterLoss:
 
     def __init__(self, run: ScenarioRun, cluster: str, limits: DrillLimits) -> None:
         self._run = run
+        self.ended = False  # by a broken promise without which the next scenarios show nothing
         self._cluster = cluster
         self._limits = limits
         self._routes = run.routes(cluster)
@@ -64,7 +68,7 @@ class _ClusterLoss:
         for route in run.routes(cluster):
             by_flow.setdefault(route.flow, []).append(route)
         self._groups = {
-            f"drill-{flow.name}": by_flow[flow.name] for flow in self._flows if flow.name in by_flow
+            f"{GROUPS}{flow.name}": by_flow[flow.name] for flow in self._flows if flow.name in by_flow
         }
 
     @property
@@ -81,6 +85,8 @@ class _ClusterLoss:
             self._fail_over()
             self._bring_back()
             self._fail_back()
+        except PromiseBroken:
+            self.ended = True
         except (DrillAborted, Failure) as wrong:
             problem = problem_of(wrong)
         finally:
@@ -91,7 +97,7 @@ class _ClusterLoss:
         run, name = self._run, self._cluster
         if first:
             grant_rights(run.replica, run.routes())
-            run.command("the topology is applied", "apply", "--auto-approve")
+            promises.apply(run)
         with run.step(f"{RECORDS} records are written to each of {len(self._topics)} topics at {name}"):
             run.write(name, self._topics, RECORDS)
         with run.step("a consumer group of each flow reads a third of them"):
@@ -145,6 +151,7 @@ class _ClusterLoss:
         if len(lossy) == len(self._flows):
             promises.no_changes(run)
             return
+        run.demand(kept=promises.rights(run, [name], failback=True))
         text = f"what was written at the destinations is copied back to {name}"
         run.command(text, "failback", name, "--auto-approve")
         run.command(f"the flows out of {name} run as before", "failback", name, "--switch", "--auto-approve")

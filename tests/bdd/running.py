@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.admin import NewPartitions as MorePartitions
 
 from planner.config import load
+from planner.drill import promises
 from planner.drill.replica import Replica
 from planner.drill.scenario_run import ScenarioRun
 from planner.workflows import ReplicationStatusRequest, status
@@ -262,7 +263,7 @@ def rehearsed(tree: Mapping[str, Any], folder: Path) -> Iterator[ScenarioRun]:
     with replica.running():
         run = ScenarioRun(replica, print)
         try:
-            run.command("the topology is applied", "apply", "--auto-approve")
+            promises.apply(run)
             yield run
         finally:
             run.close()

@@ -123,13 +123,13 @@ def _(drill: ScenarioRun, topics: tuple[str, ...], cluster: str) -> None:
 @step("the flow {flow} is changed to {changes}")
 def _(drill: ScenarioRun, flow: str, changes: str) -> None:
     """Keys of the flow are edited in the topology, for example `{rate_limit: 1MB/s}`. Nothing is applied."""
-    drill.replica.change("flows", flow, yaml.safe_load(changes))
+    drill.change("flows", flow, yaml.safe_load(changes))
 
 
 @step("the topic {topic} at {cluster} is changed to {changes}")
 def _(drill: ScenarioRun, topic: str, cluster: str, changes: str) -> None:
     """Keys of the declared topic are edited, or it is declared. Nothing is applied."""
-    drill.replica.change("topics", topic, yaml.safe_load(changes), cluster)
+    drill.change("topics", topic, yaml.safe_load(changes), cluster)
 
 
 @step("the engineer runs repl {command}")
