@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from planner.drill import rules
@@ -118,15 +119,16 @@ def rights(run: ScenarioRun, clusters: Iterable[str] = (), *, failback: bool = F
     """
     needed: dict[str, list[JobRight]] = {}
     for route in run.routes(*clusters):
-        flow = run.replica.topology.flows[route.flow]
-        one = route.turned() if failback else route
+        flow, one = run.replica.topology.flows[route.flow], route
+        if failback:
+            flow, one = replace(flow, transform=None), route.turned()
         for cluster, found in rules.rights_needed(flow, [one]).items():
             needed.setdefault(cluster, []).extend(found)
     kept = True
     for cluster, job in run.replica.job_logins.items():
         if job.exact and cluster in needed:
             missing = rules.lacking(run.replica, cluster, needed[cluster])
-            kept &= _has_rights(run, job.principal, cluster, missing, failback=failback)
+            kept &= _has_rights(run, job.declared or "", cluster, missing, failback=failback)
     return kept
 
 
@@ -140,7 +142,7 @@ def _has_rights(
         measured += f"; what it may not do stands in the flow's notes: {', '.join(others)}"
     what = "the failback needs" if failback else "the flows need"
     return run.promise(
-        f"{principal}, as which jobs run, has the rights at {cluster} that {what}",
+        f"the jobs' principal {principal} has the rights at {cluster} that {what}",
         "all that copying needs",
         measured,
         kept=not essential,

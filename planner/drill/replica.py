@@ -153,6 +153,16 @@ class Replica:
         """Returns the flows as the copy declares them now: commands change their states."""
         return load(self.file).flows
 
+    def read(self) -> str:
+        """Returns the text of the topology's file."""
+        return self.file.read_text(encoding="utf-8")
+
+    def write(self, text: str) -> None:
+        """Writes the topology's file. Nothing is applied."""
+        self.file.write_text(text, encoding="utf-8")
+        self.topology = load(self.file)
+        self.routes = routes_of(self.topology)
+
     def lose(self, cluster: str, brokers: Sequence[int] = ()) -> None:
         """Kills every broker of a cluster at once, or these."""
         for one in [f"{cluster}:{number}" for number in brokers] or [cluster]:
@@ -209,7 +219,7 @@ class Replica:
 
     def change(self, kind: str, name: str, changes: Mapping[str, Any], cluster: str = "") -> None:
         """Changes the declaration of a flow or of a topic, as an edit of the YAML does. Maps are merged."""
-        tree = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        tree = yaml.safe_load(self.read())
         entries = tree.setdefault(kind, [])
         found = [
             one
@@ -221,13 +231,11 @@ class Replica:
             entries += found
         for one in found:
             _merge(one, changes)
-        self.file.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
-        self.topology = load(self.file)
-        self.routes = routes_of(self.topology)
+        self.write(yaml.safe_dump(tree, sort_keys=False))
 
     def take_out(self, flows: Collection[str]) -> None:
         """Takes flows out of the topology's file; `repl apply` then ends them. Their topics stay."""
-        tree = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        tree = yaml.safe_load(self.read())
         tree["flows"] = [one for one in tree["flows"] if one["name"] not in flows]
         self.file.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
         kept = {name: flow for name, flow in self.topology.flows.items() if name not in flows}

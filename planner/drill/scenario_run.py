@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from planner.drill.operator import TopicOperator
 from planner.drill.replica import DrillRoute, Progress, Replica
 from planner.drill.rules import grant_job_rights
 from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
@@ -63,12 +64,14 @@ class ScenarioRun(ScenarioRecord):
         super().__init__(progress)
         self.replica = replica
         self.groups: dict[str, DrillGroup] = {}
+        self.operator = TopicOperator(replica.client)
         self._numbers = count(1) if numbers is None else numbers
         self._written: dict[tuple[str, str], list[dict[bytes, float]]] = {}
         self._load: list[tuple[str, DrillProducer]] = []
         self._producers: list[DrillProducer] = []
         self._connected: dict[str, list[DrillConsumer]] = {}
         self._lost: dict[str, float] = {}
+        self._before = ""  # the topology's text before the last command of the engineer
         self._last: subprocess.CompletedProcess[str] | None = None
         self._may_fail: subprocess.CompletedProcess[str] | None = None
 
@@ -117,7 +120,13 @@ class ScenarioRun(ScenarioRecord):
         approves = words[0] in _APPROVED and not {"--auto-approve", "--rehearse", "--json"} & {*words}
         if words[0] == "salvage":
             approves = approves and "--replay" in words
+        self._before = self.replica.read()
         self._last = self.run("", *words, *(["--auto-approve"] if approves else []))
+
+    def undo_last(self) -> None:
+        """Undoes what the last command of the engineer wrote into the topology."""
+        self.last()
+        self.replica.write(self._before)
 
     def last(self) -> "subprocess.CompletedProcess[str]":
         """Returns the last command of the engineer."""

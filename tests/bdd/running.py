@@ -20,6 +20,7 @@ from confluent_kafka.admin import NewPartitions as MorePartitions
 
 from planner.config import load
 from planner.drill import promises
+from planner.drill.operator import TopicOperator
 from planner.drill.replica import Replica
 from planner.drill.scenario_run import ScenarioRun
 from planner.workflows import ReplicationStatusRequest, status
@@ -186,6 +187,17 @@ class TownDrill:
     """What the steps of `repl drill` act on in the stories of a town: the same words, with its names."""
 
     town: Town
+
+    @property
+    def operator(self) -> TopicOperator:
+        return TopicOperator(self.town.client, self.town.name)
+
+    def topics_at(self, _cluster: str, topics: Sequence[str]) -> Sequence[str]:
+        return topics
+
+    def write(self, cluster: str, topics: Sequence[str], records: int) -> None:
+        for topic in topics:
+            self.town.write(topic, cluster, records)
 
     def lose(self, cluster: str) -> None:
         self.town.lab.kill(cluster)

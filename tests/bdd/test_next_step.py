@@ -123,12 +123,6 @@ def _(night: Night) -> None:
 # Then
 
 
-@then(parsers.parse("the exit code is {code:d}"))
-def _(night: Night, code: int) -> None:
-    done = night.town.last()
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-
-
 @then(parsers.parse('the command names "{command}" and does not say "{text}"'))
 def _(night: Night, command: str, text: str) -> None:
     said = night.town.last().stdout
