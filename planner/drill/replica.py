@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -88,6 +88,22 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
     ]
 
 
+def not_failed_back(routes: Iterable[DrillRoute]) -> dict[str, str]:
+    """Returns the flows without a failback, each with the flow that copies one of its topics back.
+
+    Of several flows that copy a topic to different clusters, one alone can copy it back.
+    """
+    topics: dict[str, set[tuple[str, str]]] = {}
+    for one in routes:
+        topics.setdefault(one.flow, set()).add((one.source, one.topic))
+    found: dict[str, str] = {}
+    for flow in sorted(topics):
+        before = [one for one in sorted(topics) if one < flow and one not in found]
+        if other := next((one for one in before if topics[one] & topics[flow]), ""):
+            found[flow] = other
+    return found
+
+
 def _loaded(route: DrillRoute) -> LoadedTopic:
     places = (route.source, route.topic), (route.destination, route.mirror)
     return LoadedTopic(route.flow, route.topic, places)
@@ -113,6 +129,10 @@ class Replica:
         self.notes = (*notes, *self.load.notes)
         self.job_logins = job_logins(topology)
         self.routes = routes_of(self.topology)
+        self.notes += tuple(
+            f"{flow}: its failback is left out, because {other} copies a topic of both back"
+            for flow, other in not_failed_back(self.routes).items()
+        )
         self._folder = folder.resolve()  # as processes below have it in their environment
         self.file = self._folder / "topology.yaml"
         # Hidden, so that they are no part of the topology in this folder.

@@ -4,11 +4,19 @@ The steps are the commands that an operator types. Real producers write until th
 of each flow reads on both sides.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from planner.drill import promises
-from planner.drill.replica import DrillRoute, Progress, Replica, clusters_to_lose, flows_out_of
+from planner.drill.replica import (
+    DrillRoute,
+    Progress,
+    Replica,
+    clusters_to_lose,
+    flows_out_of,
+    not_failed_back,
+)
 from planner.drill.rules import GROUPS, grant_rights
 from planner.drill.scenario_record import DrillAborted, PromiseBroken, problem_of
 from planner.drill.scenario_run import ScenarioRun
@@ -98,7 +106,7 @@ class _ClusterLoss:
         if first:
             grant_rights(run.replica, run.routes())
             promises.apply(run)
-        with run.step(f"{RECORDS} records are written to each of {len(self._topics)} topics at {name}"):
+        with run.step(f"{RECORDS} records are written to {_named(self._topics)} at {name}"):
             run.write(name, self._topics, RECORDS)
         with run.step("a consumer group of each flow reads a third of them"):
             for group, routes in self._groups.items():
@@ -114,7 +122,8 @@ class _ClusterLoss:
 
     def _lose(self) -> None:
         run, name = self._run, self._cluster
-        with run.step(f"producers write {RATE:g} records/s to each topic; then {name} is killed"):
+        topics = _named(self._topics)
+        with run.step(f"producers write {RATE:g} records/s to {topics}; then {name} is killed"):
             run.start_load(name, self._topics, RATE)
             run.await_load(_BEFORE_LOSS)
             run.lose(name)
@@ -131,7 +140,7 @@ class _ClusterLoss:
             promises.resumed(run, run.groups[group], routes[0].destination)
         for destination in sorted({one.destination for one in self._routes}):
             mirrors = sorted({one.mirror for one in self._routes if one.destination == destination})
-            with run.step(f"producers write {_AFTER_LOSS} records to each topic at {destination}"):
+            with run.step(f"producers write {_AFTER_LOSS} records to {_named(mirrors)} at {destination}"):
                 run.write(destination, mirrors, _AFTER_LOSS)
 
     def _bring_back(self) -> None:
@@ -144,11 +153,13 @@ class _ClusterLoss:
 
     def _fail_back(self) -> None:
         run, name = self._run, self._cluster
-        if lossy := [flow.name for flow in self._flows if changed_fields_of(flow)]:
-            run.replica.take_out(lossy)
-            text = f"{', '.join(lossy)} changed values, so a failback is left out: the flow is taken out"
+        lossy = [flow.name for flow in self._flows if changed_fields_of(flow)]
+        others = not_failed_back(one for one in self._routes if one.flow not in lossy)
+        if left_out := [*lossy, *others]:
+            run.replica.take_out(left_out)
+            text = f"{', '.join(left_out)} has no failback, as the notes say: the flow is taken out"
             run.command(text, "apply", "--auto-approve")
-        if len(lossy) == len(self._flows):
+        if len(left_out) == len(self._flows):
             promises.no_changes(run)
             return
         run.demand(kept=promises.rights(run, [name], failback=True))
@@ -183,3 +194,8 @@ class _ClusterLoss:
             kept=not missing,
             why="records of the time after the failover are only at the destination",
         )
+
+
+def _named(topics: Sequence[str]) -> str:
+    """Returns the topic where there is one, else how many there are."""
+    return topics[0] if len(topics) == 1 else f"each of {len(topics)} topics"

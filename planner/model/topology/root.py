@@ -201,7 +201,7 @@ class Drill:
             "The most records that may be missing at the destinations after a loss.",
             IntegerShape(0, 2**63 - 1),
             default_doc="no limit",
-            example="0",
+            example="100",
         ),
     ] = None
     canaries: Annotated[
