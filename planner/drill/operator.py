@@ -54,7 +54,8 @@ class TopicOperator:
         """Sets one setting of a topic; its other settings stay."""
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self._name(topic), incremental_configs=[entry])
-        self._admin(cluster).incremental_alter_configs([resource])[resource].result(_REQUEST_S)
+        admin = self._admin(cluster)  # lives until the answer is there
+        admin.incremental_alter_configs([resource])[resource].result(_REQUEST_S)
 
     def partitions(self, cluster: str, topic: str, wanted: int) -> int:
         """Returns how many partitions a topic has, as soon as it has so many; 0 where there is no topic."""
