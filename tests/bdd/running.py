@@ -15,8 +15,7 @@ from typing import Any
 import psutil
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from confluent_kafka.admin import NewPartitions as MorePartitions
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from planner.config import load
 from planner.drill import promises
@@ -130,21 +129,9 @@ class Town:
     def make(self, word: str, cluster: str, partitions: int) -> None:
         create_topic(self.client(cluster), self.name(word), partitions)
 
-    def grow(self, word: str, cluster: str, partitions: int) -> None:
-        wanted = [MorePartitions(self.name(word), partitions)]
-        admin = self.admin(cluster)  # lives until the answer is there
-        admin.create_partitions(wanted)[self.name(word)].result(timeout=PATIENCE_S)
-        eventually(lambda: self.partitions(word, cluster) == partitions)
-
     def delete(self, word: str, cluster: str) -> None:
         admin = self.admin(cluster)
         admin.delete_topics([self.name(word)])[self.name(word)].result(timeout=PATIENCE_S)
-
-    def set(self, word: str, cluster: str, key: str, value: str) -> None:
-        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, self.name(word), incremental_configs=[entry])
-        admin = self.admin(cluster)
-        admin.incremental_alter_configs([resource])[resource].result(timeout=PATIENCE_S)
 
     def config(self, word: str, cluster: str, key: str) -> str:
         resource = ConfigResource(ResourceType.TOPIC, self.name(word))
