@@ -79,6 +79,12 @@ def night(tmp_path: Path) -> Iterator[Night]:
         shutil.rmtree(tmp_path, ignore_errors=True)
 
 
+@pytest.fixture
+def town(night: Night) -> Town:
+    """For the steps that all stories share."""
+    return night.town
+
+
 # Given
 
 
