@@ -1,4 +1,4 @@
-"""Hosts on a network of their own, which can be cut off: each is a network namespace where these are permitted.
+"""Hosts on a network of their own, which can be cut off: network namespaces where these are permitted.
 
 A bridge with an address of this machine connects them, so brokers that listen there are reached by all hosts.
 A host that is cut off loses its packets, and no other host is told. Where namespaces are not permitted, every

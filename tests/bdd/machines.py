@@ -24,7 +24,7 @@ from tests.records import PATIENCE_S
 
 @dataclass
 class Machine:
-    """All that runs below one REPL_HOME: the supervisor, watchman, JVM, driver and slots of a job, a standby."""
+    """All that runs below one REPL_HOME on a host: the processes of a job, and a standby."""
 
     home: Path
     host: Host

@@ -154,7 +154,7 @@ class _Measurement:
 class PartitionRates:
     """A PartitionRates object holds the rate of each partition in bytes a second.
 
-    A rate is measured over many reports: records come in bursts, and a burst is no reason to move a partition.
+    A rate is measured over many reports, because records come in bursts: no burst moves a partition.
     """
 
     def __init__(self) -> None:

@@ -75,9 +75,10 @@ def test_quiet_ones_stay_beside_busy_ones_that_no_move_would_relieve():
 
 
 def test_the_others_are_levelled_beside_one_that_fills_its_slot():
-    weights = {"huge": 1e7, **{f"busy-{n}": 1e6 for n in range(4)}}
-    homes = {"huge": 0, **{f"busy-{n}": 1 for n in range(4)}}
-    assert loads(balance(weights, range(4), homes), weights, range(4)) == [1e7, 2e6, 1e6, 1e6]
+    huge, *busy = range(5)
+    given = {huge: 1e7, **dict.fromkeys(busy, 1e6)}
+    homes = {huge: 0, **dict.fromkeys(busy, 1)}
+    assert loads(balance(given, range(4), homes), given, range(4)) == [1e7, 2e6, 1e6, 1e6]
 
 
 def test_no_slots():
