@@ -236,8 +236,13 @@ class Membership:
         self._weights.update(weights)
 
     def rebalance(self) -> None:
-        """Moves partitions where the loads are far apart."""
-        self._assign_homes(move=True)
+        """Moves partitions where the loads are far apart.
+
+        It waits while partitions that are not measured yet could weigh more than the tolerance.
+        """
+        unmeasured = sum(key not in self._weights for key in self._partitions)
+        if unmeasured * len(self._usable) <= TOLERANCE * len(self._partitions):
+            self._assign_homes(move=True)
 
     def set_usable(self, slots: Sequence[int]) -> bool:
         """Sets the slots that can run and returns whether they changed.

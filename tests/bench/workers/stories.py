@@ -66,7 +66,7 @@ class Stories:
 
     def machine_lost(self) -> Outcome:
         """The network of a machine is cut, and all its processes are killed."""
-        worker = self._worker_with_slots()
+        worker = next(one for one in self._place.spark.workers if self._running_on(one, "lost")[1])
         with self._load("lost") as writer, Arrivals(self._place.client("dc2"), "lost") as arrivals:
             arrivals.wait_for_all(WITHIN_S)
             dead, hit = self._running_on(worker, "lost")
@@ -144,9 +144,6 @@ class Stories:
     def _load(self, topic: str) -> Any:
         load = checker.Spec(records=10**9, rate=RATE, large_every=0)
         return checker.writing(self._place.client("dc1"), topic, load)
-
-    def _worker_with_slots(self) -> Worker:
-        return next(one for one in self._place.spark.workers if self.job.processes_on(one))
 
     def _running_on(self, worker: Worker, topic: str) -> tuple[set[int], set[PartitionKey]]:
         """The processes of slots on this Worker, and their partitions of the topic."""
