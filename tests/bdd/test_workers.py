@@ -123,8 +123,7 @@ def _(scene: Scene) -> None:
     for worker in scene.site.spark.workers:
         stopped = set(scene.running.processes_on(worker).values())
         worker.restart()
-        eventually(lambda stopped=stopped: not stopped & scene.running.processes(), WITHIN_S)
-        scene.running.wait_for_slots()
+        scene.running.wait_for_slots(stopped)
 
 
 @then("both slots run")

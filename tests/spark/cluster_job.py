@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -122,19 +121,18 @@ class ClusterJob:
         found = {slot: report.status.process for slot, report in self.reports().items()}
         return {slot: pid for slot, pid in found.items() if pid in here}
 
-    def wait_for_slots(self) -> float:
-        """Returns when the driver has every slot running; after how many seconds."""
-        began = time.monotonic()
-        wait_for(self._all_run, WITHIN_S, 0.2, about=lambda: f"{self._statuses()}\n{self.log()[-6000:]}")
-        return time.monotonic() - began
+    def wait_for_slots(self, ended: Collection[int] = ()) -> None:
+        """Returns when every slot runs, and none of them in one of the processes that have ended."""
+
+        def run() -> bool:
+            status, _ = self._statuses()
+            states = [one.state for one in status.slots] if status is not None else []
+            return states == ["running"] * self.slots and self.processes().isdisjoint(ended)
+
+        wait_for(run, WITHIN_S, 0.2, about=lambda: f"{self._statuses()}\n{self.log()[-6000:]}")
 
     def log(self) -> str:
         return (self._home / "jobs" / "dc2" / "job.log").read_text(errors="replace")
-
-    def _all_run(self) -> bool:
-        status, _ = self._statuses()
-        states = [one.state for one in status.slots] if status is not None else []
-        return states == ["running"] * self.slots
 
     def _statuses(self) -> tuple[JobStatus | None, dict[int, SlotReport]]:
         file = self._home / "jobs" / "dc2" / "spec.json"

@@ -77,8 +77,7 @@ class Stories:
             arrivals.wait_for_all(WITHIN_S)
             partitions = {one.partition for one in hit}
             again, others = arrivals.longest(partitions), arrivals.longest(_others(partitions))
-            wait_for(lambda: not dead & self.job.processes(), WITHIN_S, 0.5, about=self.job.log)
-            self.job.wait_for_slots()
+            self.job.wait_for_slots(dead)
             whole = time.monotonic() - began
             note = f"{len(dead)} of {self.job.slots} slots and {len(hit)} of {PARTITIONS} partitions hit"
             outcome = self._outcome("lost", "a machine is lost", writer.written, again, others, whole, note)
@@ -97,8 +96,7 @@ class Stories:
                 arrivals.begin()
                 began = time.monotonic()
                 worker.restart()
-                wait_for(lambda dead=dead: not dead & self.job.processes(), WITHIN_S, 0.2, about=self.job.log)
-                self.job.wait_for_slots()
+                self.job.wait_for_slots(dead)
                 whole = max(whole, time.monotonic() - began)
                 arrivals.wait_for_all(WITHIN_S)
                 partitions = {one.partition for one in hit}
@@ -168,8 +166,17 @@ class Stories:
         report = checker.compare(source, there, topic, written=written, patience=WITHIN_S)
         if not report.clean:
             print(report, flush=True)
-        counts = (report.count(kind) for kind in (Kind.MISSING, Kind.DOUBLED, Kind.REORDERED))
-        return Outcome(story, again, others, whole, report.records, *counts, note)
+        return Outcome(
+            story,
+            again,
+            others,
+            whole,
+            report.records,
+            lost=report.count(Kind.MISSING),
+            doubled=report.count(Kind.DOUBLED),
+            reordered=report.count(Kind.REORDERED),
+            note=note,
+        )
 
 
 def _others(hit: set[int]) -> set[int]:
