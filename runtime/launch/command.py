@@ -117,7 +117,7 @@ _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 # Spark's defaults its slot would stand still for two to three minutes.
 HEARTBEATS = {
     "spark.executor.heartbeatInterval": "5s",
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "20s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "30s",
     "spark.network.timeoutInterval": "5s",
 }
 _NETWORK_TIMEOUT = "spark.network.timeout"

@@ -25,9 +25,9 @@ ORDERS, PARTITIONS = "orders", 4
 RECORDS = checker.Spec(10**9, rate=200, large_every=0)
 # Shorter than a job's own times, so that the story is short.
 NOTICED = {
-    "spark.executor.heartbeatInterval": "2s",
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
-    "spark.network.timeoutInterval": "2s",
+    "spark.executor.heartbeatInterval": "3s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "15s",
+    "spark.network.timeoutInterval": "3s",
 }
 CLUSTER = {"spark.worker.timeout": "10"}
 

@@ -85,8 +85,8 @@ class ClusterJob:
         self._file = topology.write()
 
     def start(self) -> None:
-        """Returns when every slot runs."""
-        self._repl("apply", "--auto-approve")
+        """Returns when every slot runs. It waits itself: a busy machine starts executors slowly."""
+        self._repl("apply", "--auto-approve", "--no-wait")
         self.wait_for_slots()
 
     def stop(self) -> None:

@@ -182,7 +182,10 @@ class SlotManager:
                     await self._context.application.cancel(supervisor.group)
             elif supervisor.state == "running" or await self._context.application.cores() > running:
                 self._without_core_since.pop(supervisor.slot, None)
-        without = {slot for slot, since in self._without_core_since.items() if now - since > _CORE_TIMEOUT_S}
+        without: set[int] = set()
+        if running:  # else no slot could copy their partitions
+            waits = self._without_core_since.items()
+            without = {slot for slot, since in waits if now - since > _CORE_TIMEOUT_S}
         usable = [supervisor.slot for supervisor in self.supervisors if supervisor.slot not in without]
         if self._context.membership.set_usable(usable):
             self.changed()

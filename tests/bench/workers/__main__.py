@@ -1,6 +1,6 @@
 """A job on a real standalone cluster of Spark with four Workers, in network namespaces where permitted.
 
-python -m tests.bench.workers [--only lost rolling balance throughput] [--worker-timeout 20]
+python -m tests.bench.workers [--only lost rolling balance throughput] [--worker-timeout 30]
 
 One table has the stories, with what the checker found in every record; one the throughput of one, two and
 four slots, with the brokers' share of the CPU beside it. build/bench-workers.json keeps both. It ends with 1

@@ -67,7 +67,7 @@ def test_a_lost_executor_is_noticed_in_seconds_unless_the_topology_sets_the_time
 ):
     folder = JobFolder(tmp_path, "dc2")
     found = submission(spec_of(launcher=launcher), folder, SPARK).properties
-    assert found["spark.storage.blockManagerHeartbeatTimeoutMs"] == "20s"
+    assert found["spark.storage.blockManagerHeartbeatTimeoutMs"] == "30s"
     assert found["spark.executor.heartbeatInterval"] == found["spark.network.timeoutInterval"] == "5s"
     for key in ("spark.network.timeout", "spark.executor.heartbeatInterval"):
         conf = {key: "60s"}
