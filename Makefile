@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-ui chaos soak
+.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-ui bench-workers chaos soak
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -210,6 +210,9 @@ bench-sql: setup ## a flow that filters and masks, beside MirrorMaker 2 with SMT
 
 bench-offsets: setup ## records read again and skipped after a move, beside MirrorMaker 2; build/bench-offsets.json keeps it
 	@$(BIN)/python -m tests.bench.offsets
+
+bench-workers: setup ## a job on Spark with four Workers: a machine lost, a rolling restart, uneven load, MB/s; ARGS='--only lost'
+	@$(BIN)/python -m tests.bench.workers $(ARGS)
 
 chaos: setup ## 1,000 kills and cuts while records are copied; ARGS='--seed 7 --blows 100 --sql'
 	@$(BIN)/python -m tests.chaos $(ARGS)

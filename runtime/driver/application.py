@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -123,7 +123,16 @@ class SparkSlotRunner:
         return await self._jvm.call("how many cores there are", self._cores)
 
     def _cores(self) -> int:
-        return max(self._context.defaultParallelism, 1)
+        return max(self._registered_cores(), 1)
+
+    def _registered_cores(self) -> int:
+        """Returns how many tasks the executors that Spark has now can run at the same time.
+
+        `defaultParallelism` is at least 2 on a cluster, also where there is one core, or none.
+        """
+        spark: Any = self._context._jsc.sc()
+        found: int = spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile())
+        return found
 
     async def await_executors(self) -> None:
         """Waits until no more executors register for some seconds, at most 30 s.
@@ -134,9 +143,10 @@ class SparkSlotRunner:
         loop = asyncio.get_running_loop()
         deadline, seen, since = loop.time() + _EXECUTORS_S, -1, loop.time()
         while not self.master.startswith("local") and loop.time() < deadline:
-            if (cores := await self.cores()) != seen:
+            cores = await self._jvm.call("how many executors there are", self._registered_cores)
+            if cores != seen:
                 seen, since = cores, loop.time()
-            elif loop.time() - since > _SETTLED_S:
+            elif cores and loop.time() - since > _SETTLED_S:
                 return
             await asyncio.sleep(_POLL_S)
 

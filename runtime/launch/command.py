@@ -113,6 +113,15 @@ SECURED = {
 }
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 
+# The machine of an executor that is lost closes no connection, so its heartbeats alone tell Spark of it. With
+# Spark's defaults its slot would stand still for two to three minutes.
+HEARTBEATS = {
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "30s",
+    "spark.network.timeoutInterval": "5s",
+}
+_NETWORK_TIMEOUT = "spark.network.timeout"
+
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 LOCAL_OPTIONS = frozenset({"python"})
@@ -210,13 +219,21 @@ def _cluster_properties(spec: JobSpec) -> dict[str, str]:
     The executor's memory is used by Python, beside a small JVM.
     """
     options = spec.launch.options
-    found = {"spark.executor.cores": "1", "spark.executor.memory": HEAP}
+    found = {"spark.executor.cores": "1", "spark.executor.memory": HEAP, **heartbeats(spec.launch.conf)}
     if spec.slots:
         found |= {"spark.cores.max": str(spec.slots), "spark.executor.instances": str(spec.slots)}
     if spec.launch.launcher == "yarn":
         found["spark.executor.memoryOverhead"] = spec.launch.memory
     names = {"queue": "spark.yarn.queue", "archives": "spark.archives", "files": "spark.files"}
     return found | {key: options[option] for option, key in names.items() if option in options}
+
+
+def heartbeats(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the settings by which Spark notices that an executor is lost.
+
+    They depend on each other, so a `conf` that sets one of them, or `spark.network.timeout`, sets all.
+    """
+    return {} if conf.keys() & {*HEARTBEATS, _NETWORK_TIMEOUT} else HEARTBEATS
 
 
 def spark_home(environ: Mapping[str, str]) -> Path:

@@ -7,8 +7,6 @@ closes their connections.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,24 +17,22 @@ import psutil
 
 from runtime.contract.spec import jobspec
 from tests.commands import REPL, environment
+from tests.network import Host, network
 from tests.processes import kill_together, words_of
 from tests.records import PATIENCE_S
 
 
 @dataclass
 class Machine:
-    """All that runs below one REPL_HOME: the supervisor, watchman, JVM, driver and slots of a job, a standby.
-
-    `name` is that of its network namespace and of its cable; empty where it has none.
-    """
+    """All that runs below one REPL_HOME on a host: the processes of a job, and a standby."""
 
     home: Path
-    name: str = ""
+    host: Host
     standbys: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def through(self) -> tuple[str, ...]:
-        return ("ip", "netns", "exec", self.name) if self.name else ()
+        return self.host.through
 
     @property
     def log(self) -> Path:
@@ -73,15 +69,13 @@ class Machine:
         return spec.flows[0].rate_limit
 
     def die(self) -> None:
-        if self.name:
-            _ip("link", "set", self.name, "down")
+        self.host.cut()
         kill_together(self.processes())
         for one in self.standbys:
             one.wait(PATIENCE_S)
 
     def come_back(self) -> None:
-        if self.name:
-            _ip("link", "set", self.name, "up")
+        self.host.restore()
 
 
 @dataclass(frozen=True)
@@ -98,43 +92,11 @@ class Machines:
 
 @contextmanager
 def two_machines(folder: Path) -> Iterator[Machines]:
-    number = os.getpid() % 10**6
-    bridge, net = f"rm{number}", f"10.215.{number % 250}"
-    names = [f"rm{number}{letter}" for letter in "ab"]
-    try:
+    with network(2) as made:
+        a, b = (Machine(folder / letter, host) for letter, host in zip("ab", made.hosts, strict=True))
+        machines = Machines(made.address, a, b)
         try:
-            _lay(bridge, net, names)
-        except (OSError, subprocess.CalledProcessError):
-            print("no network namespaces here: a machine is its processes", flush=True)
-            made = Machines("127.0.0.1", *(Machine(folder / letter) for letter in "ab"))
-        else:
-            made = Machines(f"{net}.1", *(Machine(folder / name[-1], name) for name in names))
-        try:
-            yield made
+            yield machines
         finally:
-            for machine in made:
+            for machine in machines:
                 machine.die()
-    finally:
-        if shutil.which("ip"):
-            for name in names:
-                subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-            subprocess.run(["ip", "link", "del", bridge], capture_output=True, check=False)
-
-
-def _lay(bridge: str, net: str, names: list[str]) -> None:
-    """A bridge with our address, and a namespace at each of its cables."""
-    _ip("link", "add", bridge, "type", "bridge")
-    _ip("addr", "add", f"{net}.1/24", "dev", bridge)
-    _ip("link", "set", bridge, "up")
-    for number, name in enumerate(names, 2):
-        _ip("netns", "add", name)
-        _ip("-n", name, "link", "set", "lo", "up")
-        _ip("link", "add", name, "type", "veth", "peer", "name", "near", "netns", name)
-        _ip("-n", name, "addr", "add", f"{net}.{number}/24", "dev", "near")
-        _ip("-n", name, "link", "set", "near", "up")
-        _ip("link", "set", name, "master", bridge)
-        _ip("link", "set", name, "up")
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], capture_output=True, check=True, timeout=120)

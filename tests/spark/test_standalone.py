@@ -26,7 +26,7 @@ from tests.commands import repl
 from tests.ports import free_port
 from tests.records import create_topic, read, wait_for
 from tests.spark.job import flow_of, spec_of
-from tests.spark.standalone import Standalone, fetched, standalone
+from tests.spark.standalone import Standalone, Worker, fetched, standalone
 
 _LOOK_S = 0.3  # each look reads the status topic, on cores that the job wants too
 _STARTS_S = 240  # a job, and what its slots need of a cluster
@@ -83,7 +83,7 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
         "spark.eventLog.dir": (tmp_path / "events").as_uri(),
         "spark.driver.host": "127.0.0.1",
     }
-    launch = LaunchSpec(launcher="standalone", master=cluster.master, conf=conf)
+    launch = LaunchSpec(launcher="standalone", master=cluster.master.url, conf=conf)
     spec = job_of(lab_sasl, fresh("job"), fresh("flow"), topic, launch)
     home = tmp_path / "jobs"
     monkeypatch.setenv("SPARK_CONF_DIR", str(cluster.conf))
@@ -157,9 +157,9 @@ class Seen:
             slot: one for slot, one in slots.items() if status is not None and one.driver == status.driver
         }
 
-    def slots_below(self, worker: psutil.Process) -> dict[int, int]:
+    def slots_below(self, worker: Worker) -> dict[int, int]:
         """Slot → process, of those that this Worker's executors run."""
-        children = {child.pid for child in worker.children(recursive=True)}
+        children = {child.pid for child in worker.executors()}
         processes = {slot: report.status.process for slot, report in self.reports().items()}
         return {slot: pid for slot, pid in processes.items() if pid in children}
 
@@ -192,7 +192,7 @@ def look_everywhere(
     number = applications.split('"id" : "')[1].split('"')[0]
     pages = ("environment/", "executors/", "jobs/", f"api/v1/applications/{number}/environment")
     shown |= {f"{ui}/{page}": fetched(f"{ui}/{page}") for page in pages}
-    shown |= {f"{cluster.ui}/{page}": fetched(f"{cluster.ui}/{page}") for page in ("", "json/")}
+    shown |= {f"{cluster.master.ui}/{page}": fetched(f"{cluster.master.ui}/{page}") for page in ("", "json/")}
     for topic in (naming.STATUS, naming.CONTROL):
         for record in read(there, topic):
             shown[f"{topic} {record.offset}"] = f"{record.key!r} {record.value!r}"

@@ -134,7 +134,7 @@ class SlotManager:
         self.reports[slot] = report
         self.supervisors[slot].acknowledge(report)
         self._on_report(report)
-        self._rates.update(report.status.at_ms, report.status.partitions)
+        self._rates.update(int(time.monotonic() * 1000), report.status.partitions)
         healthy = [
             PartitionKey(one.flow, one.topic, one.partition)
             for one in report.status.partitions
@@ -145,11 +145,11 @@ class SlotManager:
                 flow.clear_accepted_loss(healthy)
 
     async def _inspect(self) -> None:
-        """Inspects slots every second: those without a core, and those that do not release partitions."""
+        """Inspects the slots every second, until cancelled."""
         while True:
             await asyncio.sleep(_INSPECT_S)
             try:
-                await self._inspect_once()
+                await self.inspect_once()
             except JvmSilent as error:
                 if not self.jvm_trouble:
                     log_driver_message(str(error))
@@ -157,10 +157,14 @@ class SlotManager:
             else:
                 self.jvm_trouble = ""
 
-    async def _inspect_once(self) -> None:
+    async def inspect_once(self) -> None:
+        """Inspects every slot. Raises JvmSilent."""
         for supervisor in self.supervisors:
             if supervisor.state in ("submitted", "unscheduled"):
                 supervisor.update_scheduling(await self._context.application.scheduled(supervisor.group))
+            elif supervisor.silent and not await self._context.application.scheduled(supervisor.group):
+                # Spark waits for a core to repeat the task by itself, and the slot would end there (R3).
+                await supervisor.restart("Spark lost its executor")
         await self._use_running_slots()
         await self._restart_slow_releases()
 
@@ -178,7 +182,10 @@ class SlotManager:
                     await self._context.application.cancel(supervisor.group)
             elif supervisor.state == "running" or await self._context.application.cores() > running:
                 self._without_core_since.pop(supervisor.slot, None)
-        without = {slot for slot, since in self._without_core_since.items() if now - since > _CORE_TIMEOUT_S}
+        without: set[int] = set()
+        if running:  # else no slot could copy their partitions
+            waits = self._without_core_since.items()
+            without = {slot for slot, since in waits if now - since > _CORE_TIMEOUT_S}
         usable = [supervisor.slot for supervisor in self.supervisors if supervisor.slot not in without]
         if self._context.membership.set_usable(usable):
             self.changed()
@@ -198,7 +205,7 @@ class SlotManager:
         """Levels the loads of slots by the measured rates every 30 s."""
         while True:
             await asyncio.sleep(_LEVEL_S)
-            self._context.membership.update_weights(self._rates.by_partition)
+            self._context.membership.update_weights(self._rates.take())
             self._context.membership.rebalance()
             self.changed()
 

@@ -63,7 +63,7 @@ K = TypeVar("K")
 
 TOLERANCE = 0.3  # fraction of the mean load: a smaller gap does not justify an interruption
 MIN_WEIGHT = 1_000.0  # minimum weight of a partition, in bytes a second
-_SMOOTH = 0.3  # weight of the newest measurement
+MEASURED_MS = 20_000  # a shorter measurement tells nothing of a partition
 
 
 def balance(
@@ -98,9 +98,8 @@ def balance(
 def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, float]) -> None:
     """Moves partitions from the most to the least loaded slot.
 
-    It stops when their loads differ by no more than the tolerance.
-
-    Each move takes the largest partition that narrows the gap.
+    It stops when their loads differ by no more than the tolerance. A slot whose load lies in partitions that
+    no move would spread better keeps them all, and the others are levelled without it.
     """
     allowed = TOLERANCE * sum(load.values()) / len(load)
     held: dict[int, list[K]] = {slot: [] for slot in load}
@@ -108,15 +107,17 @@ def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, floa
         held[slot].append(key)
     for partitions in held.values():
         partitions.sort(key=lambda one: -weights[one])
-    while True:
-        fullest = max(load, key=lambda one: load[one])
-        emptiest = min(load, key=lambda one: load[one])
+    open_slots = set(load)
+    while open_slots:
+        fullest = max(sorted(open_slots), key=lambda one: load[one])
+        emptiest = min(sorted(open_slots), key=lambda one: load[one])
         gap = load[fullest] - load[emptiest]
         if gap <= allowed:
             return
-        moving = _largest_below_gap(held[fullest], weights, gap)
+        moving = _worth_moving(held[fullest], weights, gap, allowed)
         if moving is None:
-            return
+            open_slots.remove(fullest)
+            continue
         weight = max(weights[moving], MIN_WEIGHT)
         held[fullest].remove(moving)
         held[emptiest].append(moving)
@@ -126,38 +127,62 @@ def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, floa
         found[moving] = emptiest
 
 
-def _largest_below_gap(partitions: Collection[K], weights: Mapping[K, float], gap: float) -> K | None:
-    """Returns the largest partition that weighs less than 90 % of the gap.
+def _worth_moving(
+    partitions: Collection[K], weights: Mapping[K, float], gap: float, allowed: float
+) -> K | None:
+    """Returns the largest partition that weighs less than 90 % of the gap, or None.
 
-    So each move narrows the gap, and the loop ends.
+    So each move narrows the gap, and the loop ends. None also where all such partitions together weigh less
+    than `allowed`: many quiet partitions beside a busy one are not moved for nothing.
     """
-    for key in partitions:
-        if max(weights[key], MIN_WEIGHT) < gap * 0.9:
-            return key
-    return None
+    movable = [key for key in partitions if max(weights[key], MIN_WEIGHT) < gap * 0.9]
+    if sum(max(weights[key], MIN_WEIGHT) for key in movable) < allowed:
+        return None
+    return movable[0] if movable else None
+
+
+@dataclass(slots=True)
+class _Measurement:
+    """This measurement counts the bytes of one partition between two times of the driver's clock, in ms."""
+
+    since_ms: int
+    until_ms: int
+    last_bytes: int
+    copied: int = 0
 
 
 class PartitionRates:
-    """A PartitionRates object holds the smoothed rate of each partition in bytes a second."""
+    """A PartitionRates object holds the rate of each partition in bytes a second.
+
+    A rate is measured over many reports, because records come in bursts: no burst moves a partition.
+    """
 
     def __init__(self) -> None:
-        self._last: dict[PartitionKey, tuple[int, int]] = {}
-        self.by_partition: dict[PartitionKey, float] = {}
+        self._measured: dict[PartitionKey, _Measurement] = {}
+        self._rates: dict[PartitionKey, float] = {}
 
     def update(self, at_ms: int, partitions: Iterable[PartitionStatus]) -> None:
-        """Updates the rates from one report."""
+        """Counts the bytes of one report, which the driver read at this time of its clock."""
         for one in partitions:
             key = PartitionKey(one.flow, one.topic, one.partition)
-            previous_ms, previous_bytes = self._last.get(key, (at_ms, one.bytes))
-            if at_ms == previous_ms:
-                self._last.setdefault(key, (at_ms, one.bytes))
+            found = self._measured.get(key)
+            if found is None:
+                self._measured[key] = _Measurement(at_ms, at_ms, one.bytes)
                 continue
-            # A slot that was restarted counts from zero.
-            increase = one.bytes - previous_bytes if one.bytes >= previous_bytes else one.bytes
-            rate = increase * 1000 / (at_ms - previous_ms) if at_ms > previous_ms else 0.0
-            old = self.by_partition.get(key, rate)
-            self.by_partition[key] = old + _SMOOTH * (rate - old)
-            self._last[key] = (at_ms, one.bytes)
+            # A flow that starts over counts from zero.
+            found.copied += one.bytes - found.last_bytes if one.bytes >= found.last_bytes else one.bytes
+            found.last_bytes = one.bytes
+            found.until_ms = max(at_ms, found.until_ms)
+
+    def take(self) -> Mapping[PartitionKey, float]:
+        """Returns the rates. What was measured for long enough counts half, and is measured anew."""
+        for key, one in self._measured.items():
+            took_ms = one.until_ms - one.since_ms
+            if took_ms >= MEASURED_MS:
+                rate = one.copied * 1000 / took_ms
+                self._rates[key] = (self._rates.get(key, rate) + rate) / 2
+                self._measured[key] = _Measurement(one.until_ms, one.until_ms, one.last_bytes)
+        return self._rates
 
 
 @dataclass(slots=True)
@@ -211,8 +236,13 @@ class Membership:
         self._weights.update(weights)
 
     def rebalance(self) -> None:
-        """Moves partitions where the loads are far apart."""
-        self._assign_homes(move=True)
+        """Moves partitions where the loads are far apart.
+
+        It waits while partitions that are not measured yet could weigh more than the tolerance.
+        """
+        unmeasured = sum(key not in self._weights for key in self._partitions)
+        if unmeasured * len(self._usable) <= TOLERANCE * len(self._partitions):
+            self._assign_homes(move=True)
 
     def set_usable(self, slots: Sequence[int]) -> bool:
         """Sets the slots that can run and returns whether they changed.

@@ -33,6 +33,7 @@ _BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0
 _HEALTHY_S = 60.0  # a slot that ran so long starts again with the shortest backoff
 _STOP_TIMEOUT_S = 25.0  # a slot ends its transactions sooner
 _PAUSE_S = 0.5
+_SILENT_S = 7.0  # a slot that runs reports every five seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ class DriverContext:
 class SlotSupervisor:
     """A SlotSupervisor submits one slot until `stop` and owns its state. Its methods raise DriverFenced."""
 
-    def __init__(self, slot: int, context: DriverContext) -> None:
+    def __init__(
+        self, slot: int, context: DriverContext, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.slot = slot
         self.attempt = 0
         self.state: SlotState = "idle"
@@ -66,6 +69,8 @@ class SlotSupervisor:
         self.why = ""
         self._last_end = ""
         self._context = context
+        self._clock = clock
+        self._reported_at = 0.0
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
         self._ended: asyncio.Future[SlotResult] | None = None
@@ -85,6 +90,7 @@ class SlotSupervisor:
         """Processes a report: the slot is running, and the assignment version in it is in force."""
         if report.attempt != self.attempt or self._ended is None:
             return
+        self._reported_at = self._clock()
         if self.state in ("submitted", "unscheduled"):
             self._set_state("running", self._last_end)
         if self._context.membership.acknowledge(self.slot, report.status.assignment):
@@ -112,6 +118,11 @@ class SlotSupervisor:
             self._set_state("unscheduled", "no free core")
         elif self.state == "unscheduled" and scheduled:
             self._set_state("submitted", "")
+
+    @property
+    def silent(self) -> bool:
+        """Whether the slot counts as running and no report of it came for some seconds."""
+        return self.state == "running" and self._clock() - self._reported_at > _SILENT_S
 
     async def restart(self, why: str) -> None:
         """Cancels the slot's Spark job, which ends its process, whatever its state. Raises JvmSilent."""

@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-from confluent_kafka.admin import AdminClient
 
 from runtime.lab.cluster import LabClusterSpec, Listener
 from runtime.lab.lab import Lab
@@ -89,14 +86,14 @@ class Bench:
             for side, run in self._runs(workload, number):
                 run = replace(run, source=source or run.source)
                 measured = measure(side, run, self.brokers, at_source, window_s)
-                self._forget(self.destination, run.mirror_topic)
+                fill.forget(self.destination, run.mirror_topic)
                 if number < 0:
                     print(f"warm-up: {side.name} {measured.mb_per_s:.0f} MB/s", flush=True)
                     break
                 self._keep(measured)
                 if self.options.profile and isinstance(side, Slots):
                     pstats.Stats(f"{run.folder / run.tag}.profile").sort_stats("tottime").print_stats(45)
-        self._forget(self.source, workload.topic)
+        fill.forget(self.source, workload.topic)
 
     def _runs(self, workload: Workload, number: int) -> Iterator[tuple[Side, Run]]:
         for side in self._order(number):
@@ -140,8 +137,8 @@ class Bench:
             if rate:
                 run = self._run(workload, f"half-{self._number}", side)
                 self._keep(at_rate(side, run, workload.topic, rate / 2, warm_s, window_s))
-                self._forget(self.destination, run.mirror_topic)
-                self._forget(self.source, run.topic)
+                fill.forget(self.destination, run.mirror_topic)
+                fill.forget(self.source, run.topic)
 
     def _order(self, number: int) -> list[Side]:
         return self.sides[::-1] if number > 0 and number % 2 else self.sides
@@ -156,10 +153,6 @@ class Bench:
         load, _, _ = os.getloadavg()
         print(f"{row}  (load {load:.1f})", flush=True)
         table.write_json(self.rows, JSON)
-
-    def _forget(self, client: dict[str, Any], topic: str) -> None:
-        admin = AdminClient(client)  # its futures need it alive
-        admin.delete_topics([topic])[topic].result(30)
 
 
 def main() -> None:

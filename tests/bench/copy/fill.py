@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import crc32c
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from runtime.batch.failure import PartitionLocation
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, SUMMED, Batch
@@ -36,6 +37,12 @@ def preload(client: Mapping[str, Any], workload: Workload) -> int:
     _write_pool(client, workload)
     wanted = int(workload.megabytes * 1e6) // workload.value_bytes
     return asyncio.run(multiply(str(client["bootstrap.servers"]), workload.topic, wanted))
+
+
+def forget(client: Mapping[str, Any], topic: str) -> None:
+    """Deletes a topic."""
+    admin = AdminClient(dict(client))  # its futures need it alive
+    admin.delete_topics([topic])[topic].result(30)
 
 
 def _write_pool(client: Mapping[str, Any], workload: Workload) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, encode
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
@@ -23,8 +25,20 @@ class Job:
         return [flow_of(run)]
 
     def start(self, run: Run) -> Running:
-        flows = self.flows(run)
-        slots = run.slots + len(flows) - 1
+        slots = self.slots(run)
+        command, log = self.command(run, f"local[{slots}]", slots), run.folder / f"{run.tag}.log"
+        return Running.start(command, run.mirror_topic, log, self.environ(run))
+
+    def slots(self, run: Run) -> int:
+        return run.slots + len(self.flows(run)) - 1
+
+    def environ(self, run: Run) -> dict[str, str]:
+        return submit_environ(run.folder)
+
+    def command(
+        self, run: Run, master: str, slots: int, conf: Mapping[str, str] | None = None
+    ) -> Sequence[str]:
+        """Writes the job spec, and returns the command that submits the job to the master."""
         spec = JobSpec(
             job=run.tag,
             topology="bench",
@@ -33,12 +47,13 @@ class Job:
                 "here": ClusterSpec(bootstrap=run.source),
                 "there": ClusterSpec(bootstrap=run.destination),
             },
-            flows=flows,
+            flows=self.flows(run),
             slots=slots,
             copy=self._copy,
             metrics_port=None,
         )
         file = run.folder / f"{run.tag}.json"
         file.write_bytes(encode(spec))
-        command, log = submit_command(spec, file, f"local[{slots}]"), run.folder / f"{run.tag}.log"
-        return Running.start(command, run.mirror_topic, log, submit_environ(run.folder))
+        submit, *words = submit_command(spec, file, master)
+        given = [word for key, value in (conf or {}).items() for word in ("--conf", f"{key}={value}")]
+        return [submit, *given, *words]

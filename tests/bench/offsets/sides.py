@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from runtime.contract.spec.jobspec import FlowSpec, GroupsSpec, SelectionSpec
 from tests.bench.copy.job import Job
 from tests.bench.copy.mirror import MirrorMaker
@@ -17,17 +19,10 @@ EVERY_S: Final = 1
 
 
 class Ours(Job):
-    def flow(self, run: Run) -> FlowSpec:
-        plain = flow_of(run)
-        return FlowSpec(
-            name=plain.name,
-            source=plain.source,
-            destination=plain.destination,
-            topics=SelectionSpec(include=[TOPICS]),
-            rename=plain.rename,
-            provenance=plain.provenance,
-            groups=GroupsSpec(selection=SelectionSpec(include=[TOPICS]), every_ms=EVERY_S * 1000),
-        )
+    def flows(self, run: Run) -> list[FlowSpec]:
+        topics = SelectionSpec(include=[TOPICS])
+        groups = GroupsSpec(selection=topics, every_ms=EVERY_S * 1000)
+        return [replace(flow_of(run), topics=topics, groups=groups)]
 
 
 class Mirror(MirrorMaker):

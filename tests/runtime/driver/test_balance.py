@@ -60,5 +60,26 @@ def test_a_heavy_one_among_idle_ones():
     }
 
 
+def test_busy_ones_of_one_slot_are_spread_and_nothing_else_moves():
+    quiet = {f"quiet-{n}": 20.0 for n in range(36)}
+    homes = {**{f"busy-{n}": 0 for n in range(4)}, **{name: n % 4 for n, name in enumerate(quiet)}}
+    found = balance({**{f"busy-{n}": 3e5 for n in range(4)}, **quiet}, range(4), homes)
+    assert sorted(found[f"busy-{n}"] for n in range(4)) == [0, 1, 2, 3]
+    assert sum(found[key] != home for key, home in homes.items()) == 3
+
+
+def test_quiet_ones_stay_beside_busy_ones_that_no_move_would_relieve():
+    quiet = {f"quiet-{n}": 20.0 for n in range(40)}
+    homes = {"busy-0": 0, "busy-1": 1, "busy-2": 2, **{name: n % 4 for n, name in enumerate(quiet)}}
+    assert balance({**{f"busy-{n}": 3e5 for n in range(3)}, **quiet}, range(4), homes) == homes
+
+
+def test_the_others_are_levelled_beside_one_that_fills_its_slot():
+    huge, *busy = range(5)
+    given = {huge: 1e7, **dict.fromkeys(busy, 1e6)}
+    homes = {huge: 0, **dict.fromkeys(busy, 1)}
+    assert loads(balance(given, range(4), homes), given, range(4)) == [1e7, 2e6, 1e6, 1e6]
+
+
 def test_no_slots():
     assert balance({1: 5.0}, [], {}) == {}

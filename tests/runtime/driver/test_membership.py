@@ -115,6 +115,18 @@ def test_a_flow_that_goes_is_held_until_its_slot_let_go():
     assert not membership.holds("f")
 
 
+def test_levelling_waits_until_nearly_all_partitions_are_measured():
+    membership = made(0, 1, 2, 3)
+    assert [numbers(membership.publish(slot)) for slot in (0, 1)] == [[0, 2], [1, 3]]
+    measured = dict.fromkeys(partitions(0, 2), 1e6)
+    membership.update_weights(measured)
+    membership.rebalance()
+    assert membership.publish(0) is None
+    membership.update_weights(dict.fromkeys(partitions(1, 3), 0.0))
+    membership.rebalance()
+    assert numbers(membership.publish(0)) == [2]
+
+
 class Slots(RuleBasedStateMachine):
     """Slots obey late, die and come back; partitions come, go and move. Whoever may write is counted."""
 

@@ -11,15 +11,18 @@ import pytest
 from py4j.protocol import Py4JError
 
 from runtime.contract.records.control import AssignedFlow
+from runtime.contract.records.job_status import SlotReport, SlotStatus
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import in_thread, reason
 from runtime.driver.slots.channel import at
+from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from runtime.kafka.timing import BackgroundTasks
 from tests.runtime.slot.world import assigned, flow_spec
 
 LOST = """An error occurred while calling o53.collect.
@@ -47,16 +50,29 @@ LEADER = Partition(0, 1, 5, (1,), (1,))
 
 
 class Spark:
-    """Its first task ends as `first` does; the next ones run on."""
+    """Its first task ends as `first` does, or runs on; the next ones run on. `has_core` is said of all."""
 
-    def __init__(self, first: Callable[[], SlotResult]) -> None:
+    def __init__(self, first: Callable[[], SlotResult] | None) -> None:
         self._first = first
         self.groups: list[str] = []
+        self.cancelled: list[str] = []
+        self.has_core = True
+        self.submitted = asyncio.Event()
         self.again = asyncio.Event()
+
+    async def scheduled(self, group: str) -> bool:
+        return self.has_core
+
+    async def cores(self) -> int:
+        return int(self.has_core)
+
+    async def cancel(self, group: str) -> None:
+        self.cancelled.append(group)
 
     def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotResult]:
         self.groups.append(group)
-        if len(self.groups) == 1:
+        self.submitted.set()
+        if len(self.groups) == 1 and self._first is not None:
             return in_thread(group, self._first)
         self.again.set()
         return asyncio.get_running_loop().create_future()
@@ -64,6 +80,25 @@ class Spark:
 
 class FreshLeadership:
     async def ensure(self) -> None: ...
+
+
+def context_of(spark: Spark) -> Any:
+    """A driver with one slot, for which it has a partition."""
+    context = SimpleNamespace(
+        job="job",
+        driver="driver",
+        destination="dc2",
+        settings=CopySettings(),
+        layout=slot_layout([], 1),
+        reached={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
+        cluster=Destination(),
+        application=spark,
+        membership=Membership(range(1)),
+        leadership=FreshLeadership(),
+        changed=lambda: None,
+    )
+    context.membership.set_wanted({"flow": FLOW}, {}, {one.key: one for one in assigned("flow", "orders")})
+    return context
 
 
 def raises(error: BaseException) -> Callable[[], SlotResult]:
@@ -88,24 +123,9 @@ def test_however_a_task_ends_the_slot_is_submitted_again(
 ) -> None:
     async def work() -> None:
         spark = Spark(first)
-        context = SimpleNamespace(
-            job="job",
-            driver="driver",
-            destination="dc2",
-            settings=CopySettings(),
-            layout=slot_layout([], 1),
-            reached={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
-            cluster=Destination(),
-            application=spark,
-            membership=Membership(range(1)),
-            leadership=FreshLeadership(),
-            changed=lambda: None,
-        )
-        context.membership.set_wanted(
-            {"flow": FLOW}, {}, {one.key: one for one in assigned("flow", "orders")}
-        )
+        context = context_of(spark)
         assert context.membership.publish(0) is not None
-        supervisor = SlotSupervisor(0, context)  # type: ignore[arg-type]
+        supervisor = SlotSupervisor(0, context)
         running = asyncio.create_task(supervisor.run())
         await asyncio.wait_for(spark.again.wait(), 20)
         await asyncio.sleep(0)
@@ -116,6 +136,28 @@ def test_however_a_task_ends_the_slot_is_submitted_again(
 
     asyncio.run(work())
     assert ("Traceback" in capsys.readouterr().err) is traced
+
+
+@pytest.mark.parametrize(("seconds", "has_core"), [(6, False), (60, True), (60, False)])
+def test_a_silent_slot_without_a_core_has_lost_its_executor(seconds: int, has_core: bool) -> None:
+    """Spark does not count the loss of an executor as a failure of the task, and waits for a core."""
+
+    async def work() -> None:
+        spark, now = Spark(None), 100.0
+        context = context_of(spark)
+        context.membership.publish(0)
+        manager = SlotManager(1, context, list, BackgroundTasks(), lambda _: None)
+        manager.supervisors[0] = slot = SlotSupervisor(0, context, lambda: now)
+        running = asyncio.create_task(slot.run())
+        await asyncio.wait_for(spark.submitted.wait(), 20)
+        slot.acknowledge(SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=1)))
+        now += seconds
+        spark.has_core = has_core
+        await manager.inspect_once()
+        assert spark.cancelled == (["slot 0 attempt 1"] if seconds > 6 and not has_core else [])
+        running.cancel()
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.spec.transform import TransformSpec
-from runtime.launch.command import check_secret, properties_file, spark_home, submission
+from runtime.launch.command import HEARTBEATS, check_secret, properties_file, spark_home, submission
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError
 from tests.runtime.launch.specs import spec_of
@@ -59,6 +59,20 @@ def test_standalone(tmp_path: Path):
     assert found.variables["PYSPARK_PYTHON"] == "./env/bin/python"
     assert "SPARK_LOCAL_IP" not in found.variables  # the workers must reach the driver
     assert (found.properties["spark.cores.max"], found.properties["spark.executor.cores"]) == ("3", "1")
+
+
+@pytest.mark.parametrize("launcher", ["standalone", "yarn"])
+def test_a_lost_executor_is_noticed_in_seconds_unless_the_topology_sets_the_times(
+    tmp_path: Path, launcher: str
+):
+    folder = JobFolder(tmp_path, "dc2")
+    found = submission(spec_of(launcher=launcher), folder, SPARK).properties
+    assert found["spark.storage.blockManagerHeartbeatTimeoutMs"] == "30s"
+    assert found["spark.executor.heartbeatInterval"] == found["spark.network.timeoutInterval"] == "5s"
+    for key in ("spark.network.timeout", "spark.executor.heartbeatInterval"):
+        conf = {key: "60s"}
+        chosen = submission(spec_of(launcher=launcher, conf=conf), folder, SPARK).properties
+        assert {name: chosen[name] for name in (*HEARTBEATS, key) if name in chosen} == conf
 
 
 @pytest.mark.parametrize("launcher", ["local", "standalone", "yarn"])
