@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator, Sequence
 
 from runtime.batch.failure import BatchFailure
-from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, Batch, RecordSet
+from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Batch, RecordSet
 from runtime.batch.rewrite import OriginRule, rewrite, rewrite_neighbours
 from runtime.batch.spec import (
     Merge,
@@ -90,27 +90,28 @@ def _groups(
 ) -> Iterator[list[RecordSet]]:
     """Yields the sets that a read_committed reader sees and that may be copied; groups small neighbours."""
     merge = spec.merge or _NO_MERGE
-    up_to = min(merge.up_to, spec.max_batch)
+    up_to, start, end = min(merge.up_to, spec.max_batch), spec.start, spec.end
     group: list[RecordSet] = []
     size = codec = 0
     for member in sets:
         if isinstance(member, Batch):
-            if not aborted.keeps(member) or not member.records:
+            records, base, member_size = member.records, member.base_offset, LOG_OVERHEAD + member.length
+            if not aborted.keeps(member) or not records:
                 continue
-            if member.last_offset < spec.start or member.base_offset >= spec.end:
+            if base + member.last_offset_delta < start or base >= end:
                 continue
             if member.producer_id in returning_producer_ids:
-                rule.dropped += member.records
+                rule.dropped += records
                 continue
-            if member.records <= merge.records and member.size <= merge.size:
+            if records <= merge.records and member_size <= merge.size:
                 packed = member.attributes & CODEC_MASK
                 # A producer with compression sends a batch plain if it would not shrink: that counts as the
                 # same codec.
-                if group and ((packed and codec and packed != codec) or size + member.size > up_to):
+                if group and ((packed and codec and packed != codec) or size + member_size > up_to):
                     yield group
                     group, size, codec = [], 0, 0
                 group.append(member)
-                size += member.size
+                size += member_size
                 codec = codec or packed
                 continue
         if group:

@@ -240,24 +240,25 @@ def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> 
 
     if group[0].base_offset < spec.start or group[-1].next_offset > spec.end:
         return None
-    members = [
-        one for one in group if isinstance(one, Batch) and one.whole and not one.attributes & LOG_APPEND_TIME
-    ]
-    counts = [one.records for one in members]
-    if len(members) < len(group) or not worth_merging(counts):
+    members = [one for one in group if isinstance(one, Batch)]
+    if len(members) < len(group):
         return None
-    bodies = [_unpacked(one, spec.max_unpacked) for one in members]
-    bases, times = [one.base_offset for one in members], [one.base_timestamp for one in members]
+    bases, _, _, _, _, attributes, deltas, times, _, _, _, _, counts, bodies = zip(*members, strict=True)
+    kinds = set(attributes)
+    whole = sum(counts) == sum(deltas) + len(deltas)  # no batch has more records than offsets
+    if not whole or any(one & LOG_APPEND_TIME for one in kinds) or not worth_merging(counts):
+        return None
+    packed = max(one & CODEC_MASK for one in kinds)
+    if packed:
+        bodies = tuple(_unpacked(one, spec.max_unpacked) for one in members)
     merged = merge_bodies(bodies, counts, times, bases, rule.header if rule.active else None)
     if merged is None:
         return None
-    codec = _codec(group) if spec.codec is None else spec.codec
+    codec = Codec(packed) if spec.codec is None else spec.codec
     body = pack(codec, merged.data)
     if HEADER_SIZE + len(body) > spec.max_batch:
         return None
-    batch = batch_of(
-        members[0].base_offset, sum(counts), codec, body, merged.base_timestamp, merged.max_timestamp
-    )
+    batch = batch_of(bases[0], sum(counts), codec, body, merged.base_timestamp, merged.max_timestamp)
     runs = offset_runs(bases, counts)
     return OutgoingBatch(batch, runs, group[-1].next_offset, RewriteReason.MERGE)
 

@@ -19,6 +19,7 @@ from runtime.lab.lab import Lab
 from tests.bench.copy import fill, table
 from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Latency, at_a_thousand
+from tests.bench.copy.librdkafka import Librdkafka
 from tests.bench.copy.loaded import at_rate
 from tests.bench.copy.mirror import MirrorMaker
 from tests.bench.copy.processes import Brokers
@@ -52,6 +53,7 @@ class Bench:
                 Slots(profile=options.profile),
                 MirrorMaker(exactly_once=False),
                 MirrorMaker(exactly_once=True),
+                Librdkafka(),
             )
         }
         self.sides = [known[name] for name in options.sides]
@@ -60,7 +62,7 @@ class Bench:
 
     def run(self) -> None:
         for side in self.sides:
-            if isinstance(side, MirrorMaker):
+            if isinstance(side, MirrorMaker | Librdkafka):
                 shown = side.configuration(self._run(LATENCY, "TOPIC", side)).items()
                 print(
                     f"\n{side.name}:\n" + "\n".join(f"  {key} = {value}" for key, value in shown), flush=True
@@ -162,7 +164,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="*", default=[], help=f"workloads, {TWO_SLOTS}, {DELAYED}, latency-half"
     )
-    parser.add_argument("--sides", nargs="*", default=["repl", "mm2", "mm2-eos"])
+    parser.add_argument("--sides", nargs="*", default=["repl", "mm2", "mm2-eos", "librdkafka"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the preloaded data")
     parser.add_argument("--profile", action="store_true", help="where the time of the side `slot` goes")
     options = parser.parse_args()

@@ -25,7 +25,7 @@ _HEAD = (
 )
 _OFFICIAL = {"1k-none", "1k-lz4", "100b-lz4", "100b-tiny", "1k-headers", "latency-1000"}
 _MM2 = ("mm2", "mm2-eos")
-_SIDES = {"repl", *_MM2}
+_SIDES = {"repl", "librdkafka", *_MM2}
 
 Rounds = dict[tuple[str, str], list[Row]]
 Medians = dict[tuple[str, str], dict[str, float | None]]
