@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ def test_every_kind_of_record_through_the_death_of_both_workers(job: Running, si
     """Of both flows: what the second one filters is copied as tombstones, which the offset map holds."""
     here, there = dict(sides["dc1"].client), dict(sides["dc2"].client)
     spec = checker.Spec(json=True, records=1_500, large_every=300, huge_every=700)
-    written = {topic: checker.write(here, topic, spec) for topic in (KINDS, KEYED)}
+    fewer = replace(spec, records=500, huge_every=0)
+    written = {topic: checker.write(here, topic, what) for topic, what in ((KINDS, spec), (KEYED, fewer))}
     for victim in ("slot", "feeding worker"):
         more = checker.Spec(json=True, records=10**9, seed=len(victim), rate=300, large_every=0)
         before = job.reports()
@@ -109,8 +111,8 @@ def test_every_kind_of_record_through_the_death_of_both_workers(job: Running, si
         assert sum(one.records + one.dropped for one in counts) == written[topic].records
         assert sum(one.tombstones for one in counts) == (deleted[0] if topic == KEYED else 0)
         assert sum(one.dropped for one in counts) > 100
-        assert report.records > 1_000
-    assert deleted[0] > 500
+        assert report.records > 500
+    assert deleted[0] > 300
 
 
 def started_again(job: Running, before: Mapping[int, SlotReport]) -> bool:
