@@ -483,9 +483,7 @@ def _route(flow: Flow, route: Route) -> RouteSpec:
 def _declared(
     destination: str, flows: Iterable[DesiredFlow], topology: Topology, router: Router
 ) -> dict[str, list[str]]:
-    """Returns the settings that the topology declares, by topic, for topics that one of the
-    flows may fill.
-    """
+    """Returns the settings that the topology declares for topics that one of the flows may fill."""
     own = [one.flow for one in flows if one.flow.name in router.routes]  # flows into files fill no topic
     found: dict[str, list[str]] = {}
     for topic in topology.topics:
@@ -495,8 +493,5 @@ def _declared(
 
 
 def _may_fill(topic: str, flows: Iterable[Flow], router: Router) -> bool:
-    for flow in flows:
-        source_topic = router.routes[flow.name].source_topic(topic)
-        if source_topic is not None and router.routes[flow.name].answer(source_topic).taken:
-            return True
-    return False
+    named = ((route, route.source_topic(topic)) for route in (router.routes[flow.name] for flow in flows))
+    return any(source is not None and route.answer(source).taken for route, source in named)

@@ -178,12 +178,9 @@ def _why(flow: FlowFacts, state: str, partitions: list[PartitionStatusView]) -> 
     view = flow.job.flows.get(flow.asked.name)
     if view is not None and view.why and flow.job.seen.up:
         reasons.append(view.why)
-    if (
-        flow.read
-        and flow.generation is not None
-        and flow.generation.state not in ("stopped", flow.asked.state)
-    ):
-        reasons.append(f"the topology says {flow.asked.state}, it is {flow.generation.state}")
+    held = flow.generation
+    if flow.read and held is not None and held.state not in ("stopped", flow.asked.state):
+        reasons.append(f"the topology says {flow.asked.state}, it is {held.state}")
     if flow.read and flow.job.seen.name != flow.asked.job:
         reasons.append(f"job {flow.job.seen.name} has it, not {flow.asked.job}")
     if not reasons and flow.source.answers and not flow.names:

@@ -152,10 +152,10 @@ def test_a_batch_that_claims_more_records_than_bytes_is_refused():
     assert prepared.failure.offset == 150
 
 
-def plain(prepared: PreparedBatches) -> list[tuple]:
+def plain(prepared: PreparedBatches) -> list[tuple[object, ...]]:
     """The outgoing batches, with their records unpacked."""
     return [
-        (out.batch._replace(body=unpack(out.batch.codec, out.batch.body, 1 << 28)), *out[1:])
+        (out.batch._replace(body=memoryview(unpack(out.batch.codec, out.batch.body, 1 << 28))), *out[1:])
         for out in prepared.outgoing
     ]
 
