@@ -388,6 +388,7 @@ def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
         format=endpoint.read_format,
         topic=declared.topics.to,
         every_ms=flow.every_ms or DEFAULT_LOOK_MS,
+        recursive=endpoint.recursive,
     )
 
 

@@ -9,6 +9,7 @@ A position is in bytes of lines, or in rows of Parquet.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,7 +109,7 @@ class FileSourceFlow(RoundFlow):
         if not isinstance(before, FileSourceFlow) or before.lines.folder != self.lines.folder:
             return
         if (before._folder.footers is None) == (self._folder.footers is None):
-            self._folder = before._folder
+            self._folder = dataclasses.replace(before._folder, recursive=self._folder.recursive)
 
     def _is_lost(self, error: Exception) -> bool:
         return isinstance(error, PositionsLost)
@@ -242,8 +243,13 @@ class FileSourceFlow(RoundFlow):
     def _displaced(
         self, look: _Look, key: PartitionKey, one: KnownFile, progress: Progress, *, there: bool
     ) -> None:
-        """Decides about a file whose bytes are nowhere in the folder."""
+        """Decides about a file whose bytes are nowhere in the folder.
+
+        Files of sub-folders that are not looked at any more keep their positions.
+        """
         folder, name = self._folder, one.name
+        if not folder.covers(name):
+            return
         if name not in folder.unclear:
             look.unclear = True
             return
