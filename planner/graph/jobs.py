@@ -222,6 +222,8 @@ def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) ->
             more: dict[str, Any] = {"folder": plain_folder(endpoint.folder)}
             if key == "files":
                 more["client"] = store_client(endpoint, base)
+            else:
+                more["recursive"] = endpoint.recursive
             flow = msgspec.structs.replace(flow, **{key: msgspec.structs.replace(at, **more)})
     return flow
 

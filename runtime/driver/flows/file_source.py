@@ -9,7 +9,6 @@ A position is in bytes of lines, or in rows of Parquet.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,10 +105,10 @@ class FileSourceFlow(RoundFlow):
     def inherit(self, before: DriverFlow) -> None:
         """Continues from the state of an older version of the same flow."""
         super().inherit(before)
-        if not isinstance(before, FileSourceFlow) or before.lines.folder != self.lines.folder:
+        if not isinstance(before, FileSourceFlow) or before.spec.reached != self.spec.reached:
             return
         if (before._folder.footers is None) == (self._folder.footers is None):
-            self._folder = dataclasses.replace(before._folder, recursive=self._folder.recursive)
+            self._folder = before._folder
 
     def _is_lost(self, error: Exception) -> bool:
         return isinstance(error, PositionsLost)
