@@ -127,7 +127,14 @@ def _lines(flow: FlowSpec) -> dict[str, object] | None:
     lines = flow.lines
     if lines is None:
         return None
-    return {"folder": lines.folder, "format": lines.format, "topic": lines.topic, "every": lines.every_ms}
+    below = {"recursive": True} if lines.recursive else {}
+    return {
+        "folder": lines.folder,
+        **below,
+        "format": lines.format,
+        "topic": lines.topic,
+        "every": lines.every_ms,
+    }
 
 
 def _files(flow: FlowSpec) -> dict[str, object] | None:

@@ -330,10 +330,12 @@ def _time(milliseconds: object) -> object:
 
 
 def _lines(value: Parts) -> str:
-    """`lines of text in /data/inbox into inbox, looked at every 1s`"""
+    """`lines of text in /data/inbox and its sub-folders into inbox, looked at every 1s`"""
     every = value.get("every")
     shown = duration(every) if isinstance(every, int) else every
     folder, into, form = value.get("folder"), value.get("topic"), value.get("format")
+    if value.get("recursive") is True:
+        folder = f"{folder} and its sub-folders"
     read = "rows of Parquet" if form == "parquet" else f"lines of {form}"
     return f"{read} in {folder} into {into}, looked at every {shown}"
 

@@ -228,6 +228,8 @@ def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) ->
             more: dict[str, Any] = {"folder": plain_folder(endpoint.folder)}
             if key == "files":
                 more["client"] = store_client(endpoint, base)
+            else:
+                more["recursive"] = endpoint.recursive
             flow = msgspec.structs.replace(flow, **{key: msgspec.structs.replace(at, **more)})
     return flow
 
@@ -394,6 +396,7 @@ def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
         format=endpoint.read_format,
         topic=declared.topics.to,
         every_ms=flow.every_ms or DEFAULT_LOOK_MS,
+        recursive=endpoint.recursive,
     )
 
 

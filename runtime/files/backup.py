@@ -1,7 +1,8 @@
 """Reads the raw files of a flow as a backup: which topics it holds, up to which offset, and in which files.
 
-The whole manifest is read and its chain of digests is checked: a commit that was edited, exchanged or removed
-is a ManifestProblem. A topic that was deleted and made again is another lineage, with files of its own.
+The manifest is read from its newest checkpoint on and its chain of digests is checked: what was edited,
+exchanged or removed is a ManifestProblem. A topic that was deleted and made again is another lineage, with
+files of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from runtime.batch.spec import MAX_UNPACKED
 from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.client.stores import Setting
-from runtime.contract.records.manifest import Commit, DataFile, FilePosition
+from runtime.contract.records.manifest import Checkpoint, Commit, DataFile, FilePosition
 from runtime.contract.spec.files import OWN_FOLDER
 from runtime.contract.spec.naming import is_other_topic
 from runtime.files.manifest import ManifestFolder, ManifestProblem, as_unavailable
@@ -39,7 +40,8 @@ class DamagedFile(Exception):
 class TopicLineage:
     """One topic of a backup: all its partitions, with the files of each in the order of offsets.
 
-    `begins` has the first position of each partition: the flow started there.
+    `begins` has the first position of each partition: the flow started there. `ids` are all ids that the
+    topic had: a cluster has none before an upgrade.
     """
 
     name: str
@@ -48,6 +50,7 @@ class TopicLineage:
     begins: dict[int, int] = field(default_factory=dict)
     positions: dict[int, FilePosition] = field(default_factory=dict)
     files: dict[int, list[DataFile]] = field(default_factory=dict)
+    ids: list[str] = field(default_factory=list)
 
     @property
     def partitions(self) -> int:
@@ -70,6 +73,28 @@ class Backup:
     def topics(self, until_ms: int | None = None) -> dict[str, TopicLineage]:
         """Returns the newest lineage of each topic; with `until_ms` the newest one that had begun by then."""
         return {name: _at(some, until_ms) for name, some in sorted(self.lineages.items())}
+
+    def begin(self, checkpoint: Checkpoint) -> None:
+        """Begins with the state of a checkpoint, without its files."""
+        self.cluster_id, self.format = checkpoint.owner.cluster_id, checkpoint.format
+        self.commit, self.digest, self.at_ms = checkpoint.number, checkpoint.commit, checkpoint.at_ms
+        for one in checkpoint.topics:
+            positions = {position.partition: position for position in one.positions}
+            lineage = TopicLineage(one.name, one.ids[-1], one.since_ms, dict(one.begins), positions)
+            lineage.ids = list(one.ids)
+            self.lineages.setdefault(one.name, []).append(lineage)
+
+    def add_files(self, files: Iterable[DataFile]) -> None:
+        """Adds files of the checkpoint, in their order. Raises ManifestProblem."""
+        for file in files:
+            lineages = self.lineages.get(file.topic, ())
+            known = next((one for one in reversed(lineages) if file.topic_id in one.ids), None)
+            if known is None:
+                raise ManifestProblem(
+                    f"the checkpoint {self.commit} of {self.flow} lists {file.path}, and not its topic:"
+                    " restore the folder from a copy"
+                )
+            known.files.setdefault(file.partition, []).append(file)
 
     def take(self, commit: Commit, digest: str) -> None:
         """Applies the next commit."""
@@ -109,8 +134,9 @@ class Backup:
                 return one
         if some and not is_other_topic(bytes.fromhex(some[-1].topic_id), bytes.fromhex(topic_id)):
             some[-1].topic_id = topic_id
+            some[-1].ids.append(topic_id)
             return some[-1]
-        some.append(TopicLineage(topic, topic_id, at_ms))
+        some.append(TopicLineage(topic, topic_id, at_ms, ids=[topic_id]))
         return some[-1]
 
 
@@ -144,7 +170,7 @@ def read_backup(
     digest: str = "",
     client: Mapping[str, Setting] | None = None,
 ) -> Backup:
-    """Reads the manifest of a flow up to a commit, or to its newest one.
+    """Reads the manifest of a flow up to a commit, or to its newest one, from a checkpoint on.
 
     Files that later commits have merged are those of the later commits, with the same records. Raises
     ManifestProblem where the manifest can't be trusted, or where `commit` has not that digest;
@@ -153,24 +179,32 @@ def read_backup(
     folder = ManifestFolder(endpoint, flow, client)
     backup = Backup(flow)
     with as_unavailable(folder.store):
-        numbers = folder.numbers()
-        before = ""
-        for number, (found, seal) in zip(numbers, folder.commits(numbers), strict=True):
-            if found.flow != flow or found.previous != before:
-                raise ManifestProblem(
-                    f"the commit {number} of {flow} does not follow the commit before it, which was"
-                    " exchanged: restore the folder from a copy"
-                )
-            before = seal
-            if commit is None or number <= commit:
+        try:
+            checkpoint, numbers = folder.base(commit)
+        except FileNotFoundError:
+            if commit is None:
+                raise
+            raise _not_planned(endpoint, flow) from None
+        if checkpoint is not None:
+            backup.begin(checkpoint)
+            for ref in checkpoint.lists:
+                backup.add_files(folder.listed_files(ref))
+        for found, seal in folder.chained(numbers, backup.digest):
+            if found.flow != flow:
+                raise ManifestProblem(f"the commit {found.number} is one of {found.flow}: restore the folder")
+            if commit is None or found.number <= commit:
                 backup.take(found, seal)
             elif found.replaced:
                 backup.take_merged(found)
     if commit is not None and (backup.commit, backup.digest) != (commit, digest):
-        raise ManifestProblem(
-            f"the manifest of {flow} in {endpoint} is not the one that was planned with: plan again"
-        )
+        raise _not_planned(endpoint, flow)
     return backup
+
+
+def _not_planned(endpoint: str, flow: str) -> ManifestProblem:
+    return ManifestProblem(
+        f"the manifest of {flow} in {endpoint} is not the one that was planned with: plan again"
+    )
 
 
 def windows(path: StoredFile, where: PartitionLocation) -> Iterator[list[RecordSet]]:

@@ -52,14 +52,18 @@ class FileIndex:
 
     def apply(self, commit: Commit) -> None:
         """Applies the next commit."""
-        replaced = set(commit.replaced)
-        for file in commit.files:
+        self.take(commit.files, commit.replaced)
+
+    def take(self, files: Iterable[DataFile], replaced: Iterable[str] = ()) -> None:
+        """Adds the next files, in the place of those that they replace."""
+        gone_paths = set(replaced)
+        for file in files:
             key = _group(file)
             known = self._groups.pop(key, [])  # the group that was written last is the last one
             parts = {
                 one.path
                 for one in known
-                if one.path in replaced and file.first <= one.first and one.end <= file.end
+                if one.path in gone_paths and file.first <= one.first and one.end <= file.end
             }
             at = next((at for at, one in enumerate(known) if one.path in parts), len(known))
             gone = parts | {file.path}
@@ -156,8 +160,9 @@ def one_pass(merges: Sequence[list[DataFile]], tasks: int) -> list[list[list[Dat
 
 
 def read_index(folder: ManifestFolder, below: int) -> FileIndex:
-    """Reads the commits since the last one that lists the small files. Raises ManifestProblem,
-    EndpointUnavailable.
+    """Reads the commits since the last one that lists the small files, or else from the newest checkpoint on.
+
+    Raises ManifestProblem, EndpointUnavailable.
     """
     index = FileIndex(below)
 
@@ -165,7 +170,13 @@ def read_index(folder: ManifestFolder, below: int) -> FileIndex:
         return commit.small is not None and commit.small.below >= below
 
     with as_unavailable(folder.store):
-        for commit, _ in folder.since(folder.numbers(), lists_them):
+        checkpoint, numbers = folder.base()
+        commits = folder.since(numbers, lists_them)
+        if commits is None and checkpoint is not None:
+            for ref in checkpoint.lists:
+                index.take(folder.listed_files(ref))
+            commits = folder.chained(numbers, checkpoint.commit)
+        for commit, _ in commits or folder.chained(numbers):
             if lists_them(commit) and commit.small is not None:
                 index = FileIndex(below, commit.small.files)
             else:

@@ -6,12 +6,13 @@ bytes before that position. A file whose bytes before the position have changed 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
@@ -23,6 +24,7 @@ from runtime.contract.spec.files import LineFormat
 
 _HASHED: Final = 1_024  # bytes at the beginning of a file, and before the position
 _PACKED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".snappy")
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
 READ_BYTES: Final = 4 << 20  # of one file, in one transaction
 NO_KEY: Final = varint(-1)
@@ -74,35 +76,65 @@ class Listing:
     problems: Mapping[str, FileProblem] = field(default_factory=dict)
 
 
-def list_files(folder: Path) -> Listing:
-    """Returns the files of a folder whose lines are read. Raises OSError.
+def list_files(folder: Path, *, recursive: bool = False) -> Listing:
+    """Returns the files of a folder whose lines are read; with `recursive` those of its sub-folders, too.
 
-    Names that begin with a dot or an underscore are files that someone still writes, as readers of Hadoop's
-    folders have it. A symbolic link could lead out of the folder.
+    A file of a sub-folder has its relative path as name. Names that begin with a dot or an underscore are
+    files that someone still writes, as readers of Hadoop's folders have it. A symbolic link could lead out of
+    the folder. Another file system has inodes of its own, by which files could be confused. Raises OSError.
     """
     files: dict[str, FileState] = {}
     ignored: Counter[str] = Counter()
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith((".", "_")):
-                continue
-            try:
-                found = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # it was renamed meanwhile: the next look shows it
-                continue
-            if why := _why_ignored(entry.name, found.st_mode):
+    device = folder.stat().st_dev
+    folders = [""]
+    while folders:
+        below = folders.pop()
+        for name, found in _entries(folder, below):
+            is_folder = recursive and stat.S_ISDIR(found.st_mode)
+            why = _why_ignored(name, found.st_mode, is_read=is_folder)
+            if is_folder and found.st_dev != device:
+                why = "folders of other file systems"
+            if why:
                 ignored[why] += 1
+            elif is_folder:
+                folders.append(f"{below}{name}/")
             else:
-                files[entry.name] = FileState(found.st_size, found.st_ino, found.st_mtime_ns)
+                files[below + name] = FileState(found.st_size, found.st_ino, found.st_mtime_ns)
     return Listing(files, ignored)
 
 
-def _why_ignored(name: str, mode: int) -> str:
+def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields what is directly in a folder below the flow's one, except for hidden names. Raises OSError.
+
+    What is renamed meanwhile is left out: the next look shows it.
+    """
+    try:
+        handle = _open_folder(folder, below.split("/")[:-1])
+    except OSError as error:
+        if below and error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return
+        raise OSError(error.errno, error.strerror, str(folder / below)) from error
+    try:
+        with os.scandir(handle) as entries:
+            for entry in entries:
+                if entry.name.startswith((".", "_")):
+                    continue
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield entry.name, found
+    finally:
+        os.close(handle)
+
+
+def _why_ignored(name: str, mode: int, *, is_read: bool) -> str:
+    """Returns why an entry is not read. `is_read` names a folder that is looked into."""
     if stat.S_ISLNK(mode):
         return "symbolic links"
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(mode) and not is_read:
         return "folders and special files"
-    if name.endswith(_PACKED):
+    if name.endswith(_PACKED) and not is_read:
         return "compressed files"
     try:
         name.encode()
@@ -113,7 +145,26 @@ def _why_ignored(name: str, mode: int) -> str:
 
 def open_file(folder: Path, name: str) -> int:
     """Opens a file of the folder for reading, never one that a link leads to. Raises OSError."""
-    return os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    *folders, last = name.split("/")
+    handle = _open_folder(folder, folders)
+    try:
+        return os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=handle)
+    finally:
+        os.close(handle)
+
+
+def _open_folder(folder: Path, names: Iterable[str]) -> int:
+    """Opens a folder below the flow's one, step by step, so that no link leads out of it. Raises OSError."""
+    handle = os.open(folder, _FOLDER)
+    for name in names:
+        above = handle
+        try:
+            if name in ("", ".", ".."):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+            handle = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        finally:
+            os.close(above)
+    return handle
 
 
 def fingerprint(file: int, position: int) -> bytes | None:

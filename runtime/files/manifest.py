@@ -8,6 +8,7 @@ thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,11 +16,22 @@ from msgspec.structs import replace
 
 from runtime.contract.client.stores import Setting
 from runtime.contract.records import manifest
-from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner, UnreadableCommit
+from runtime.contract.records.manifest import (
+    Checkpoint,
+    CheckpointRef,
+    Commit,
+    DataFile,
+    FileList,
+    FileListRef,
+    FilePosition,
+    ManifestOwner,
+    UnreadableCommit,
+)
 from runtime.contract.spec.files import OWN_FOLDER
 from runtime.files.store import FileStore, LeadsOutside, NameTaken, StoredFile, opened
 
 _LOG, _STAGING, _REPLACED = "log", "staging", "replaced"
+_CHECKPOINTS, _LISTS = "checkpoints", "lists"
 _DIGITS: Final = 20
 _READ_AT_ONCE: Final = 64  # commits
 _COMPLETE_EVERY: Final = 64  # commits: so few are read at a start
@@ -49,6 +61,11 @@ class ManifestState:
         """Applies the next commit."""
         self.positions |= {one.key: one for one in commit.positions}
         self.last, self.digest = commit, digest
+
+    @property
+    def checkpoint(self) -> CheckpointRef | None:
+        """The newest checkpoint."""
+        return self.last.checkpoint if self.last is not None else None
 
 
 class ManifestFolder:
@@ -90,16 +107,120 @@ class ManifestFolder:
         if digest != state.digest:
             raise ManifestProblem(f"{path} was exchanged: restore the folder")
 
-    def numbers(self) -> list[int]:
-        """Returns the numbers of all commits, in order. Raises ManifestProblem where one is missing."""
-        names = self.store.names(self._log)
-        found = sorted(int(name.removesuffix(".json")) for name in names if _is_commit(name))
-        if found != list(range(1, len(found) + 1)):
-            missing = next(number for number, one in enumerate(found, 1) if one != number)
+    def numbers(self, first: int | None = None) -> list[int]:
+        """Returns the numbers of the commits from `first` on, in order; without it, those from the newest
+        checkpoint's commit on.
+
+        Raises ManifestProblem where one is missing; OSError.
+        """
+        if first is None:
+            first = max((number for number, _ in self._checkpoints()), default=1)
+        found = self._listed(first)
+        if _gap(found, first) is not None:
+            found = self._listed(first)  # commits that were added during a look may be seen out of order
+        if (missing := _gap(found, first)) is not None:
             raise ManifestProblem(
                 f"the commit {missing} is missing in {self.store.path(self._log)}: restore the folder"
             )
         return found
+
+    def _listed(self, first: int) -> list[int]:
+        names = self.store.names(self._log, f"{first - 1:0{_DIGITS}d}.json" if first > 1 else "")
+        return sorted(int(name.removesuffix(".json")) for name in names if _is_commit(name))
+
+    def _checkpoints(self) -> list[tuple[int, str]]:
+        """Returns the numbers and the names of the checkpoints that are there, in order. Raises OSError."""
+        folder = f"{self.own}/{_CHECKPOINTS}"
+        names = (name for name in self.store.names(folder) if _is_checkpoint(name))
+        return sorted((int(name.partition("-")[0]), f"{folder}/{name}") for name in names)
+
+    def base(self, last: int | None = None) -> tuple[Checkpoint | None, list[int]]:
+        """Returns the checkpoint that the commit `last` names, and the numbers of all commits behind it.
+
+        Without `last`, it is that of the newest commit. A checkpoint that is gone is not needed where all
+        commits are there. Raises ManifestProblem, OSError.
+        """
+        numbers = self.numbers()
+        if not numbers:
+            return None, numbers
+        ref = self.commit(numbers[-1] if last is None else last)[0].checkpoint
+        if ref is not None and (found := self._whole_checkpoint(ref)) is not None:
+            return found, self.numbers(ref.number + 1)
+        return None, self.numbers(1)
+
+    def _whole_checkpoint(self, ref: CheckpointRef) -> Checkpoint | None:
+        """Returns a checkpoint; None where it or a list of it is gone. Raises ManifestProblem, OSError."""
+        try:
+            found = self.checkpoint(ref)
+        except FileNotFoundError:
+            return None
+        sizes = self.store.sizes([self._list_name(one.digest) for one in found.lists])
+        return found if None not in sizes else None
+
+    def checkpoint(self, ref: CheckpointRef) -> Checkpoint:
+        """Returns the checkpoint that a commit names. Raises ManifestProblem, OSError."""
+        name = self._checkpoint_name(ref)
+        text = self.store.read(name)
+        try:
+            found = manifest.decode_checkpoint(text)
+        except UnreadableCommit as error:
+            raise self._unreadable(name, str(error)) from error
+        if (found.number, manifest.digest_of(text)) != (ref.number, ref.digest):
+            raise self._unreadable(name, "it was exchanged")
+        return found
+
+    def listed_files(self, ref: FileListRef) -> list[DataFile]:
+        """Returns the files of a list. Raises ManifestProblem, OSError."""
+        name = self._list_name(ref.digest)
+        text = self.store.read(name)
+        try:
+            found = manifest.decode_list(text)
+        except UnreadableCommit as error:
+            raise self._unreadable(name, str(error)) from error
+        if manifest.digest_of(text) != ref.digest:
+            raise self._unreadable(name, "it was exchanged")
+        return found.files
+
+    def _unreadable(self, name: str, why: str) -> ManifestProblem:
+        return ManifestProblem(
+            f"{self.store.path(name)} can't be read: {why}; restore the folder, or remove this file if all"
+            " commits since the first are there"
+        )
+
+    def add_list(self, files: FileList) -> FileListRef:
+        """Writes a list of files, and returns its name. Raises OSError."""
+        text = manifest.encode(files)
+        ref = FileListRef(digest=manifest.digest_of(text), files=len(files.files))
+        with suppress(NameTaken):  # its name is that of its content
+            self.store.add(self._list_name(ref.digest), text)
+        return ref
+
+    def add_checkpoint(self, checkpoint: Checkpoint) -> CheckpointRef:
+        """Writes a checkpoint, whose lists are there, and returns its name. Raises OSError."""
+        text = manifest.encode(checkpoint)
+        ref = CheckpointRef(number=checkpoint.number, digest=manifest.digest_of(text))
+        with suppress(NameTaken):
+            self.store.add(self._checkpoint_name(ref), text)
+        return ref
+
+    def remove_checkpoints(self, age_s: float) -> int:
+        """Removes older checkpoints than the newest two, and lists that none names. Returns how many files.
+
+        Those that are younger than `age_s` by the store's clock stay: someone may be reading them. Commits
+        stay. Raises ManifestProblem, EndpointUnavailable.
+        """
+        with as_unavailable(self.store):
+            newest = [name for _, name in self._checkpoints()[-2:]]
+            removed = self.store.remove_older(f"{self.own}/{_CHECKPOINTS}", age_s, newest)
+            named: set[str] = set()
+            names = [name for _, name in self._checkpoints()]
+            for name, text in zip(names, self.store.read_all(names), strict=True):
+                try:
+                    found = manifest.decode_checkpoint(text)
+                except UnreadableCommit as error:
+                    raise self._unreadable(name, str(error)) from error
+                named |= {self._list_name(one.digest) for one in found.lists}
+            return removed + self.store.remove_older(f"{self.own}/{_LISTS}", age_s, named)
 
     def commit(self, number: int) -> tuple[Commit, str]:
         """Returns a commit and its digest. Raises ManifestProblem, OSError."""
@@ -125,18 +246,34 @@ class ManifestFolder:
     def _folded(self, numbers: Sequence[int]) -> ManifestState:
         """Returns the state after the commits, read from the newest complete one on."""
         state = ManifestState()
-        for commit, digest in self.since(numbers, lambda commit: commit.complete):
+        if not numbers:
+            return state
+        commits = self.since(numbers, lambda commit: commit.complete)
+        if commits is None and numbers[0] > 1:  # the commit behind the newest checkpoint was not written
+            before = self.commit(numbers[0])[0].checkpoint
+            return self._folded(self.numbers(before.number + 1 if before is not None else 1))
+        for commit, digest in commits or self.chained(numbers):
             state.apply(commit, digest)
         return state
 
-    def since(self, numbers: Sequence[int], begins: Callable[[Commit], bool]) -> Iterator[tuple[Commit, str]]:
-        """Yields the commits from the newest one that `begins`, or from the first of all, with their digests.
+    def since(
+        self, numbers: Sequence[int], begins: Callable[[Commit], bool]
+    ) -> Iterator[tuple[Commit, str]] | None:
+        """Yields the commits from the newest one that `begins`, with their digests.
+
+        Returns None where none does. Raises ManifestProblem where one does not follow the commit before it;
+        OSError.
+        """
+        found = (at for at in reversed(range(len(numbers))) if begins(self.commit(numbers[at])[0]))
+        first = next(found, None)
+        return None if first is None else self.chained(numbers[first:])
+
+    def chained(self, numbers: Sequence[int], before: str | None = None) -> Iterator[tuple[Commit, str]]:
+        """Yields commits with their digests. `before` is the digest of the commit before them.
 
         Raises ManifestProblem where one does not follow the commit before it; OSError.
         """
-        first = next((at for at in reversed(range(len(numbers))) if begins(self.commit(numbers[at])[0])), 0)
-        before: str | None = None
-        for commit, digest in self.commits(numbers[first:]):
+        for commit, digest in self.commits(numbers):
             if before is not None and commit.previous != before:
                 raise ManifestProblem(
                     f"{self._path(commit.number)} does not follow the commit before it, which was exchanged:"
@@ -153,7 +290,7 @@ class ManifestFolder:
         if commit.number % _COMPLETE_EVERY == 1 or commit.complete:
             moved = {one.key: one for one in commit.positions}
             commit = replace(commit, complete=True, positions=list((state.positions | moved).values()))
-        commit = replace(commit, previous=state.digest)
+        commit = replace(commit, previous=state.digest, checkpoint=commit.checkpoint or state.checkpoint)
         text = manifest.encode(commit)
         with as_unavailable(self.store):
             self.store.add(self._name(commit.number), text)
@@ -234,6 +371,12 @@ class ManifestFolder:
     def _name(self, number: int) -> str:
         return f"{self._log}/{number:0{_DIGITS}d}.json"
 
+    def _checkpoint_name(self, ref: CheckpointRef) -> str:
+        return f"{self.own}/{_CHECKPOINTS}/{ref.number:0{_DIGITS}d}-{ref.digest[:_DIGITS]}.json"
+
+    def _list_name(self, digest: str) -> str:
+        return f"{self.own}/{_LISTS}/{digest}.json"
+
     def _path(self, number: int) -> str:
         """Returns where a commit is, for people."""
         return self.store.path(self._name(number))
@@ -277,6 +420,19 @@ class as_unavailable:  # noqa: N801 - a context manager, named as the functions 
             case OSError():
                 where = error.filename or self._store.address
                 raise EndpointUnavailable(f"{where}: {error.strerror or error}") from error
+
+
+def _gap(numbers: Sequence[int], first: int) -> int | None:
+    """Returns the first number that is missing; None where each follows the one before it."""
+    if first > 1 and not numbers:
+        return first
+    return next((number for number, one in enumerate(numbers, first) if one != number), None)
+
+
+def _is_checkpoint(name: str) -> bool:
+    stem, _, ending = name.partition(".")
+    number, _, digest = stem.partition("-")
+    return ending == "json" and len(number) == len(digest) == _DIGITS and number.isdecimal()
 
 
 def _is_commit(name: str) -> bool:

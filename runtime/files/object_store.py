@@ -12,7 +12,7 @@ import io
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -38,6 +38,7 @@ _IN_FLIGHT: Final = 2
 _READ: Final = 8 << 20
 _AT_ONCE: Final = 16  # requests about several files
 _DELETED_AT_ONCE: Final = 1_000
+_WHOLE_SECOND: Final = timedelta(seconds=1)
 _CONNECT: Final = timedelta(seconds=5)
 _REQUEST: Final = timedelta(seconds=60)
 _RETRIES: Final = 4
@@ -91,7 +92,11 @@ class ObjectStore(FileStore):
                 self.address,
             )
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, after: str = "") -> list[str]:
+        if after:
+            with self._explained(folder):
+                behind = obstore.list(self._store(), folder, offset=f"{folder}/{after}").collect()
+            return [one["path"].rpartition("/")[2] for one in behind]
         with self._explained(folder):
             found = obstore.list_with_delimiter(self._store(), folder)
             paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
@@ -168,7 +173,7 @@ class ObjectStore(FileStore):
             with self._explained():
                 obstore.delete(self._store(), paths[at : at + _DELETED_AT_ONCE])
 
-    def remove_older(self, folder: str, age_s: float) -> int:
+    def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
         """The clock is the store's: an object that is written now shows it."""
         with self._explained(folder):
             found = obstore.list(self._store(), folder).collect()
@@ -176,11 +181,14 @@ class ObjectStore(FileStore):
                 return 0
             probe = f"{folder}/.now"
             obstore.put(self._store(), probe, b"", use_multipart=False)
-            now = obstore.head(self._store(), probe)["last_modified"]
+            # Listings of some stores have milliseconds, and the answer about one object has whole seconds.
+            now = obstore.head(self._store(), probe)["last_modified"] + _WHOLE_SECOND
         old = [
             one["path"]
             for one in found
-            if one["path"] != probe and (now - one["last_modified"]).total_seconds() >= age_s
+            if one["path"] != probe
+            and one["path"] not in keep
+            and (now - one["last_modified"]).total_seconds() >= age_s
         ]
         self.remove(old)
         return len(old)

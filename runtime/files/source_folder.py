@@ -25,6 +25,7 @@ class SourceFolder:
     """
 
     path: Path
+    recursive: bool = False
     footers: Footers | None = None  # of Parquet files
     verified: dict[str, tuple[FileState, KnownFile]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -34,11 +35,19 @@ class SourceFolder:
     def look(self) -> Listing:
         """Returns the files now. Raises EndpointUnavailable."""
         try:
-            found = list_files(self.path)
+            found = list_files(self.path, recursive=self.recursive)
+        except FileNotFoundError as error:
+            raise EndpointUnavailable(
+                f"the folder {self.path} is not there: create it, or mount it"
+            ) from error
         except OSError as error:
-            why = "is not there" if isinstance(error, FileNotFoundError) else str(error.strerror or error)
-            raise EndpointUnavailable(f"the folder {self.path} {why}: create it, or mount it") from error
+            where = error.filename or self.path
+            raise EndpointUnavailable(f"the folder {where} can't be read: {error.strerror}") from error
         return found if self.footers is None else self.footers.look(self.path, found)
+
+    def covers(self, name: str) -> bool:
+        """Returns whether the look would show a file of this name."""
+        return self.recursive or "/" not in name
 
     def holds(self, files: Mapping[str, FileState], name: str, known: KnownFile) -> bool:
         """Returns whether the file of this name holds what was read of the known file.
@@ -77,7 +86,7 @@ class SourceFolder:
 def folder_of(lines: LinesSpec) -> SourceFolder:
     """Returns the folder of a flow from files, at which nothing was looked yet."""
     if lines.format != "parquet":
-        return SourceFolder(Path(lines.folder))
+        return SourceFolder(Path(lines.folder), lines.recursive)
     from runtime.files.parquet_rows import Footers  # only this format loads pyarrow
 
-    return SourceFolder(Path(lines.folder), Footers())
+    return SourceFolder(Path(lines.folder), lines.recursive, Footers())

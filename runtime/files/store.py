@@ -11,7 +11,7 @@ import os
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
@@ -60,8 +60,11 @@ class FileStore(ABC):
         """Raises NotExclusive where `add` could replace a file. `probe` is a folder to try it in."""
 
     @abstractmethod
-    def names(self, folder: str) -> list[str]:
-        """Returns the names directly in a folder, of files and folders alike; none where it is not there."""
+    def names(self, folder: str, after: str = "") -> list[str]:
+        """Returns the names directly in a folder, of files and folders alike; none where it is not there.
+
+        With `after`, for a folder without folders: the names behind that one, in the order of their bytes.
+        """
 
     @abstractmethod
     def read(self, name: str) -> bytes: ...
@@ -101,8 +104,11 @@ class FileStore(ABC):
         """Removes files; those that are not there stay so."""
 
     @abstractmethod
-    def remove_older(self, folder: str, age_s: float) -> int:
-        """Removes the files below a folder that are older, by the store's own clock. Returns how many."""
+    def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
+        """Removes the files below a folder that are older, by the store's own clock. Returns how many.
+
+        Those whose names are in `keep` stay.
+        """
 
     @abstractmethod
     def remove_folder(self, folder: str) -> None:
@@ -158,9 +164,9 @@ class LocalFolder(FileStore):
     def check_exclusive(self, probe: str) -> None:
         """A hard link fails where the name is taken; one that can't be made says so when it is needed."""
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, after: str = "") -> list[str]:
         try:
-            return [path.name for path in (self.folder / folder).iterdir()]
+            return [path.name for path in (self.folder / folder).iterdir() if path.name > after]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -218,7 +224,7 @@ class LocalFolder(FileStore):
         for folder in folders:
             sync_folder(folder)
 
-    def remove_older(self, folder: str, age_s: float) -> int:
+    def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
         root = self.folder / folder
         if not root.is_dir():
             return 0
@@ -229,6 +235,8 @@ class LocalFolder(FileStore):
         for below, _, names in os.walk(root, topdown=False):
             for name in names:
                 path = Path(below, name)
+                if path != probe and self._name(path) in keep:
+                    continue
                 if path != probe and now - path.stat().st_mtime >= age_s:
                     path.unlink()
                     removed += 1
@@ -238,6 +246,9 @@ class LocalFolder(FileStore):
 
     def remove_folder(self, folder: str) -> None:
         shutil.rmtree(self.folder / folder, ignore_errors=True)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
 
     def _make_inside(self, folder: Path) -> None:
         """Creates a folder below this one. Raises LeadsOutside where a link leads out of it."""

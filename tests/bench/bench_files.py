@@ -3,10 +3,10 @@
 python -m tests.bench.bench_files [--megabytes 1000] [--rounds 3] [--only restore]
 
 On a lab of its own: dc1 is filled by librdkafka and written in each format, synced to disk as in a job, and
-into a bucket (`s3`) of a server that holds it in memory. Then a backup is restored into dc1 under another
-name: written in transactions and compared record by record, and once more only compared. MB are those of the
-records' values, before compression. CPU is this process's and, beside it, the broker's. Rows that end in `ms`
-reach the broker through a proxy that holds its answers back for so long.
+into a bucket (`s3`) of a server that holds it in memory, or of the one that REPL_TEST_S3 names. Then a backup
+is restored into dc1 under another name: written in transactions and compared record by record, and once more
+only compared. MB are those of the records' values, before compression. CPU is this process's and, beside it,
+the broker's. Rows that end in `ms` reach the broker through a proxy that holds its answers back for so long.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 from typing import get_args
 
@@ -81,7 +82,7 @@ def export_once(ticket: ExportTicket, load: Load, brokers: Brokers, name: str) -
 def upload_once(ticket: ExportTicket, load: Load, brokers: Brokers, home: Path) -> None:
     """The same into an empty bucket of a server on this machine, whose CPU is not counted."""
     with s3_server(home) as server:
-        bucket = server.create_bucket("lake")
+        bucket = server.create_bucket(f"lake-{uuid.uuid4().hex}")
         stored = replace(ticket.files, folder=f"s3a://{bucket}/lake", client=server.settings)
         export_once(replace(ticket, files=stored), load, brokers, f"s3 {stored.format}")
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from msgspec.structs import replace
 
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import PartitionState as S
@@ -27,7 +28,7 @@ from tests import checker
 from tests.checker.reader import read as consume
 from tests.checker.shapes import digest
 from tests.commands import begin, repl
-from tests.records import create_topic, wait_for
+from tests.records import create_topic, recreate_topic, wait_for
 from tests.runtime.files.rows import read_all, reader_of, unpacked, values_of
 from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -38,7 +39,10 @@ _WITHIN_S = 180
 
 def from_files(name: str, topic: str, folder: Path, form: Any = "text", **changes: Any) -> FlowSpec:
     """A flow from files into a topic of dc1, as the planner declares it: its home is its destination."""
-    lines = LinesSpec(endpoint="inbox", folder=str(folder), format=form, topic=topic, every_ms=200)
+    recursive = changes.pop("recursive", False)
+    lines = LinesSpec(
+        endpoint="inbox", folder=str(folder), format=form, topic=topic, every_ms=200, recursive=recursive
+    )
     settings = {"checkpoints_every_ms": None, "follow_every_ms": None, **changes}
     flow: FlowSpec = flow_of(name, [], "dc1", "dc1", lines=lines, **settings)
     return flow
@@ -127,6 +131,69 @@ def test_every_line_arrives_once_although_tasks_die_in_their_transactions(
     finally:
         found.close()
     verify_notices(spec, folder / "a.log", sum(map(len, wanted.values())))
+
+
+def test_files_of_sub_folders_are_read_once_also_under_another_folder(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
+):
+    """A task dies in its transactions (R1). A read file moves into a folder beside its own one."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, folder, flow = fresh("tree"), tmp_path / "in", fresh("flow")
+    for name in ("eu", "us/west", "_temporary"):
+        (folder / name).mkdir(parents=True)
+    create_topic(client, topic, 3)
+    (tmp_path / "outside").mkdir()
+    append(tmp_path / "outside" / "secret.log", ["secret"])
+    (folder / "linked").symlink_to(tmp_path / "outside")
+    spec = job_of(lab, fresh("job"), from_files(flow, topic, folder, recursive=True))
+    wanted: list[str] = []
+    found = Topic(client, topic, 3)
+
+    def write(name: str, *lines: str) -> None:
+        append(folder / name, lines)
+        wanted.extend(lines)
+
+    try:
+        append(folder / "_temporary" / "part.log", ["not complete"])
+        for name in ("top.log", "eu/app.log", "us/west/app.log"):  # two have one name, in two folders
+            write(name, *(f"{name} {number} {'x' * 100}" for number in range(3_000)))
+        job = started(spec, tmp_path, environ={"REPL_FAILPOINT": "after_end:2"})
+        wait_for(partial(_failed, job, 1), _WITHIN_S, about=job.tail)
+        job.kill()
+
+        (folder / "archive").mkdir()
+        (folder / "eu" / "app.log").rename(folder / "archive" / "app.log.1")  # while no job runs
+        write("archive/app.log.1", "behind the move")
+        write("eu/app.log", "a new file")
+        job = started(spec, tmp_path)
+        found.holds(job, wanted)
+        read = {"top.log", "eu/app.log", "us/west/app.log", "archive/app.log.1"}
+        wait_for(lambda: caught_up(job) == read, _WITHIN_S, about=job.tail)
+        (folder / "us").rename(folder / "emea")
+        write("emea/west/app.log", "a folder that was renamed")
+        found.holds(job, wanted)
+
+        # Without the key, sub-folders keep their positions, and nothing of them is read or missed.
+        assert job.stop() == JobExit.STOPPED, job.tail()
+        append(folder / "emea" / "west" / "app.log", ["later"])
+        (folder / "eu" / "app.log").unlink()
+        write("top.log", "of the folder itself")
+        job = started(replace(spec, flows=[from_files(flow, topic, folder)]), tmp_path)
+        found.holds(job, wanted)
+        wait_for(lambda: caught_up(job) == {"top.log"}, _WITHIN_S, about=job.tail)
+        assert {key.topic for key in job.partitions()} == {"top.log"}
+        assert job.stop() == JobExit.STOPPED, job.tail()
+        wanted.append("later")
+        job = started(spec, tmp_path)
+        found.holds(job, wanted)
+        assert job.stop() == JobExit.STOPPED, job.tail()
+    finally:
+        found.close()
+    assert_equal(spec, flow, len(wanted) - len(["a new file"]))
+
+
+def caught_up(job: Running) -> set[str]:
+    return {key.topic for key, one in job.partitions().items() if one.state is S.CAUGHT_UP}
 
 
 def verify_notices(spec: JobSpec, file: Path, lines: int) -> None:
@@ -323,6 +390,36 @@ def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Pa
     inbox.write("fine.log", "a new file", "of the same name")
     inbox.arrived()
     assert "file_name_reused" in inbox.job.log.read_text()
+
+
+def test_a_topic_that_was_made_again_waits_and_then_gets_what_is_new(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
+):
+    """Lines that were read are not read again (R4)."""
+    client = dict(lab.clusters["dc1"].client)
+    topic, flow, folder = fresh("again"), fresh("flow"), tmp_path / "in"
+    folder.mkdir()
+    create_topic(client, topic, 1)
+    append(folder / "a.log", ["one", "two"])
+    job = started(job_of(lab, fresh("job"), from_files(flow, topic, folder)), tmp_path)
+    found = Topic(client, topic, 1)
+    try:
+        found.holds(job, ["one", "two"])
+    finally:
+        found.close()
+    recreate_topic(client, topic)
+    append(folder / "a.log", ["three"])
+    found = Topic(client, topic, 1)
+    inbox = Inbox(job, flow, folder, found)
+    try:
+        inbox.awaited("a.log", S.RECREATED, f"{topic} was deleted and made again, without its records")
+        assert found.read() == []
+        inbox.accept_loss("a.log")
+        found.holds(job, ["three"])
+        inbox.awaited("a.log", S.CAUGHT_UP, "")
+        assert job.stop() == JobExit.STOPPED, job.tail()
+    finally:
+        found.close()
 
 
 def test_json_lines_are_checked_and_a_line_longer_than_a_record_is_named(

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from msgspec.structs import replace
 
+from planner.drill.link import DrillLink
 from runtime.contract.records import manifest
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
@@ -79,7 +81,7 @@ def test_records_are_in_the_bucket_once_whatever_dies_and_come_back_from_it(
     topic, user = fresh("stored"), fresh("user")
     bucket = Bucket(server, fresh("bucket").lower().replace("_", "-"), tmp_path)
     create_topic(client, topic, 3, config=checker.TOPIC_CONFIG)
-    environ = server.create_user(user)
+    environ = server.create_user(user) if server.has_users else ADMIN
     flows = [bucket.flow(fresh(form), topic, form) for form in ("raw", "parquet")]
     spec = job_of(lab, fresh("job"), flows)
 
@@ -110,12 +112,13 @@ def test_records_are_in_the_bucket_once_whatever_dies_and_come_back_from_it(
             )
 
         copied()
-        with server.rights_checked():
-            checker.write(client, topic, checker.Spec(records=100, large_every=0))
-            job.wait_for(lambda status: "access denied" in why(status))
-            states = {one.state for one in job.partitions().values()}
-            assert PartitionState.RETRYING in states, states
-        server.allow(user, bucket.name)
+        if server.has_users:
+            with server.rights_checked():
+                checker.write(client, topic, checker.Spec(records=100, large_every=0))
+                job.wait_for(lambda status: "access denied" in why(status))
+                states = {one.state for one in job.partitions().values()}
+                assert PartitionState.RETRYING in states, states
+            server.allow(user, bucket.name)
         with server.rights_checked():  # from here on with the documented rights, and no others
             checker.write(client, topic, checker.Spec(records=100, large_every=0))
             wait_for(
@@ -172,6 +175,41 @@ def test_a_bucket_that_one_job_writes_is_refused_to_others_while_it_runs(
             one.kill()
     objects = server.objects(bucket.name, f"json/_repl/{flow.name}/log/")
     assert {manifest.decode(text).owner.job for text in objects.values()} == {spec.job}
+
+
+def test_a_store_that_refuses_the_credentials_or_goes_away_is_named_and_nothing_is_lost(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, server: S3Server
+) -> None:
+    """The link to the store is cut while records are written, and comes back: the job goes on by itself."""
+    client = dict(lab.clusters["dc1"].client)
+    topic = fresh("away")
+    bucket = Bucket(server, fresh("bucket").lower().replace("_", "-"), tmp_path)
+    server.create_bucket(bucket.name)
+    create_topic(client, topic, 2, config=checker.TOPIC_CONFIG)
+    checker.write(client, topic, checker.Spec(records=100, large_every=0))
+    link = DrillLink(1)
+    link.start({1: urlsplit(server.url).netloc})
+    flow = bucket.flow(fresh("json"), topic, "json")
+    assert flow.files is not None
+    settings = {**flow.files.client, "endpoint": f"http://{link.addresses[1]}"}
+    spec = job_of(lab, fresh("job"), [replace(flow, files=replace(flow.files, client=settings))])
+    environ = server.create_user(fresh("user")) if server.has_users else ADMIN
+    job = start_job(spec, tmp_path, environ={**environ, SECRET: "another-secret-of-this-user"})
+    try:
+        with server.rights_checked():
+            job.wait_for(lambda status: "the store refuses the credentials (Signature" in why(status))
+        assert job.stop() == JobExit.STOPPED, job.tail()
+        job = start_job(spec, tmp_path, environ=environ)
+        copied(bucket, client, topic, job)
+        link.cut()
+        checker.write(client, topic, checker.Spec(records=100, large_every=0))
+        job.wait_for(lambda status: "can't be reached" in why(status))
+        link.restore()
+        copied(bucket, client, topic, job)
+        job.wait_for(lambda status: not why(status))
+    finally:
+        job.kill()
+        link.close()
 
 
 def copied(bucket: Bucket, client: dict[str, Any], topic: str, job: Running) -> None:

@@ -142,6 +142,9 @@ def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]
     yield from _keys_of_file_flow(flow, "goes into files", FILE_FLOW_KEYS)
     if (endpoint := parts.endpoints[flow["to"].text]) is INVALID:
         return
+    if "recursive" in endpoint.places:
+        what = f"endpoint {flow['to'].text} is written, and recursive is about files that are read"
+        yield error(what, "remove recursive", source=endpoint.place("recursive"), code=ENDPOINT_CODE)
     form = endpoint.get("format")
     if form is FileFormat.TEXT:
         what = f"flows read the format text, and flow {flow.get('name') or '?'} writes"
@@ -187,6 +190,7 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
             if key in endpoint.places:
                 what = f"endpoint {source.text} is read, and {key} is about files that are written"
                 yield error(what, f"remove {key}", source=endpoint.place(key), code=ENDPOINT_CODE)
+        yield from _folders_below(source.text, endpoint, parts)
     for other in parts.flows:
         ends = {end.text for key in ("from", "to") if (end := other.get(key))}
         if other is not flow and source.text in ends:
@@ -202,6 +206,19 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
     if "to" not in topics.places:
         what = f"flow {name} comes from files, and topics does not say which topic takes them"
         yield error(what, "write topics: {to: TOPIC}", source=flow.place("topics"), code=ENDPOINT_CODE)
+
+
+def _folders_below(name: str, endpoint: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Yields an error for each endpoint below a folder that is read with its sub-folders."""
+    folder = endpoint.get("file")
+    if folder is None or not endpoint.get("recursive"):
+        return
+    for other, one in parts.endpoints.items():
+        below = one.get("file") if isinstance(one, ParsedRecord) else None
+        if below is not None and plain_folder(below).startswith(f"{plain_folder(folder)}/"):
+            what = f"endpoint {name} is read with its sub-folders, and the endpoint {other} is one of them"
+            hint = "remove recursive, or name folders that are not in each other"
+            yield error(what, hint, source=endpoint.place("recursive"), code=ENDPOINT_CODE)
 
 
 def _keys_of_file_flow(flow: ParsedRecord, goes: str, keys: frozenset[str]) -> Iterable[Diagnostic]:

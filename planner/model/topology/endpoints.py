@@ -113,6 +113,14 @@ class FileEndpoint:
             example="parquet",
         ),
     ] = FileFormat.PARQUET
+    recursive: Annotated[
+        bool,
+        Key(
+            "Whether files in folders below the endpoint's folder are read, too. Only flows from files have"
+            " it.",
+            example="true",
+        ),
+    ] = False
     layout: Annotated[
         str,
         Key(

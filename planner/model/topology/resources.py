@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from planner.model.diagnostic import SourceLocation
 from planner.model.shapes import (
     AlternativesShape,
+    BooleanShape,
     ChoiceShape,
     IntegerShape,
     Key,
@@ -58,6 +59,14 @@ SOURCE_REFERENCE = AlternativesShape(
                     default="text",
                     example="text",
                     field="format",
+                ),
+                RecordKeyShape(
+                    "recursive",
+                    BooleanShape(),
+                    "Whether files in folders below it are read, too.",
+                    default="false",
+                    example="true",
+                    field="recursive",
                 ),
             ),
         ),

@@ -3,6 +3,9 @@
 A commit of the manifest is one file: a line of JSON and the SHA-256 of that line. A commit that was cut off
 or edited is not read. It names the digest of the commit before, so that an exchanged commit is noticed too.
 
+A checkpoint sums up all commits up to one: what they say of positions, and the lists of the files that are
+there. It is named by the digest of its content, which a commit records, as are its lists.
+
 A snapshot has the same form. It describes what records do not hold: configs and partitions of topics, their
 ACLs, and the committed offsets of consumer groups.
 """
@@ -93,13 +96,21 @@ class ManifestOwner(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
 
 
+class CheckpointRef(msgspec.Struct, frozen=True, kw_only=True):
+    """Names a checkpoint: the commit whose state it holds, and the digest of its content."""
+
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    digest: str
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describes one commit of a flow's manifest.
 
     `generation` is the flow's at the job's home cluster (R3). With `complete`, `positions` has every
     partition, else those that moved. `selection` is the digest of the selection that has begun: `start`
     applies to topics that are new under another one. A merged file in `files` takes the place of those in
-    `replaced`, which hold the same records; `small` is then what is left to be merged.
+    `replaced`, which hold the same records; `small` is then what is left to be merged. `checkpoint` is the
+    newest one: readers begin there.
     """
 
     version: Literal[1, 2] = VERSION
@@ -116,6 +127,52 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: list[DataFile] = []
     replaced: list[str] = []
     small: SmallFiles | None = None
+    checkpoint: CheckpointRef | None = None
+
+
+class FileListRef(msgspec.Struct, frozen=True, kw_only=True):
+    """Names a list of files by the digest of its content, and counts its files."""
+
+    digest: str
+    files: int
+
+
+class FileList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Lists some of the files of a checkpoint, in the order in which they were committed."""
+
+    version: Literal[1] = VERSION
+    flow: str
+    files: list[DataFile]
+
+
+class CheckpointTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes one lineage of a topic: when it was seen first, where its partitions begin, how far they are.
+
+    `ids` are the ids that the topic had, the newest one last.
+    """
+
+    name: str
+    ids: Annotated[list[str], msgspec.Meta(min_length=1)]
+    since_ms: int
+    begins: dict[int, _Offset]
+    positions: list[FilePosition]
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes the state after the commit `number`, whose digest is `commit` and whose time is `at_ms`.
+
+    `topics` has the lineages in the order in which they began, `lists` the files that no merge has replaced.
+    """
+
+    version: Literal[1] = VERSION
+    flow: str
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    commit: str
+    at_ms: int
+    owner: ManifestOwner
+    format: str
+    topics: list[CheckpointTopic] = []
+    lists: list[FileListRef] = []
 
 
 class SnapshotTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,20 +224,22 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UnreadableCommit(UnreadableValue):
-    """A commit or a snapshot that was cut off or edited, or that another version wrote."""
+    """A part of a manifest that was cut off or edited, or that another version wrote."""
 
 
 _commit = msgspec.json.Decoder(Commit)
 _snapshot = msgspec.json.Decoder(Snapshot)
+_checkpoint = msgspec.json.Decoder(Checkpoint)
+_list = msgspec.json.Decoder(FileList)
 
 
-def encode(value: Commit | Snapshot) -> bytes:
+def encode(value: Commit | Snapshot | Checkpoint | FileList) -> bytes:
     line = msgspec.json.encode(value)
     return line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
 
 
 def digest_of(text: bytes) -> str:
-    """Returns the digest that an encoded commit ends with."""
+    """Returns the digest that an encoded value ends with."""
     return text.rstrip(b"\n").rpartition(b"\n")[2].decode("ascii", "replace")
 
 
@@ -192,6 +251,16 @@ def decode(text: bytes) -> Commit:
 def decode_snapshot(text: bytes) -> Snapshot:
     """Decodes a snapshot. Raises UnreadableCommit."""
     return _decoded(_snapshot, text)
+
+
+def decode_checkpoint(text: bytes) -> Checkpoint:
+    """Decodes a checkpoint. Raises UnreadableCommit."""
+    return _decoded(_checkpoint, text)
+
+
+def decode_list(text: bytes) -> FileList:
+    """Decodes a list of files. Raises UnreadableCommit."""
+    return _decoded(_list, text)
 
 
 def _decoded(decoder: MsgspecDecoder[_T], text: bytes) -> _T:

@@ -28,6 +28,10 @@ OWN_FOLDER: Final = "_repl"  # holds the manifests and the files that are not co
 EXTENSIONS: Final = {"json": "jsonl", "parquet": "parquet", "raw": "log"}
 DEFAULT_LAYOUT: Final = "{topic}/"
 DEFAULT_SNAPSHOTS_MS: Final = 600_000
+SUPPORTED: Final = (
+    "supported are a bucket of a store that speaks S3 (s3a://bucket/prefix, s3://bucket/prefix) and a folder"
+    " on every machine of the job (/mnt/archive)"
+)
 _BY_TIME: Final = ("date", "hour")
 _PLACEHOLDERS: Final = ("topic", "partition", *_BY_TIME)
 _PART: Final = re.compile(r"\{(\w*)\}")
@@ -77,7 +81,7 @@ class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
     the job. Each complete line or row becomes a record of `topic`; a line of the format `json` must hold a
-    JSON value. The folder is looked at every `every_ms`.
+    JSON value. The folder is looked at every `every_ms`, with `recursive` its sub-folders, too.
     """
 
     endpoint: str
@@ -85,6 +89,7 @@ class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     format: SourceFormat
     topic: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
     every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 1_000
+    recursive: bool = False
 
 
 def folder_problem(folder: str) -> tuple[str, str] | None:
@@ -95,7 +100,7 @@ def folder_problem(folder: str) -> tuple[str, str] | None:
     if mark:
         return (
             f"{scheme}:// is not supported",
-            "name a bucket, s3a://bucket/prefix, or a folder on every machine of the job: /mnt/archive",
+            SUPPORTED,
         )
     if not folder.startswith("/"):
         return (

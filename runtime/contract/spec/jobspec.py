@@ -209,9 +209,12 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return at.folder if at is not None else None
 
     @property
-    def reached(self) -> tuple[str | None, dict[str, Setting]]:
-        """The folder of a flow with files, and the settings by which the store that it is in is reached."""
-        return self.folder, self.files.client if self.files is not None else {}
+    def reached(self) -> tuple[str | None, dict[str, Setting], bool]:
+        """The folder of a flow with files, how the store that it is in is reached, and whether its
+        sub-folders are read.
+        """
+        recursive = self.lines is not None and self.lines.recursive
+        return self.folder, self.files.client if self.files is not None else {}, recursive
 
 
 class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -105,7 +105,7 @@ class FileSourceFlow(RoundFlow):
     def inherit(self, before: DriverFlow) -> None:
         """Continues from the state of an older version of the same flow."""
         super().inherit(before)
-        if not isinstance(before, FileSourceFlow) or before.lines.folder != self.lines.folder:
+        if not isinstance(before, FileSourceFlow) or before.spec.reached != self.spec.reached:
             return
         if (before._folder.footers is None) == (self._folder.footers is None):
             self._folder = before._folder
@@ -242,8 +242,13 @@ class FileSourceFlow(RoundFlow):
     def _displaced(
         self, look: _Look, key: PartitionKey, one: KnownFile, progress: Progress, *, there: bool
     ) -> None:
-        """Decides about a file whose bytes are nowhere in the folder."""
+        """Decides about a file whose bytes are nowhere in the folder.
+
+        Files of sub-folders that are not looked at any more keep their positions.
+        """
         folder, name = self._folder, one.name
+        if not folder.covers(name):
+            return
         if name not in folder.unclear:
             look.unclear = True
             return

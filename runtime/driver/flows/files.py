@@ -23,6 +23,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.application import TasksFailed
+from runtime.driver.duties.checkpoint import CheckpointDuty
 from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.file_rounds import (
@@ -81,6 +82,7 @@ class FileFlow(RoundFlow):
         self._manifest = ManifestState()
         self._snapshots = SnapshotDuty(spec, self.files, shared.clusters, own_groups(job))
         self._compaction = CompactionDuty(spec.name, self.files, self._folder)
+        self._checkpoints = CheckpointDuty(spec.name, self._folder)
         self._claimed = False
 
     def _is_lost(self, error: Exception) -> bool:
@@ -117,7 +119,10 @@ class FileFlow(RoundFlow):
             await finished(self._commit(found, planned.moved, ()))
             self.clear_accepted_loss(PartitionKey(self.name, *one.key) for one in planned.moved)
         behind = await self._copy(found, planned.copy) if planned.copy else False
-        return await self._compact() or behind
+        behind = await self._compact() or behind
+        if self._checkpoints.is_due(self._manifest):
+            await finished(self._checkpoint())
+        return behind
 
     async def _copy(self, found: Sequence[SourcePartition], copy: Sequence[ExportPartition]) -> bool:
         """Copies partitions to files and commits them. Returns whether there is more to copy at once."""
@@ -145,6 +150,11 @@ class FileFlow(RoundFlow):
         await self._compaction.commit(self._manifest, self._next_commit(), merged)
         replaced = sum(len(one.replaced) for one in merged if one.file is not None)
         self._stats = replace(self._stats, merged_files=self._stats.merged_files + replaced)
+
+    async def _checkpoint(self) -> None:
+        """Writes a checkpoint of the manifest."""
+        await self._shared.leadership.ensure()
+        await self._checkpoints.run(self._manifest, self._next_commit())
 
     async def _claim(self, source: KafkaCluster) -> None:
         """Reads the manifest, finishes its last commit, and claims it for this generation (R3)."""
@@ -209,7 +219,9 @@ class FileFlow(RoundFlow):
         )
         gone = sorted({key[0] for key in self._manifest.positions if key[0] not in topics})
         notes = (f"{name} is gone from {self.spec.source}: its files stay" for name in gone)
-        self._notes = tuple(filter(None, [self._snapshots.note, self._compaction.note, *notes]))
+        self._notes = tuple(
+            filter(None, [self._snapshots.note, self._compaction.note, self._checkpoints.note, *notes])
+        )
         self._publish(wanted)
         return [
             SourcePartition(at.topic, topics[at.topic].id, at.partition, starts.get(at, -1), ends.get(at, -1))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.model.topology import Compaction, FileEndpoint, FileFormat, SecretRef, StartAt
+from runtime.contract.spec.files import SUPPORTED
 from tests.planner.config.given import loaded, mistakes
 
 ENDPOINT = "endpoints:\n  lake: {file: /data/lake, format: raw}\n"
@@ -36,8 +37,12 @@ def test_sizes(size: str, bytes_: int) -> None:
     [
         (
             "{file: 'gs://bucket/k'}",
-            "gs:// is not supported — name a bucket, s3a://bucket/prefix, or a folder",
+            f"gs:// is not supported — {SUPPORTED}",
         ),
+        ("{file: 'abfs://c@account/k'}", "abfs:// is not supported — supported are a bucket"),
+        ("{file: 'hdfs://namenode/k'}", "hdfs:// is not supported — supported are a bucket"),
+        ("{file: 'https://host/k'}", "https:// is not supported — supported are a bucket"),
+        ("{file: 'file:///data'}", "file:// is not supported — supported are a bucket"),
         ("{file: 's3a://b/k'}", "s3a://b/k names no bucket — write s3a://bucket/prefix"),
         ("{file: 's3a:///k'}", "names no bucket"),
         ("{file: 's3://user@bucket'}", "names no bucket"),
@@ -243,6 +248,16 @@ def test_a_flow_reads_lines_of_text_or_json_or_rows_of_parquet(tmp_path: Path, f
             "endpoint a is read, and size is about files that are written",
         ),
         (
+            "endpoints: {lake: {file: /d, recursive: true}}\n" + FLOW % "",
+            "endpoint lake is written, and recursive is about files that are read — remove recursive",
+        ),
+        (
+            "endpoints: {a: {file: /d, format: text, recursive: true}, lake: {file: /d/lake}}\n"
+            + FLOW % ""
+            + "  - {name: in, from: a, to: dc1, topics: {to: inbox}}\n",
+            "endpoint a is read with its sub-folders, and the endpoint lake is one of them",
+        ),
+        (
             ENDPOINT
             + "  other: {file: /o}\nflows: [{name: f, from: other, to: lake, topics: {include: a}}]\n",
             '"other" and "lake" are both file endpoints',
@@ -251,6 +266,12 @@ def test_a_flow_reads_lines_of_text_or_json_or_rows_of_parquet(tmp_path: Path, f
 )
 def test_what_a_flow_from_files_does_not_have(tmp_path: Path, text: str, expected: str) -> None:
     assert any(expected in one for one in mistakes(tmp_path, text))
+
+
+def test_sub_folders_are_read_where_the_endpoint_says_so(tmp_path: Path) -> None:
+    text = INBOX + LINES.replace("format: json", "format: json, recursive: true") % ""
+    assert loaded(tmp_path, text).endpoints["in"].recursive
+    assert not loaded(tmp_path, INBOX + LINES % "").endpoints["in"].recursive
 
 
 def test_an_endpoint_that_is_read_belongs_to_one_flow(tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ flow_specs = st.builds(
         format=st.sampled_from(["text", "json", "parquet"]),
         topic=st.sampled_from(["a", "b"]),
         every_ms=st.sampled_from([1_000, 60_000]),
+        recursive=st.booleans(),
     ),
 )
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

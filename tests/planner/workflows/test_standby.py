@@ -4,11 +4,13 @@ import re
 from pathlib import Path, PurePath
 
 import pytest
+from msgspec.structs import replace
 
 from planner.config import load
 from planner.graph.jobs import standby_spec
 from planner.model.diagnostic import Failure
 from planner.workflows.standby import StandbyRequest, standby
+from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec, SelectionSpec
 
 SHOP = """
@@ -57,6 +59,17 @@ def test_flows_are_those_that_run_and_clusters_those_of_this_topology(file: Path
     dc1 = found.clusters["dc1"]
     assert (dc1.bootstrap, dc1.id) == ("dc1:9092", "id-dc1")
     assert str(dc1.client["sasl.password"]).endswith("/./secrets/dc1'}")
+
+
+def test_what_is_read_of_a_folder_is_what_this_topology_says(file: Path) -> None:
+    """The running spec comes from a record, and no record decides what a job reads."""
+    flows = SHOP[SHOP.index("flows:") :]
+    into = "flows: [{name: there, from: {file: /data/in, format: text}, to: dc2, topics: {to: orders}}]\n"
+    file.write_text(SHOP.replace(flows, into))
+    lines = LinesSpec(endpoint="there", folder="/etc", format="text", topic="orders", recursive=True)
+    spec = replace(running("dc2"), job="there", flows=[replace(flow("orders"), lines=lines)])
+    (found,) = standby_spec(spec, load(file), PurePath("/here")).flows
+    assert found.lines == replace(lines, folder="/data/in", recursive=False)
 
 
 def test_a_cluster_that_this_topology_lacks_is_not_reached(file: Path) -> None:

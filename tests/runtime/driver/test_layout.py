@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 from runtime.contract.spec.restarts import regrouped
 from runtime.contract.spec.transform import TransformSpec
@@ -77,3 +77,15 @@ def test_a_flow_into_files_with_another_transform_needs_a_restart() -> None:
     assert regrouped(into(FILTER), into(FILTER)) == []
     assert regrouped(into(None), into(FILTER)) == ["x"]
     assert regrouped(into(FILTER), into(None)) == ["x"]
+
+
+def test_a_flow_that_begins_to_read_sub_folders_needs_a_restart() -> None:
+    """No record decides what a job reads."""
+
+    def reading(*, recursive: bool) -> JobSpec:
+        lines = LinesSpec(endpoint="in", folder="/in", format="text", topic="t", recursive=recursive)
+        return job(replace(flow("x"), lines=lines))
+
+    assert regrouped(reading(recursive=True), reading(recursive=True)) == []
+    assert regrouped(reading(recursive=False), reading(recursive=True)) == ["x"]
+    assert regrouped(reading(recursive=True), reading(recursive=False)) == ["x"]

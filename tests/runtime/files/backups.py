@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from crc32c import crc32c
 from msgspec.structs import replace
@@ -16,6 +17,8 @@ from tests.runtime.batch.forge import batch_bytes
 OWNER = ManifestOwner(topology="t", job="archive", cluster_id="c1")
 ONE, TWO, UNNAMED = "11" * 16, "22" * 16, "00" * 16
 WHERE = PartitionLocation("orders", 0)
+
+Place = tuple[str, dict[str, Any]]  # the address of an endpoint, and the settings of its client
 
 
 def text_of(first: int, times: Sequence[int]) -> bytes:

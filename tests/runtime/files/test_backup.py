@@ -47,6 +47,23 @@ def test_a_topic_that_got_its_id_in_an_upgrade_is_one_lineage(written: WrittenBa
     assert [file.first for file in lineage.files[0]] == [0, 2]
 
 
+def test_a_clock_that_jumps_changes_neither_the_order_of_commits_nor_their_state(
+    written: WrittenBackup,
+) -> None:
+    """The order is that of the numbers. A topic that was made again then is the newest."""
+    written.commit(9_000_000, ONE, 1, text_of(0, [1]))  # the clock was ahead
+    written.commit(200, ONE, 2, text_of(1, [2]))
+    written.commit(100, TWO, 1, text_of(0, [3]))  # and went back
+    backup = read_backup(str(written.folder), "f")
+    assert (backup.commit, backup.at_ms) == (3, 100)
+    assert [one.topic_id for one in backup.lineages["orders"]] == [ONE, TWO]
+    assert [one.first for one in backup.lineages["orders"][0].files[0]] == [0, 1]
+    assert backup.topics()["orders"].topic_id == TWO
+    state = written.manifest.read()
+    assert state.last is not None
+    assert (state.last.number, state.positions["orders", 0].topic_id) == (3, TWO)
+
+
 def test_a_planned_state_stays_readable_while_commits_follow(written: WrittenBackup) -> None:
     written.commit(100, ONE, 1, text_of(0, [1]))
     planned = read_backup(str(written.folder), "f")

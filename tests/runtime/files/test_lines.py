@@ -128,6 +128,49 @@ def test_hidden_and_compressed_files_folders_and_links_are_not_read(tmp_path: Pa
         open_file(tmp_path, "link")
 
 
+def test_files_of_sub_folders_have_their_relative_paths_as_names(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    inbox = tmp_path / "in"
+    for name in ("a.log", "eu/a.log", "eu/west/2026.gz/b.log", "_spark/c.log", "eu/.git/d.log", "eu/c.gz"):
+        (inbox / name).parent.mkdir(parents=True, exist_ok=True)
+        (inbox / name).write_text("line\n")
+    outside.mkdir()
+    (outside / "secret.log").write_text("secret\n")
+    (inbox / "linked").symlink_to(outside)
+    (inbox / "eu" / "linked.log").symlink_to(outside / "secret.log")
+    assert list(list_files(inbox).files) == ["a.log"]
+    found = list_files(inbox, recursive=True)
+    assert sorted(found.files) == ["a.log", "eu/a.log", "eu/west/2026.gz/b.log"]
+    assert found.ignored == {"symbolic links": 2, "compressed files": 1}
+    handle = open_file(inbox, "eu/west/2026.gz/b.log")
+    try:
+        assert os.read(handle, 99) == b"line\n"
+    finally:
+        os.close(handle)
+
+
+@pytest.mark.parametrize(
+    "name", ["linked/secret.log", "eu/linked.log", "../outside/secret.log", "eu/../../outside/secret.log"]
+)
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    """A folder may be exchanged for a link between a look and the opening of its files."""
+    (tmp_path / "in" / "eu").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.log").write_text("secret\n")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "outside")
+    (tmp_path / "in" / "eu" / "linked.log").symlink_to(tmp_path / "outside" / "secret.log")
+    with pytest.raises(OSError, match=r"\[Errno"):
+        open_file(tmp_path / "in", name)
+
+
+def test_folders_of_other_file_systems_are_counted_and_not_read() -> None:
+    """Their files may have the inodes of files of the first one. /dev/shm is a file system of its own."""
+    assert Path("/dev/shm").stat().st_dev != Path("/dev").stat().st_dev
+    found = list_files(Path("/dev"), recursive=True)
+    assert not any(name.startswith("shm/") for name in found.files)
+    assert found.ignored["folders of other file systems"] >= 1
+
+
 FIRST, SECOND = KnownFile("app.log", 10, b"first", 1), KnownFile("app.log.1", 20, b"second", 2)
 
 

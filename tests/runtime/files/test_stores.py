@@ -4,6 +4,7 @@ import asyncio
 import errno
 import http.server
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,35 +30,13 @@ from runtime.files.object_store import ObjectStore, explained
 from runtime.files.snapshots import SnapshotFolder
 from runtime.files.store import FileStore, LocalFolder, NameTaken, NotExclusive, opened
 from tests.runtime.batch.forge import batch_bytes, sets
-from tests.runtime.files.backups import ONE, WHERE
+from tests.runtime.files.backups import ONE, WHERE, Place
 from tests.runtime.files.test_compaction import NOON, commit_of, offsets_in
 from tests.runtime.files.test_snapshots import snapshot
 from tests.runtime.kafka.auth.test_tls import Authority
-from tests.s3 import ADMIN, SECRET, S3Server, s3_server, s3_server_with_tls
+from tests.s3 import ADMIN, KEY, SECRET, S3Server, s3_server_with_tls
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in ADMIN.items():
-        monkeypatch.setenv(name, value)
-
-
-Place = tuple[str, dict[str, Any]]
-
-
-@pytest.fixture(params=["folder", "store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "folder":
-        return str(tmp_path), {}
-    server: S3Server = request.getfixturevalue("server")
-    bucket = server.create_bucket(f"b-{tmp_path.name.replace('_', '-').lower()}"[:60].rstrip("-") + "z")
-    return f"s3://{bucket}/some/prefix", server.settings
+pytestmark = pytest.mark.usefixtures("credentials")
 
 
 @pytest.fixture
@@ -310,13 +289,14 @@ def test_a_store_that_does_not_answer_as_it_should_is_named_in_one_sentence(
     failing(opened("s3a://b", unknown), "host.invalid:80 can't be reached: its name is not known")
     plain = {**settings, "endpoint": server.url.replace("http:", "https:")}
     failing(opened("s3a://b", plain), "it does not speak TLS")
-    server.create_bucket("guarded")
+    guarded = f"s3a://{server.create_bucket(f'b-{uuid.uuid4().hex}')}"
+    monkeypatch.setenv(KEY, "nobody")
     with server.rights_checked():
-        failing(opened("s3a://guarded", settings), "the store refuses the credentials (InvalidAccessKeyId)")
+        failing(opened(guarded, settings), "the store refuses the credentials (InvalidAccessKeyId)")
     monkeypatch.delenv(SECRET)
-    failing(opened("s3a://guarded", settings), f"secret.key: the environment variable {SECRET} is not set")
+    failing(opened(guarded, settings), f"secret.key: the environment variable {SECRET} is not set")
     monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "elsewhere.example.org")
-    failing(opened("s3a://guarded", settings), "is not among the addresses that this machine allows")
+    failing(opened(guarded, settings), "is not among the addresses that this machine allows")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +360,7 @@ def test_a_put_whose_answer_got_lost_is_found_again(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client repeats the put, finds the name taken, and reads back what it has written itself."""
-    bucket = server.create_bucket("ambiguous")
+    bucket = server.create_bucket(f"b-{uuid.uuid4().hex}")
     store = opened(f"s3a://{bucket}", server.settings)
     server.put(bucket, "log/1.json", b"mine")
     store.add("log/1.json", b"mine")
@@ -430,7 +410,7 @@ def test_the_authority_of_a_store_is_named_by_its_file(server: S3Server, tmp_pat
 
 def test_a_store_that_is_away_damages_no_file(server: S3Server) -> None:
     """A merge is tried again later, and a restore says that the store can't be reached."""
-    bucket = server.create_bucket("away")
+    bucket = server.create_bucket(f"b-{uuid.uuid4().hex}")
     lake = Lake((f"s3a://{bucket}/a", server.settings))
     lake.round()
     last = lake.state.last
@@ -439,6 +419,15 @@ def test_a_store_that_is_away_damages_no_file(server: S3Server) -> None:
     with pytest.raises(OSError, match="the connection is refused"):
         check_file(away, last.files[0])
     away.clear_staging()
+
+
+def test_a_wrong_secret_is_named(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (server.create_user("wrong") if server.has_users else ADMIN).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(SECRET, "another-secret-of-this-user")
+    store = opened(f"s3a://{server.create_bucket(f'b-{uuid.uuid4().hex}')}", server.settings)
+    with server.rights_checked():
+        failing(store, "the store refuses the credentials (SignatureDoesNotMatch)")
 
 
 def test_secrets_are_in_no_text(server: S3Server) -> None:
