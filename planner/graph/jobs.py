@@ -335,9 +335,8 @@ def _setting(key: str, value: str | SecretRef, source: SourceLocation | None, fo
             return {"env": name}
         case SecretRef(name=name):
             place = PurePath(source.file).parent if source is not None else PurePath()
-            if PurePath(name).is_absolute():
-                return {"file": name}
-            return {"file": f"{folder / place}{jobspec.FROM_HERE}{name}"}
+            absolute = PurePath(name).is_absolute()
+            return {"file": name if absolute else f"{folder / place}{jobspec.FROM_HERE}{name}"}
 
 
 def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, folder: PurePath) -> FlowSpec:
@@ -361,6 +360,7 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, fold
         restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
         files=files_spec(flow, topology, folder),
         lines=_lines(flow, topology),
+        transform=transform_of(flow),
         groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
     )
 
