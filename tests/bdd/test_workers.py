@@ -25,11 +25,11 @@ ORDERS, PARTITIONS = "orders", 4
 RECORDS = checker.Spec(10**9, rate=200, large_every=0)
 # Shorter than a job's own times, so that the story is short.
 NOTICED = {
-    "spark.executor.heartbeatInterval": "3s",
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "15s",
-    "spark.network.timeoutInterval": "3s",
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "20s",
+    "spark.network.timeoutInterval": "5s",
 }
-CLUSTER = {"spark.worker.timeout": "10"}
+CLUSTER = {"spark.worker.timeout": "20"}
 
 
 @dataclass
