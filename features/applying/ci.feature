@@ -18,7 +18,7 @@ Feature: Approved in CI
   Scenario: An apply without a terminal and without --auto-approve
     When the pipeline applies the topology without --auto-approve
     Then the exit code is 1
-    And the errors say "--auto-approve"
+    And the message says "--auto-approve"
     And orders does not exist at dc1
 
   Scenario: An object of the plan has changed since
@@ -26,8 +26,8 @@ Feature: Approved in CI
     And an operator creates orders at dc1 with 1 partition
     And the pipeline applies plan.bin
     Then the exit code is 4
-    And the errors say "topic.dc1."
-    And the errors say "was created since the plan was made"
+    And the message says "topic.dc1."
+    And the message says "was created since the plan was made"
     And orders at dc1 has 1 partition
 
   Scenario: Other objects may change

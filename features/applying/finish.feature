@@ -35,8 +35,8 @@ Feature: Crashes, drift and concurrent applies
     And another engineer is applying to dc1
     When the pipeline applies the topology with --auto-approve and --lock-timeout 1s
     Then the exit code is 1
-    And the errors say "is being applied to by"
-    And the errors say "--lock-timeout"
+    And the message says "is being applied to by"
+    And the message says "--lock-timeout"
     And orders does not exist at dc1
 
   Scenario: An apply is rolled back

@@ -8,7 +8,7 @@ Feature: Guards
     When orders is removed from the topology
     And the pipeline applies the topology with --auto-approve
     Then the exit code is 3
-    And the errors say "protected when it was applied last"
+    And the message says "protected when it was applied last"
     And orders at dc1 has 3 partitions
 
   Scenario: More deletes than the policy allows
@@ -18,7 +18,7 @@ Feature: Guards
     When all topics of its own are removed from the topology
     And the pipeline applies the topology with --auto-approve
     Then the exit code is 3
-    And the errors say "policies.max_deletes is 2"
+    And the message says "policies.max_deletes is 2"
 
   Scenario: A topic that another topology owns
     Given a topology with the topic orders of 3 partitions at dc1
@@ -26,7 +26,7 @@ Feature: Guards
     And another topology declares orders at dc1 with 6 partitions
     When the pipeline applies the other topology with --auto-approve
     Then the exit code is 3
-    And the errors say "owned by the topology"
+    And the message says "owned by the topology"
     And orders at dc1 has 3 partitions
 
   Scenario: A topic that is removed from the topology and kept

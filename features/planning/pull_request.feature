@@ -29,5 +29,5 @@ Feature: A pull request in CI
     When the team declares payments at dc1 with 12 partitions
     And the team declares visits at dc1 with 12 partitions
     And the topology is planned with the target visits
-    Then the plan ends with "Plan: 1 to add, 0 to change, 0 to destroy."
-    And the plan says "the plan is partial"
+    Then the output ends with "Plan: 1 to add, 0 to change, 0 to destroy."
+    And the output says "the plan is partial"

@@ -6,7 +6,7 @@ Feature: Refused plans
     When the team declares orders at dc1 with 1 partition
     And the topology is planned
     Then the exit code is 1
-    And the errors say "partitions only grow: there are 3, 1 are declared"
+    And the message says "partitions only grow: there are 3, 1 are declared"
     And orders at dc1 has 3 partitions
 
   Scenario: More partitions
@@ -14,22 +14,22 @@ Feature: Refused plans
     When the team declares orders at dc1 with 6 partitions
     And the topology is planned
     Then the exit code is 0
-    And the plan says "~ partitions: 3 -> 6"
-    And the plan says "more partitions move keys"
+    And the output says "~ partitions: 3 -> 6"
+    And the output says "more partitions move keys"
 
   Scenario: The wrong cluster
     Given the topology was applied with the topic orders at dc1
     When dc1 is pinned to the id another-cluster
     And the topology is planned
     Then the exit code is 3
-    And the errors say "pinned"
+    And the message says "pinned"
 
   Scenario: A topic that another topology owns
     Given the topology was applied with the topic orders at dc1
     When another team declares orders at dc1 in a topology of its own
     And the other topology is planned
     Then the exit code is 3
-    And the errors say "owned by the topology"
+    And the message says "owned by the topology"
 
   Scenario: A datacenter that does not answer
     Given the topology was applied with the topic orders at dc1
@@ -37,6 +37,6 @@ Feature: Refused plans
     And the team declares payments at dc1 with 2 partitions
     And the topology is planned
     Then the exit code is 1
-    And the plan says "(unknown: dc3 unreachable)"
-    And the plan says "topic.dc1.payments will be created"
-    And the plan says "This plan is not complete: dc3 could not be read."
+    And the output says "(unknown: dc3 unreachable)"
+    And the output says "topic.dc1.payments will be created"
+    And the output says "This plan is not complete: dc3 could not be read."

@@ -31,7 +31,7 @@ Feature: Flows change while their job runs
     Then orders at dc2 holds the records of dc1, each once and in order
 
   Scenario: A mirror is deleted by hand
-    When the team of dc1 creates returns with 1 partition
+    When an operator creates returns at dc1 with 1 partition
     And 10 records are written to returns at dc1
     Then returns at dc2 holds the records of dc1, each once and in order
     When an operator deletes returns at dc2

@@ -15,7 +15,7 @@ Feature: Two datacenters replicate
     And no record is copied back
 
   Scenario: A new topic, and partitions that are added
-    When the team of dc1 creates new-events with 1 partition
+    When an operator creates new-events at dc1 with 1 partition
     And 10 records are written to new-events at dc1
     Then new-events at dc2 holds the records of dc1, each once and in order
     When new-events at dc1 grows to 3 partitions
@@ -25,7 +25,7 @@ Feature: Two datacenters replicate
 
   Scenario: A setting changes
     When an operator sets retention.ms of orders at dc1 to 86400000
-    Then retention.ms of orders at dc2 becomes 86400000
+    Then retention.ms of orders at dc2 is 86400000
 
   Scenario: Nothing is left to plan
     When the topology is planned

@@ -32,7 +32,7 @@ def command(
     """Stop the jobs, and delete what the topology owns with on_remove: delete.
 
     What was applied with on_remove: keep stays at the clusters and is only forgotten. Protection and
-    policies.max_deletes guard this like any delete.
+    policies.max_deletes guard this like any delete; of the latter only topics count here.
     """
     from planner.cli.view import TerminalView, interaction
     from planner.workflows.applying.apply import destroy

@@ -37,6 +37,12 @@ def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
     dropped = transform.get("drop") or ()
     if transform.get("where") is None and not changed and not dropped:
         yield _error("a transform that changes nothing", "add where, set or drop", transform.source)
+    if transform.get("where") is None and transform.get("on_filtered") is not None:
+        yield _error(
+            "on_filtered without where: no record is left out",
+            "add where, or remove on_filtered",
+            transform.place("on_filtered"),
+        )
     for key, paths in (("set", changed), ("drop", dropped)):
         for path in paths:
             if problem := _path_problem(key, path, forms["value"].format):

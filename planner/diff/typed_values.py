@@ -329,6 +329,8 @@ def _transform(transform: TransformSpec) -> Value:
         found["drop"] = tuple(transform.drop)
     if transform.where is not None:
         found["where"] = transform.where
+    if transform.on_filtered != "skip":
+        found["on_filtered"] = transform.on_filtered
     if transform.quarantines:
         found["on_bad_record"] = transform.on_bad_record
     return found

@@ -246,6 +246,8 @@ def _transform(value: Parts) -> tuple[str, ...]:
             found.append(f"drops {', '.join(map(str, paths))}")
     if (where := value.get("where")) is not None:
         found.append(f"filters by: {where}")
+    if "on_filtered" in value:
+        found.append("copies filtered records as tombstones, with their keys")
     for name in ("value", "key"):
         if name in value:
             found.append(f"reads the {name} as {_format(str(value[name]))}")

@@ -4,20 +4,25 @@ Each cluster is copied with its version, its logins and its encryption, as far a
 difference is a note: one sentence in the report.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from planner.graph.acl_protection import job_principal
 from planner.graph.lints.transforms import changed_fields_of
 from planner.model.topology import (
+    Acl,
     Cluster,
     Job,
+    JobRightsMode,
     Protect,
     SecretRef,
     Setting,
     Topic,
     Topology,
     Transform,
+    secret_variable,
 )
 from planner.workflows.lab import (
     ADMIN,
@@ -33,14 +38,28 @@ from planner.workflows.lab import (
 from runtime.contract.client.keys import CREDENTIALS, LOCATIONS
 
 OTHER = "drill-other"  # a login that is not the job's
+JOB = "repl-job"  # the job's login where the lab can't have the declared one
+_RESERVED = {ADMIN, "ANONYMOUS", "broker", "controller", OTHER}
+_USER = re.compile(r"User:([A-Za-z0-9_-]{1,100})")
 _MEMORY = "512m"
 _FEWEST_CORES = 2
 _IN_SYNC = "min.insync.replicas"
 _USUAL_REPLICATION = 3  # where the broker's default is not known
+_VARIABLES = "REPL_DRILL_"
+# The settings of a login, by the lab's names, and the names under which a variable may hold their values.
+_LOGIN = {
+    "sasl.username": "sasl.username",
+    "sasl.password": "sasl.password",
+    "ssl.certificate.location": "ssl.certificate.pem",
+    "ssl.key.location": "ssl.key.pem",
+}
 _CERTIFICATES = ("ssl.certificate.location", "ssl.certificate.pem")
 # Settings that say where a cluster is and how clients log in. The lab has its own.
 _REPLACED = CREDENTIALS - {"client.id"} | LOCATIONS | {"broker.address.family", "client.dns.lookup"}
 _REPLACED_PREFIXES = ("security.", "sasl.", "ssl.", "https.", "enable.ssl.", "enable.sasl.")
+
+
+_WITH_PRINCIPALS = {Security.SASL, Security.SASL_TLS, Security.TLS}
 
 
 class LabLogin(NamedTuple):
@@ -58,6 +77,42 @@ class LabLogin(NamedTuple):
         return f"{self.security.protocol} with {self.mechanism}"
 
 
+@dataclass(frozen=True, slots=True)
+class JobLogin:
+    """The job's login at the copy of a cluster. `declared` is the principal that the topology names.
+
+    `exact`: the job has the rights that `acls` declare for it, and no others.
+    """
+
+    user: str
+    declared: str | None
+    exact: bool
+
+    @property
+    def principal(self) -> str:
+        return f"User:{self.user}"
+
+
+def job_logins(topology: Topology) -> dict[str, JobLogin]:
+    """Returns the job's login of each cluster whose copy knows principals, by cluster."""
+    return {
+        name: _job_login(cluster, topology)
+        for name, cluster in topology.clusters.items()
+        if login_of(cluster, topology).security in _WITH_PRINCIPALS
+    }
+
+
+def _job_login(cluster: Cluster, topology: Topology) -> JobLogin:
+    declared = job_principal(cluster)
+    match = None if declared is None else _USER.fullmatch(declared)
+    user = match[1] if match is not None and match[1] not in _RESERVED else JOB
+    allowed = any(
+        (one.rule.cluster, one.rule.principal, one.rule.permission) == (cluster.name, declared, "ALLOW")
+        for one in topology.acls
+    )
+    return JobLogin(user, declared, allowed and topology.drill.job_rights is JobRightsMode.DECLARED)
+
+
 def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[Topology, tuple[str, ...]]:
     """Returns the topology as the lab's brokers can hold it, and what that changes.
 
@@ -70,6 +125,7 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
         topology,
         clusters={name: _cluster(one, topology) for name, one in topology.clusters.items()},
         topics=tuple(_topic(one, brokers) for one in topology.topics),
+        acls=tuple(_acl(one, job_logins(topology)) for one in topology.acls),
         flows={
             name: replace(
                 flow,
@@ -108,19 +164,20 @@ def lab_clusters(
 
     `brokers` are what steps need, by cluster. `links` are the addresses of proxies, by cluster and broker.
     """
-    authorizer = needs_authorizer(topology)
+    logins = job_logins(topology)
 
     def spec(cluster: Cluster) -> LabClusterSpec:
         name = cluster.name
         login = login_of(cluster, topology)
-        open_ = authorizer and cluster.allow_everyone_if_no_acl_found
+        job = logins.get(name)
+        open_ = job is not None and cluster.allow_everyone_if_no_acl_found
         return LabClusterSpec(
             name,
             brokers=max(topology.drill.brokers, (brokers or {}).get(name, 1)),
             security=login.security,
             mechanism=login.mechanism,
-            authorizer=authorizer,
-            users=(OTHER,),
+            authorizer=job is not None,
+            users=(OTHER,) if job is None else (OTHER, job.user),
             properties={"allow.everyone.if.no.acl.found": "true"} if open_ else {},
             listeners=(Listener(LINK, links[name]),) if links and name in links else (),
             version=version_of(name, topology),
@@ -167,17 +224,24 @@ def login_of(cluster: Cluster, topology: Topology) -> LabLogin:
 def client_of(cluster: Cluster, lab: Mapping[str, str | dict[str, str]]) -> dict[str, Setting]:
     """Returns the client settings of a copied cluster: the lab's way in, and the cluster's other settings.
 
-    `lab` are the lab's settings. Passwords stay in the files of the lab.
+    `lab` are the lab's settings. Logins are variables, so that jobs and commands have their own.
     """
     own = {
         key: value
         for key, value in cluster.client.items()
         if isinstance(value, str) and key not in _REPLACED and not key.startswith(_REPLACED_PREFIXES)
     }
-    return own | {
-        key: value if isinstance(value, str) else SecretRef("file", value["file"])
-        for key, value in lab.items()
-    }
+    ways = {key: value for key, value in lab.items() if isinstance(value, str) and key not in _LOGIN}
+    variables = login_variables(cluster.name, lab)
+    return own | ways | {_LOGIN[key]: SecretRef("env", name) for key, name in variables.items()}
+
+
+def login_variables(cluster: str, lab: Collection[str]) -> dict[str, str]:
+    """Returns the environment variable that holds each setting of a login, by the lab's name of the setting.
+
+    A location stands for the text of its file.
+    """
+    return {key: f"{_VARIABLES}{secret_variable(cluster, _LOGIN[key])}" for key in lab if key in _LOGIN}
 
 
 def needs_authorizer(topology: Topology) -> bool:
@@ -198,8 +262,16 @@ def _joined(reasons: list[str]) -> str:
 
 
 def _cluster(cluster: Cluster, topology: Topology) -> Cluster:
-    certificates = login_of(cluster, topology).security is Security.TLS
-    return replace(cluster, id=None, client={}, principal=f"User:{ADMIN}" if certificates else None)
+    job = job_logins(topology).get(cluster.name)
+    return replace(cluster, id=None, client={}, principal=None if job is None else job.principal)
+
+
+def _acl(acl: Acl, logins: Mapping[str, JobLogin]) -> Acl:
+    """Returns the rule for the job's login in the copy. The lab's clients connect from this machine."""
+    job = logins.get(acl.rule.cluster)
+    if job is None or acl.rule.principal != job.declared:
+        return acl
+    return replace(acl, rule=replace(acl.rule, principal=job.principal, host="*"))
 
 
 def _topic(topic: Topic, brokers: int) -> Topic:
@@ -251,14 +323,34 @@ def _notes(topology: Topology, jobs: Collection[Job]) -> Iterator[str]:
     if needs_authorizer(topology):
         yield (
             "the lab's brokers have an authorizer: acls, acls.sync and protect are applied, and tried with a"
-            f" principal of the drill, {OTHER}; jobs, commands and other clients of the drill are super users"
+            f" principal of the drill, {OTHER}; commands and other clients of the drill are super users"
         )
+    yield from _rights(topology)
     if any(one.launcher != "local" for one in jobs):
         yield "jobs run on this machine, whatever their launcher is"
     if lossy := [name for name, flow in sorted(topology.flows.items()) if changed_fields_of(flow)]:
         yield (
             f"{', '.join(lossy)}: the failback is left out, because values that a transform changes do not"
             " compare equal after a round trip"
+        )
+
+
+def _rights(topology: Topology) -> Iterator[str]:
+    """Yields what rights the jobs have at each cluster whose copy knows principals."""
+    for name, job in job_logins(topology).items():
+        renamed = f" in place of {job.declared}" if job.declared not in (None, job.principal) else ""
+        if job.exact:
+            yield f"{name}: jobs run as {job.principal}{renamed}, with exactly the rights that acls declare"
+            continue
+        if job.declared is None:
+            why = f"clusters.{name}.principal is not set"
+        elif topology.drill.job_rights is JobRightsMode.DOCUMENTED:
+            why = "drill.job_rights says so"
+        else:
+            why = "acls declare none for it"
+        yield (
+            f"{name}: jobs run as {job.principal}{renamed}, with the rights that docs/operations.md lists"
+            f" ({why}); whether they have them in production is not tried"
         )
 
 

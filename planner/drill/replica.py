@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.config import load
-from planner.drill.lab_copy import client_of, lab_clusters, scaled_down
+from planner.drill.lab_copy import client_of, job_logins, lab_clusters, login_variables, scaled_down
 from planner.drill.link import DrillLink
 from planner.drill.load.records import LoadedTopic, load_of
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of, replication_loops
@@ -32,6 +32,7 @@ from planner.workflows.lab import (
     stop_lab,
 )
 from planner.workflows.topology import HOME, kill_all_below, processes_below
+from runtime.contract.client.secrets import JOB_VARIABLES
 
 Progress = Callable[[str], None]
 
@@ -54,6 +55,12 @@ class DrillRoute:
     transformed: bool
     filtered: bool = False
     shared: bool = False
+
+    def turned(self) -> "DrillRoute":
+        """Returns the route of a failback: from the mirror to the topic."""
+        return replace(
+            self, source=self.destination, destination=self.source, topic=self.mirror, mirror=self.topic
+        )
 
 
 def routes_of(topology: Topology) -> list[DrillRoute]:
@@ -81,6 +88,22 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
     ]
 
 
+def not_failed_back(routes: Iterable[DrillRoute]) -> dict[str, str]:
+    """Returns the flows without a failback, each with the flow that copies one of its topics back.
+
+    Of several flows that copy a topic to different clusters, one alone can copy it back.
+    """
+    topics: dict[str, set[tuple[str, str]]] = {}
+    for one in routes:
+        topics.setdefault(one.flow, set()).add((one.source, one.topic))
+    found: dict[str, str] = {}
+    for flow in sorted(topics):
+        before = [one for one in sorted(topics) if one < flow and one not in found]
+        if other := next((one for one in before if topics[one] & topics[flow]), ""):
+            found[flow] = other
+    return found
+
+
 def _loaded(route: DrillRoute) -> LoadedTopic:
     places = (route.source, route.topic), (route.destination, route.mirror)
     return LoadedTopic(route.flow, route.topic, places)
@@ -104,7 +127,12 @@ class Replica:
         self._declared = topology
         self.topology, notes = scaled_down(topology, self.load.by_registry)
         self.notes = (*notes, *self.load.notes)
+        self.job_logins = job_logins(topology)
         self.routes = routes_of(self.topology)
+        self.notes += tuple(
+            f"{flow}: its failback is left out, because {other} copies a topic of both back"
+            for flow, other in not_failed_back(self.routes).items()
+        )
         self._folder = folder.resolve()  # as processes below have it in their environment
         self.file = self._folder / "topology.yaml"
         # Hidden, so that they are no part of the topology in this folder.
@@ -113,6 +141,7 @@ class Replica:
         self._progress = progress
         self._needs = needs
         self._clusters: Lab | None = None
+        self._logins: dict[str, str] = {}
         self._links: dict[str, DrillLink] = {}
 
     @contextmanager
@@ -143,6 +172,16 @@ class Replica:
     def flows(self) -> Mapping[str, Flow]:
         """Returns the flows as the copy declares them now: commands change their states."""
         return load(self.file).flows
+
+    def read(self) -> str:
+        """Returns the text of the topology's file."""
+        return self.file.read_text(encoding="utf-8")
+
+    def write(self, text: str) -> None:
+        """Writes the topology's file. Nothing is applied."""
+        self.file.write_text(text, encoding="utf-8")
+        self.topology = load(self.file)
+        self.routes = routes_of(self.topology)
 
     def lose(self, cluster: str, brokers: Sequence[int] = ()) -> None:
         """Kills every broker of a cluster at once, or these."""
@@ -200,7 +239,7 @@ class Replica:
 
     def change(self, kind: str, name: str, changes: Mapping[str, Any], cluster: str = "") -> None:
         """Changes the declaration of a flow or of a topic, as an edit of the YAML does. Maps are merged."""
-        tree = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        tree = yaml.safe_load(self.read())
         entries = tree.setdefault(kind, [])
         found = [
             one
@@ -212,13 +251,11 @@ class Replica:
             entries += found
         for one in found:
             _merge(one, changes)
-        self.file.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
-        self.topology = load(self.file)
-        self.routes = routes_of(self.topology)
+        self.write(yaml.safe_dump(tree, sort_keys=False))
 
     def take_out(self, flows: Collection[str]) -> None:
         """Takes flows out of the topology's file; `repl apply` then ends them. Their topics stay."""
-        tree = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        tree = yaml.safe_load(self.read())
         tree["flows"] = [one for one in tree["flows"] if one["name"] not in flows]
         self.file.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
         kept = {name: flow for name, flow in self.topology.flows.items() if name not in flows}
@@ -252,12 +289,25 @@ class Replica:
             )
             for name, one in self.topology.clusters.items()
         }
+        self._log_in(lab)
         self.topology = replace(self.topology, clusters=clusters)
         self.file.write_text(topology_yaml(self.topology), encoding="utf-8")
         declared = {(one.cluster, one.name) for one in self.topology.topics}
         for cluster in clusters:
             topics = {one.topic for one in self.routes if one.source == cluster}
             self._create(cluster, sorted(one for one in topics if (cluster, one) not in declared))
+
+    def _log_in(self, lab: Lab) -> None:
+        """Puts the logins into the environment: that of commands, a super user, and that of jobs."""
+        for name, job in self.job_logins.items():
+            cluster = lab.clusters[name]
+            for prefix, user in (("", ADMIN), (JOB_VARIABLES, job.user)):
+                settings = cluster.client_of(user)
+                for key, variable in login_variables(name, cluster.settings(user)).items():
+                    value = str(settings[key])
+                    located = key.endswith(".location")
+                    self._logins[prefix + variable] = Path(value).read_text("ascii") if located else value
+        os.environ.update(self._logins)
 
     def _create(self, cluster: str, topics: list[str]) -> None:
         if topics:
@@ -268,6 +318,8 @@ class Replica:
 
     def _remove(self) -> None:
         """Kills the jobs and what commands still run, stops the clusters and removes the folder."""
+        for variable in self._logins:
+            os.environ.pop(variable, None)
         for link in self._links.values():
             link.close()
         for home in {self._home, *self._folder.glob(".home*")}:

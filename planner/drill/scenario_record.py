@@ -70,9 +70,9 @@ class ScenarioRecord:
         return kept
 
     def demand(self, *, kept: bool) -> None:
-        """Raises PromiseBroken, with the sentence of the last promise, if it was not kept."""
-        one = self._promises[-1]
+        """Raises PromiseBroken, with the sentence of the last broken promise, if it was not kept."""
         if not kept:
+            one = next(one for one in reversed(self._promises) if not one.kept)
             raise PromiseBroken(f"{one.text}: {one.measured} (wanted: {one.wanted}); {one.why}")
 
 

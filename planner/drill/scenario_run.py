@@ -5,12 +5,15 @@ The standard drill and the steps of features act through it, so a figure is meas
 
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
+from planner.drill.operator import TopicOperator
 from planner.drill.replica import DrillRoute, Progress, Replica
+from planner.drill.rules import grant_job_rights
 from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
 from planner.drill.traffic import (
     DrillConsumer,
@@ -61,12 +64,14 @@ class ScenarioRun(ScenarioRecord):
         super().__init__(progress)
         self.replica = replica
         self.groups: dict[str, DrillGroup] = {}
+        self.operator = TopicOperator(replica.client)
         self._numbers = count(1) if numbers is None else numbers
         self._written: dict[tuple[str, str], list[dict[bytes, float]]] = {}
         self._load: list[tuple[str, DrillProducer]] = []
         self._producers: list[DrillProducer] = []
         self._connected: dict[str, list[DrillConsumer]] = {}
         self._lost: dict[str, float] = {}
+        self._before = ""  # the topology's text before the last command of the engineer
         self._last: subprocess.CompletedProcess[str] | None = None
         self._may_fail: subprocess.CompletedProcess[str] | None = None
 
@@ -115,7 +120,13 @@ class ScenarioRun(ScenarioRecord):
         approves = words[0] in _APPROVED and not {"--auto-approve", "--rehearse", "--json"} & {*words}
         if words[0] == "salvage":
             approves = approves and "--replay" in words
+        self._before = self.replica.read()
         self._last = self.run("", *words, *(["--auto-approve"] if approves else []))
+
+    def undo_last(self) -> None:
+        """Undoes what the last command of the engineer wrote into the topology."""
+        self.last()
+        self.replica.write(self._before)
 
     def last(self) -> "subprocess.CompletedProcess[str]":
         """Returns the last command of the engineer."""
@@ -138,6 +149,11 @@ class ScenarioRun(ScenarioRecord):
         """Records a step that began at this monotonic time, unless a command has just recorded it."""
         if not self._steps or self._steps[-1].at_s + self._began < began:
             self._steps.append(Step(began - self._began, time.monotonic() - began, text, failed=failed))
+
+    def change(self, kind: str, name: str, changes: Mapping[str, Any], cluster: str = "") -> None:
+        """Edits the declaration of a flow or a topic, and gives the job rights of elsewhere on new topics."""
+        self.replica.change(kind, name, changes, cluster)
+        grant_job_rights(self.replica)
 
     # Writing
 

@@ -4,13 +4,21 @@ The steps are the commands that an operator types. Real producers write until th
 of each flow reads on both sides.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from planner.drill import promises
-from planner.drill.replica import DrillRoute, Progress, Replica, clusters_to_lose, flows_out_of
-from planner.drill.rules import grant_rights
-from planner.drill.scenario_record import DrillAborted, problem_of
+from planner.drill.replica import (
+    DrillRoute,
+    Progress,
+    Replica,
+    clusters_to_lose,
+    flows_out_of,
+    not_failed_back,
+)
+from planner.drill.rules import GROUPS, grant_rights
+from planner.drill.scenario_record import DrillAborted, PromiseBroken, problem_of
 from planner.drill.scenario_run import ScenarioRun
 from planner.graph.lints.transforms import changed_fields_of
 from planner.model.diagnostic import Failure
@@ -40,13 +48,16 @@ class StandardDrill:
         self._numbers = count(1)
 
     def run(self) -> tuple[Scenario, ...]:
-        """Returns a scenario for each cluster that running flows leave. The first problem ends the drill."""
+        """Returns a scenario for each cluster that running flows leave.
+
+        The first problem ends the drill, and so does a right that the jobs lack.
+        """
         scenarios: list[Scenario] = []
         for cluster in clusters_to_lose(self._replica.topology):
             run = ScenarioRun(self._replica, self._progress, self._numbers)
             loss = _ClusterLoss(run, cluster, self._limits)
             scenarios.append(loss.run(first=not scenarios))
-            if scenarios[-1].problem:
+            if scenarios[-1].problem or loss.ended:
                 break
         return tuple(scenarios)
 
@@ -56,6 +67,7 @@ class _ClusterLoss:
 
     def __init__(self, run: ScenarioRun, cluster: str, limits: DrillLimits) -> None:
         self._run = run
+        self.ended = False  # by a broken promise without which the next scenarios show nothing
         self._cluster = cluster
         self._limits = limits
         self._routes = run.routes(cluster)
@@ -64,7 +76,7 @@ class _ClusterLoss:
         for route in run.routes(cluster):
             by_flow.setdefault(route.flow, []).append(route)
         self._groups = {
-            f"drill-{flow.name}": by_flow[flow.name] for flow in self._flows if flow.name in by_flow
+            f"{GROUPS}{flow.name}": by_flow[flow.name] for flow in self._flows if flow.name in by_flow
         }
 
     @property
@@ -81,6 +93,8 @@ class _ClusterLoss:
             self._fail_over()
             self._bring_back()
             self._fail_back()
+        except PromiseBroken:
+            self.ended = True
         except (DrillAborted, Failure) as wrong:
             problem = problem_of(wrong)
         finally:
@@ -91,8 +105,8 @@ class _ClusterLoss:
         run, name = self._run, self._cluster
         if first:
             grant_rights(run.replica, run.routes())
-            run.command("the topology is applied", "apply", "--auto-approve")
-        with run.step(f"{RECORDS} records are written to each of {len(self._topics)} topics at {name}"):
+            promises.apply(run)
+        with run.step(f"{RECORDS} records are written to {_named(self._topics)} at {name}"):
             run.write(name, self._topics, RECORDS)
         with run.step("a consumer group of each flow reads a third of them"):
             for group, routes in self._groups.items():
@@ -108,7 +122,8 @@ class _ClusterLoss:
 
     def _lose(self) -> None:
         run, name = self._run, self._cluster
-        with run.step(f"producers write {RATE:g} records/s to each topic; then {name} is killed"):
+        topics = _named(self._topics)
+        with run.step(f"producers write {RATE:g} records/s to {topics}; then {name} is killed"):
             run.start_load(name, self._topics, RATE)
             run.await_load(_BEFORE_LOSS)
             run.lose(name)
@@ -125,7 +140,7 @@ class _ClusterLoss:
             promises.resumed(run, run.groups[group], routes[0].destination)
         for destination in sorted({one.destination for one in self._routes}):
             mirrors = sorted({one.mirror for one in self._routes if one.destination == destination})
-            with run.step(f"producers write {_AFTER_LOSS} records to each topic at {destination}"):
+            with run.step(f"producers write {_AFTER_LOSS} records to {_named(mirrors)} at {destination}"):
                 run.write(destination, mirrors, _AFTER_LOSS)
 
     def _bring_back(self) -> None:
@@ -138,13 +153,16 @@ class _ClusterLoss:
 
     def _fail_back(self) -> None:
         run, name = self._run, self._cluster
-        if lossy := [flow.name for flow in self._flows if changed_fields_of(flow)]:
-            run.replica.take_out(lossy)
-            text = f"{', '.join(lossy)} changed values, so a failback is left out: the flow is taken out"
+        lossy = [flow.name for flow in self._flows if changed_fields_of(flow)]
+        others = not_failed_back(one for one in self._routes if one.flow not in lossy)
+        if left_out := [*lossy, *others]:
+            run.replica.take_out(left_out)
+            text = f"{', '.join(left_out)} has no failback, as the notes say: the flow is taken out"
             run.command(text, "apply", "--auto-approve")
-        if len(lossy) == len(self._flows):
+        if len(left_out) == len(self._flows):
             promises.no_changes(run)
             return
+        run.demand(kept=promises.rights(run, [name], failback=True))
         text = f"what was written at the destinations is copied back to {name}"
         run.command(text, "failback", name, "--auto-approve")
         run.command(f"the flows out of {name} run as before", "failback", name, "--switch", "--auto-approve")
@@ -176,3 +194,8 @@ class _ClusterLoss:
             kept=not missing,
             why="records of the time after the failover are only at the destination",
         )
+
+
+def _named(topics: Sequence[str]) -> str:
+    """Returns the topic where there is one, else how many there are."""
+    return topics[0] if len(topics) == 1 else f"each of {len(topics)} topics"

@@ -20,7 +20,10 @@ _READ = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "
 
 
 class DrillRecord(NamedTuple):
-    """A record that was read. `id` tells it apart from all others: its header of the drill, or its value."""
+    """A record that was read. `id` tells it apart from all others: its header of the drill, or its value.
+
+    A tombstone that a flow makes of a filtered record has neither, so its place tells it apart.
+    """
 
     id: bytes
     key: bytes | None
@@ -30,7 +33,8 @@ class DrillRecord(NamedTuple):
 def read_record(message: Message) -> DrillRecord:
     """Returns a message as a record."""
     key, value = message.key(), message.value()
-    id_ = dict(message.headers() or ()).get(DRILL_HEADER, value)
+    place = f"{message.topic()}-{message.partition()} @ {message.offset()}"
+    id_ = dict(message.headers() or ()).get(DRILL_HEADER, place if value is None else value)
     return DrillRecord(_bytes(id_) or b"", _bytes(key), _bytes(value))
 
 

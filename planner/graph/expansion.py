@@ -16,7 +16,7 @@ from planner.graph.lints import topics as topic_lints
 from planner.graph.lints.flows import endpoints, jobs, states
 from planner.graph.lints.loops import TopicMerges, merges_of
 from planner.graph.lints.security import security
-from planner.graph.lints.transforms import quarantine_names, transforms
+from planner.graph.lints.transforms import filtered_keys, quarantine_names, transforms
 from planner.graph.quotas import quotas_of, quotas_unknown
 from planner.graph.replication_graph import (
     ReplicationGraph,
@@ -204,11 +204,13 @@ def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
     edges = graph.every_edge
     loops_found = replication_loops(edges)
     merges = merges_of(edges, loops_found, _unfiltered(topology))
+    wanted = topics_of(graph, nothing, provenance_of(graph))
     return _in_order(
         [
             *_without_clusters(graph, loops_found, merges),
             *topic_lints.fewer_partitions(graph, partitions_of(graph, nothing)),
-            *topic_lints.min_insync(topics_of(graph, nothing, provenance_of(graph)), graph, nothing),
+            *topic_lints.min_insync(wanted, graph, nothing),
+            *filtered_keys(graph, wanted),
         ]
     )
 
@@ -246,6 +248,7 @@ def _with_clusters(
     yield from topic_lints.min_insync(wanted, graph, observed)
     yield from topic_lints.declared_otherwise(wanted, graph)
     yield from topic_lints.retention(wanted, graph)
+    yield from filtered_keys(graph, wanted)
     yield from flow_lints.missing_features(graph, observed)
     yield from flow_lints.missing_settings(wanted, graph, observed)
 

@@ -27,6 +27,7 @@ from planner.model.topology import (
     FileEndpoint,
     Flow,
     Job,
+    OnFiltered,
     Protect,
     Provenance,
     SecretRef,
@@ -101,16 +102,21 @@ def _file_flows(topology: Topology) -> list[Flow]:
     return [flow for name, flow in sorted(topology.job_flows.items()) if name in topology.file_flows]
 
 
+def topics_into_files(flow: Flow, graph: ReplicationGraph) -> list[str]:
+    """Returns the topics that a flow into files selects now."""
+    router = Router([file_route(graph.topology.file_flows[flow.name])])
+    names = sorted(graph.names.get(flow.source_cluster, ()))
+    return [topic for topic in names if router.destination_topic(flow.name, topic) is not None]
+
+
 def _into_files(flow: Flow, graph: ReplicationGraph) -> DesiredFlow:
     """Returns a flow into files with the topics that it selects now: each stands for its own files."""
     names = graph.names.get(flow.source_cluster, ())
-    route = file_route(graph.topology.file_flows[flow.name])
-    router = Router([route])
-    taken = [topic for topic in sorted(names) if router.destination_topic(flow.name, topic) is not None]
+    router = Router([file_route(graph.topology.file_flows[flow.name])])
     answers = {topic: router.routes[flow.name].answer(topic) for topic in sorted(names)}
     return DesiredFlow(
         flow=flow,
-        topics=tuple((topic, topic) for topic in taken),
+        topics=tuple((topic, topic) for topic in topics_into_files(flow, graph)),
         hidden=tuple(one for one, answer in answers.items() if answer is SelectionResult.DENIED),
         selection_known=flow.source_cluster in graph.names,
     )
@@ -393,7 +399,10 @@ def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
 
 def transform_of(flow: Flow) -> TransformSpec | None:
     """Returns the transform of a flow as its job runs it."""
-    return _spec_of(TransformSpec, flow.transform) if flow.transform is not None else None
+    if flow.transform is None:
+        return None
+    on_filtered = flow.transform.on_filtered or OnFiltered.SKIP
+    return _spec_of(TransformSpec, flow.transform, on_filtered=on_filtered.value)
 
 
 S = TypeVar("S", bound=msgspec.Struct)

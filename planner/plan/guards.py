@@ -16,7 +16,7 @@ from planner.model.address import Address, Kind, job_address, topic_address
 from planner.model.desired import Desired, DesiredJob, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
-from planner.model.plan import SENSITIVE, Action, Change
+from planner.model.plan import SENSITIVE, Action, Change, Mode
 from planner.model.topology import ENDED, Cluster, Requirement, Topology
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
 from runtime.contract.client.secrets import secret_settings
@@ -168,7 +168,11 @@ DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 
 
 def check(
-    desired: Desired, observed: Observed, changes: Sequence[Change], topology: Topology
+    desired: Desired,
+    observed: Observed,
+    changes: Sequence[Change],
+    topology: Topology,
+    mode: Mode = Mode.APPLY,
 ) -> tuple[Diagnostic, ...]:
     """Returns the refusals of every guard for the planned changes. A wrong cluster id hides all others."""
     pinned = tuple(pinned_ids(topology.clusters, observed))
@@ -183,7 +187,7 @@ def check(
         *partition_decreases(topics, changes),
         *impossible_replication(topics, observed, changes, complained),
         *protection(observed, changes, topology),
-        *max_deletes(topology.policies.max_deletes, _ended(topology), observed, changes),
+        *max_deletes(topology.policies.max_deletes, _ended(topology), observed, changes, mode),
         *transitions(flows, topology, observed),
         *promotions(flows, desired),
         *job_guards(desired, observed, changes),
@@ -302,17 +306,19 @@ def _ended(topology: Topology) -> frozenset[str]:
 
 
 def max_deletes(
-    allowed: int, ended: Collection[str], observed: Observed, changes: Sequence[Change]
+    allowed: int, ended: Collection[str], observed: Observed, changes: Sequence[Change], mode: Mode
 ) -> Iterator[Diagnostic]:
     """Yields a refusal if the plan destroys more objects than `policies.max_deletes` allows.
 
-    `ended` are the flows that are promoted or failed over.
+    `ended` are the flows that are promoted or failed over. A job or flow never counts: its ledger stays. An
+    ACL or quota does not count in `repl destroy`, which takes all of them back, and no record with them.
     """
     excluded = set(_rules_of_ending_flows(ended, observed, changes))
+    counted = {Kind.TOPIC} if mode is Mode.DESTROY else frozenset(Kind) - {Kind.FLOW, Kind.JOB}
     destroyed = [
         change.address
         for change in changes
-        if change.action in DESTROYING and _holds_data(change) and change.address not in excluded
+        if change.action in DESTROYING and change.address.kind in counted and change.address not in excluded
     ]
     if len(destroyed) > allowed:
         yield error(
@@ -322,11 +328,6 @@ def max_deletes(
             code="max-deletes",
             exit=ExitCode.REFUSED,
         )
-
-
-def _holds_data(change: Change) -> bool:
-    """Returns whether the object holds data. A job or flow does not: its ledger stays."""
-    return change.address.kind not in (Kind.FLOW, Kind.JOB)
 
 
 def _rules_of_ending_flows(

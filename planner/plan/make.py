@@ -290,7 +290,7 @@ def make_plan(
         diagnostics=(
             *observed.diagnostics,
             *desired.diagnostics,
-            *check(desired, observed, kept, topology),
+            *check(desired, observed, kept, topology, mode),
             *consequences(desired, observed, kept, unknown, topology.clusters),
             *about_targets,
         ),

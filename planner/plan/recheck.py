@@ -35,7 +35,7 @@ def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tupl
         *ownership(plan.topology, observed, changes),
         *_owned_by_others(plan.topology, remaining, observed),
         *protection(observed, changes),
-        *max_deletes(plan.policies.max_deletes, ended, observed, changes),
+        *max_deletes(plan.policies.max_deletes, ended, observed, changes, plan.mode),
         *requirements(plan, remaining, observed),
         *_other_launchers(remaining, observed),
     )

@@ -1,15 +1,11 @@
-"""This module merges small batches, and adds one header to every record of a batch, with numpy.
+"""This module handles the records of many batches with numpy, and merges small batches so.
 
 Irregular input raises IrregularError, and bytes that end too soon raise IndexError: the caller then handles
 the records one by one, and so also finds the reason. `splice` does that; `varint` handles one number.
 
 The records of one batch can only be found one after the other, because a record's length stands at its
 beginning. Records of different batches are independent, so a merge reads the n-th records of all batches
-together.
-
-A header is added for the headers provenance of large batches: only the lengths are read one after the other,
-everything else is done for all records at once. `splice.extend` does the same record by record. It serves
-small batches, and those in which a record has headers already.
+together. `headers` adds the provenance header to larger batches.
 """
 
 from collections.abc import Sequence
@@ -19,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.batch.spec import OffsetDeltaRun
-from runtime.batch.varint import MalformedBytes, read, varint
+from runtime.batch.varint import MalformedBytes, read
 from runtime.contract.records.provenance import OFFSET_SIZE
 
 Integers = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 
 LONGEST_ENCODED: Final = 10
+WORD: Final = 8
 
 
 class IrregularError(Exception):
@@ -85,31 +82,71 @@ def put_varints(flat: Octets, at: Integers, zigzag: Integers) -> Integers:
         after[which] += 1
 
 
-_LENGTH_BYTES: Final = 3
-_ONE: Final = varint(1)
+def encode_varints(zigzag: Integers) -> tuple[npt.NDArray[np.void], Integers]:
+    """Returns each number as a block of eight bytes that begins with its varint, and the varints' lengths.
 
-
-def add_header(data: bytes, count: int, first: int, header: bytes) -> bytes | None:
-    """Adds the header to every record and keeps the deltas; returns None where `splice.extend` must do it.
-
-    `header` is all of the header except for the offset at its end; `first` is the offset of the first record.
+    Zeros follow the varint. Raises IrregularError for a number that takes more than eight bytes.
     """
-    starts, stops = boundaries(data, count)
-    octets = np.frombuffer(data, np.uint8)
-    try:
-        at = skip_varints(octets, starts + 1)  # timestamp delta, behind the attributes
-        at = skip_varints(octets, at)  # offset delta
-        at = _header_counts(octets, at, stops)
-    except (IrregularError, IndexError):
-        return None
-    added = _ONE + header
-    lengths = stops - starts + len(header) + OFFSET_SIZE
-    between = _between(added, first, lengths)
-    parts = [b""] * (2 * count + 1)
-    parts[0] = varint(int(lengths[0]))
-    parts[1::2] = [data[start:stop] for start, stop in zip(starts.tolist(), at.tolist(), strict=True)]
-    parts[2::2] = between
-    return b"".join(parts)
+    words, lengths = zigzag & 0x7F, np.ones(len(zigzag), np.int64)
+    rest, bits = zigzag >> 7, 8
+    if zigzag.min(initial=0) < 0 or zigzag.max(initial=0) >> 56:
+        raise IrregularError
+    while rest.any():
+        longer = rest > 0
+        lengths += longer
+        words |= longer.astype(np.int64) << (bits - 1)
+        words |= (rest & 0x7F) << bits
+        rest, bits = rest >> 7, bits + 8
+    return words.astype("<i8").view(f"V{WORD}"), lengths
+
+
+_COPIED_AT_ONCE: Final = 256 << 10  # bytes: what is copied passes through a buffer that fits into the cache
+
+
+def blocks(octets: Octets, size: int) -> npt.NDArray[np.void]:
+    """Returns a view of all blocks of this size, one for each byte at which a block can begin.
+
+    An index array reads or writes blocks at any places.
+    """
+    return np.ndarray((len(octets) - size + 1,), f"V{size}", octets, strides=(1,))
+
+
+def copy_ranges(source: Octets, starts: Integers, sizes: Integers, target: Octets, at: Integers) -> None:
+    """Copies ranges of any sizes, each to its own place in the target. No range is empty.
+
+    Ranges of about one size are copied together. A block of the largest power of two that fits is copied from
+    the beginning of each range. Another one that holds what is left is copied up to the end of the range.
+    """
+    exponents = _exponents(sizes)
+    _copy_blocks(source, starts, target, at, exponents)
+    sizes = sizes - (1 << exponents)
+    which = np.flatnonzero(sizes)
+    if len(which):
+        if len(which) < len(sizes):
+            starts, sizes, at, exponents = starts[which], sizes[which], at[which], exponents[which]
+        rest = _exponents(2 * sizes - 1)
+        behind = sizes + (1 << exponents) - (1 << rest)
+        _copy_blocks(source, starts + behind, target, at + behind, rest)
+
+
+def _exponents(sizes: Integers) -> Integers:
+    """Returns the exponent of the largest power of two that is not larger than the size."""
+    return np.frexp(sizes)[1] - 1
+
+
+def _copy_blocks(source: Octets, starts: Integers, target: Octets, at: Integers, exponents: Integers) -> None:
+    """Copies blocks, each with two to the power of its exponent as its size."""
+    for exponent in np.flatnonzero(np.bincount(exponents)).tolist():
+        size = 1 << exponent
+        from_blocks, to_blocks = blocks(source, size), blocks(target, size)
+        which = np.flatnonzero(exponents == exponent)
+        begins, ends = (starts, at) if len(which) == len(at) else (starts[which], at[which])
+        step = max(_COPIED_AT_ONCE // size, 1)
+        for first in range(0, len(which), step):
+            to_blocks[ends[first : first + step]] = from_blocks[begins[first : first + step]]
+
+
+LENGTH_BYTES: Final = 3
 
 
 def boundaries(data: bytes, count: int) -> tuple[Integers, Integers]:
@@ -141,36 +178,21 @@ def boundaries(data: bytes, count: int) -> tuple[Integers, Integers]:
 
 def _header_counts(octets: Octets, tails: Integers, stops: Integers) -> Integers:
     """Returns where the header counts are. Raises IrregularError where a record has headers already."""
-    at = _skip_sized(octets, tails, stops)  # key
-    at = _skip_sized(octets, at, stops)  # value
+    at = skip_sized(octets, tails, stops)  # key
+    at = skip_sized(octets, at, stops)  # value
     # A count of zero is the last byte of the record.
     if (at + 1 != stops).any() or octets[at].any():
         raise IrregularError
     return at
 
 
-def _skip_sized(octets: Octets, at: Integers, stops: Integers) -> Integers:
+def skip_sized(octets: Octets, at: Integers, stops: Integers) -> Integers:
     """Returns where the keys or values at these places end; null is none."""
-    size, at = read_varints(octets, at, _LENGTH_BYTES)
+    size, at = read_varints(octets, at, LENGTH_BYTES)
     at = at + np.maximum(size, 0)
     if (size < -1).any() or (at >= stops).any():
         raise IrregularError
     return at
-
-
-def _between(added: bytes, first: int, lengths: Integers) -> list[bytes]:
-    """Returns the bytes between two records: the header of the first, and the length of the second."""
-    count, width = len(lengths), len(added) + OFFSET_SIZE
-    rows = np.zeros((count, width + _LENGTH_BYTES + 1), np.uint8)
-    rows[:, : len(added)] = np.frombuffer(added, np.uint8)
-    offsets = np.arange(first, first + count, dtype=">i8")
-    rows[:, len(added) : width] = offsets.view(np.uint8).reshape(count, OFFSET_SIZE)
-    at = np.arange(count - 1, dtype=np.int64) * rows.shape[1] + width
-    put_varints(rows.reshape(-1), at, lengths[1:] << 1)
-    # numpy takes zeros at the end of a row for padding. A length never ends in one; the last row has none.
-    between: list[bytes] = rows.view(f"S{rows.shape[1]}").reshape(-1).tolist()
-    between[-1] = rows[-1, :width].tobytes()
-    return between
 
 
 _LEAD_BYTES: Final = 20  # the longest lead: length 5, attributes 1, timestamp delta 10, offset delta 4
@@ -181,7 +203,7 @@ _STEP_RECORDS: Final = 100
 
 
 class MergedBody(NamedTuple):
-    data: bytes
+    data: memoryview
     base_timestamp: int
     max_timestamp: int
 
@@ -205,26 +227,22 @@ def merge_bodies(
     a `header`, no record may have headers yet. It is added to each record where it is not empty: it is all
     of the header except for the offset at its end.
     """
-    data = b"".join(bodies)
-    octets = np.frombuffer(data, np.uint8)
+    octets = np.frombuffer(b"".join(bodies), np.uint8)
     records = np.array(counts, np.int64)
     sizes = np.array([len(body) for body in bodies], np.int64)
     try:
         tails, stops, deltas = _scan(octets, sizes, records)
         timestamps = deltas + np.repeat(np.array(base_timestamps, np.int64), records)
-        base, latest = int(timestamps[0]), int(timestamps.max())
-        ends = np.zeros((len(tails), 0), np.uint8)
+        added = None
         if header is not None:
             at = _header_counts(octets, tails, stops)
             if header:
-                ends, stops = _headers(header, bases, records), at
-        leads = _leads(timestamps - base, stops - tails, ends)
+                first = np.array(bases, np.int64) - (np.cumsum(records) - records)
+                added = AddedHeader(header, at, np.repeat(first, records) + np.arange(len(tails)))
+        data = _numbered(octets, tails, stops, timestamps - timestamps[0], added)
     except (IrregularError, IndexError):
         return None
-    parts = [b""] * (2 * len(tails) + 1)
-    parts[::2] = leads
-    parts[1::2] = [data[tail:stop] for tail, stop in zip(tails.tolist(), stops.tolist(), strict=True)]
-    return MergedBody(b"".join(parts), base, latest)
+    return MergedBody(data, int(timestamps[0]), int(timestamps.max()))
 
 
 def offset_runs(bases: Sequence[int], counts: Sequence[int]) -> tuple[OffsetDeltaRun, ...]:
@@ -247,7 +265,7 @@ def _scan(octets: Octets, sizes: Integers, counts: Integers) -> tuple[Integers, 
     ends = np.cumsum(sizes)
     at, index = ends - sizes, np.cumsum(counts) - counts
     for step in range(int(counts.max())):
-        length, at = read_varints(octets, at, _LENGTH_BYTES)
+        length, at = read_varints(octets, at, LENGTH_BYTES)
         stop = at + length
         delta, at = read_varints(octets, at + 1, _TIMESTAMP_BYTES)  # behind the attributes
         # `splice` reports a record that is cut off or out of order.
@@ -261,35 +279,50 @@ def _scan(octets: Octets, sizes: Integers, counts: Integers) -> tuple[Integers, 
     return tails, stops, deltas
 
 
-def _headers(header: bytes, bases: Sequence[int], counts: Integers) -> Octets:
-    """Returns a row for each record: a header count of one, and the header with the record's offset."""
-    rows = np.empty((int(counts.sum()), len(_ONE) + len(header) + OFFSET_SIZE), np.uint8)
-    rows[:, :-OFFSET_SIZE] = np.frombuffer(_ONE + header, np.uint8)
-    first = np.array(bases, np.int64) - (np.cumsum(counts) - counts)
-    offsets = (np.repeat(first, counts) + np.arange(len(rows))).astype(">i8")
-    rows[:, -OFFSET_SIZE:] = offsets.view(np.uint8).reshape(-1, OFFSET_SIZE)
-    return rows
+class AddedHeader(NamedTuple):
+    """An AddedHeader is put behind the other headers of every record. No header count gets longer by it."""
+
+    constant: bytes  # all of it, except for the offset at its end
+    counts_at: Integers  # where the header counts of the records are
+    offsets: Integers
+
+    @property
+    def size(self) -> int:
+        return len(self.constant) + OFFSET_SIZE
+
+    def put(self, octets: Octets, body: Octets, moved: Integers, at: Integers) -> None:
+        """Writes the header at these places of the body, and the counts, which moved with their records."""
+        body[self.counts_at + moved] = octets[self.counts_at] + 2
+        blocks(body, len(self.constant))[at] = np.void(self.constant)
+        offsets = self.offsets.astype(">i8").view(f"V{OFFSET_SIZE}")
+        blocks(body, OFFSET_SIZE)[at + len(self.constant)] = offsets
 
 
-def _leads(deltas: Integers, tail_sizes: Integers, ends: Octets) -> list[bytes]:
-    """Returns what stands before the tail of each record, and behind the last one.
-
-    That is the end of the record before, then length, attributes, timestamp and offset delta.
-    """
-    count, width = ends.shape
-    row = width + _LEAD_BYTES
-    zigzag = (deltas << 1) ^ (deltas >> 63)
-    numbers = np.arange(count, dtype=np.int64) << 1
-    lengths = 1 + varint_widths(zigzag) + varint_widths(numbers) + tail_sizes + width
-    rows = np.zeros((count, row), np.uint8)
-    rows[1:, :width] = ends[:-1]
-    flat = rows.reshape(-1)
-    at = np.arange(width, count * row, row, dtype=np.int64)
-    at = put_varints(flat, at, lengths << 1) + 1
-    at = put_varints(flat, at, zigzag)
-    end = put_varints(flat, at, numbers)
-    # numpy takes zeros at the end of a row for padding. Only the first record's offset delta ends in one.
-    leads: list[bytes] = rows.view(f"S{row}").reshape(-1).tolist()
-    leads[0] = flat[width : end[0]].tobytes()
-    leads.append(ends[-1].tobytes())
-    return leads
+def _numbered(
+    octets: Octets, tails: Integers, stops: Integers, deltas: Integers, added: AddedHeader | None
+) -> memoryview:
+    """Returns a body of the records with these tails and timestamp deltas, numbered 0, 1, …"""
+    sizes, grown = stops - tails, added.size if added is not None else 0
+    zigzag, index = (deltas << 1) ^ (deltas >> 63), np.arange(len(tails), dtype=np.int64)
+    times, time_sizes = encode_varints(zigzag)
+    numbers, number_sizes = encode_varints(index << 1)
+    contents = 1 + time_sizes + number_sizes + sizes + grown
+    lengths, length_sizes = encode_varints(contents << 1)
+    ends = np.cumsum(length_sizes + contents)
+    body = np.zeros(int(ends[-1]), np.uint8)
+    words, at = blocks(body, WORD), ends - contents - length_sizes
+    if int(sizes.min()) + grown >= WORD:
+        # Each write covers the zeros behind the varint before it. The first zero is the record's attributes.
+        words[at] = lengths
+        words[at + length_sizes + 1] = times
+        at += length_sizes + 1 + time_sizes
+        words[at] = numbers
+        at += number_sizes
+    else:  # a word would reach into the next record
+        at = put_varints(body, at, contents << 1) + 1
+        at = put_varints(body, at, zigzag)
+        at = put_varints(body, at, index << 1)
+    copy_ranges(octets, tails, sizes, body, at)
+    if added is not None:
+        added.put(octets, body, at - tails, at + sizes)
+    return body.data

@@ -44,7 +44,7 @@ def unpack(codec: Codec, packed: memoryview | bytes, limit: int) -> bytes:
             return _into_bounded(cramjam.zstd.decompress_into, packed, limit)
 
 
-def pack(codec: Codec, records: bytes) -> memoryview:
+def pack(codec: Codec, records: bytes | memoryview) -> memoryview:
     match codec:
         case Codec.NONE:
             return memoryview(records)
@@ -55,7 +55,7 @@ def pack(codec: Codec, records: bytes) -> memoryview:
         case Codec.LZ4:
             # Java's reader refuses linked blocks.
             frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-            frame.compress(records)
+            frame.compress(bytes(records))  # it takes no view
             return memoryview(frame.finish())
         case Codec.ZSTD:
             return memoryview(cramjam.zstd.compress(records, level=_ZSTD_LEVEL))
@@ -106,7 +106,7 @@ def _unpack_snappy_block(block: memoryview, limit: int) -> bytes:
         raise MalformedBytes(f"does not unpack: {error}") from None
 
 
-def _pack_snappy(records: bytes) -> bytes:
+def _pack_snappy(records: bytes | memoryview) -> bytes:
     parts = [_XERIAL_HEADER]
     view = memoryview(records)
     for start in range(0, len(view), _XERIAL_BLOCK):

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from runtime.batch.failure import BatchFailure
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, Batch, RecordSet
-from runtime.batch.rewrite import OriginRule, rewrite
+from runtime.batch.rewrite import OriginRule, rewrite, rewrite_neighbours
 from runtime.batch.spec import (
     Merge,
     OffsetDeltaRun,
@@ -54,8 +54,15 @@ def prepare(
     rule = OriginRule(spec, now_ms)
     out: list[OutgoingBatch] = []
     try:
+        neighbours: list[Batch] = []
         for group in _groups(sets, spec, aborted or AbortedTransactions(), returning_producer_ids, rule):
+            if batch := _gets_header(group, spec, rule):
+                neighbours.append(batch)
+                continue
+            out.extend(rewrite_neighbours(neighbours, spec, rule))
+            neighbours.clear()
             _send(group, spec, rule, out)
+        out.extend(rewrite_neighbours(neighbours, spec, rule))
     except BatchFailure as failure:
         good = _good_up_to(sets, failure.offset)
         position = max(good, spec.start, out[-1].position if out else 0)
@@ -112,6 +119,14 @@ def _groups(
         yield [member]
     if group:
         yield group
+
+
+def _gets_header(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule) -> Batch | None:
+    """Returns the only batch of the group, if nothing but its records' headers changes."""
+    first = group[0]
+    if not rule.header or len(group) > 1 or not isinstance(first, Batch):
+        return None
+    return first if needs_rewrite(first, spec) is RewriteReason.RECORDS else None
 
 
 def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]) -> None:

@@ -23,10 +23,24 @@ from runtime.batch.layout import (
     RecordSet,
 )
 from runtime.batch.legacy import codec_of, scan_legacy
-from runtime.batch.spec import MAX_UNPACKED, OffsetDeltaRun, OutgoingBatch, RewriteReason, RewriteSpec
+from runtime.batch.spec import (
+    MAX_UNPACKED,
+    HeaderRule,
+    OffsetDeltaRun,
+    OutgoingBatch,
+    RewriteReason,
+    RewriteSpec,
+)
 from runtime.batch.splice import Raw, extend, header_count_at, headers_of, join, scan, sized, with_header
 from runtime.batch.varint import MalformedBytes, varint
-from runtime.contract.records.provenance import HEADER, OFFSET_SIZE, constant_part, decode, offset_part
+from runtime.contract.records.provenance import (
+    HEADER,
+    OFFSET_SIZE,
+    constant_part,
+    decode,
+    names,
+    offset_part,
+)
 
 _NAME: Final = HEADER.encode()
 _NAMED: Final = varint(len(_NAME)) + _NAME
@@ -35,7 +49,7 @@ _NAMED: Final = varint(len(_NAME)) + _NAME
 class OriginRule:
     """An OriginRule holds the spec's provenance, prepared once for all records of a fetch."""
 
-    __slots__ = ("_home", "_native_only", "active", "dropped", "header")
+    __slots__ = ("_home", "_native_only", "active", "dropped", "header", "headers")
 
     def __init__(self, spec: RewriteSpec, now_ms: int) -> None:
         self.header = b""  # all of the added header, except for the offset at its end
@@ -44,6 +58,7 @@ class OriginRule:
             self.header = _NAMED + varint(len(value) + OFFSET_SIZE) + value
         self._home = spec.home
         self._native_only = spec.native_only
+        self.headers = HeaderRule(self.header, names(*spec.home) if spec.home else None, spec.native_only)
         self.active = bool(self.header or self._home or self._native_only)
         self.dropped = 0
 
@@ -70,7 +85,57 @@ class OriginRule:
 
 
 _FROM_LENGTH = HEADER_SIZE - LOG_OVERHEAD
-_LEAST_FOR_ARRAYS = 200  # records of a batch; fewer are faster one by one
+_LEAST_FOR_ARRAYS = 300  # records of batches that are handled together; fewer are faster one by one
+_MOST_FOR_ARRAYS = 4 << 20  # unpacked bytes of batches that are handled together (R8)
+
+
+def rewrite_neighbours(
+    batches: Sequence[Batch], spec: RewriteSpec, rule: OriginRule
+) -> Iterator[OutgoingBatch]:
+    """Yields whole batches with the header added to every record, neighbours together.
+
+    A batch that provenance drops as a whole is left out. Raises a BatchFailure as `rewrite` does.
+    """
+    unpacked: list[bytes | memoryview | None] = []
+    begin = size = 0
+    for at, batch in enumerate(batches):
+        unpacked.append(body := _readable(batch, spec.max_unpacked))
+        size += len(body or b"")
+        if size >= _MOST_FOR_ARRAYS or at + 1 == len(batches):
+            yield from _together(batches[begin : at + 1], unpacked, spec, rule)
+            unpacked, begin, size = [], at + 1, 0
+
+
+def _readable(batch: Batch, limit: int) -> bytes | memoryview | None:
+    """Returns the unpacked body; None for one that `rewrite` refuses."""
+    try:
+        return _unpacked(batch, limit)
+    except (UnpackedSizeExceeded, MalformedBytes):
+        return None
+
+
+def _together(
+    batches: Sequence[Batch],
+    unpacked: Sequence[bytes | memoryview | None],
+    spec: RewriteSpec,
+    rule: OriginRule,
+) -> Iterator[OutgoingBatch]:
+    bodies: list[memoryview | None] = [None] * len(batches)
+    if sum(batch.records for batch in batches) >= _LEAST_FOR_ARRAYS and None not in unpacked:
+        from runtime.batch.headers import add_header
+
+        readable = [body for body in unpacked if body is not None]
+        counts, firsts = [one.records for one in batches], [one.base_offset for one in batches]
+        bodies = add_header(readable, counts, firsts, rule.headers)
+    for batch, body in zip(batches, bodies, strict=True):
+        if body is None:
+            yield from rewrite([batch], spec, rule, RewriteReason.RECORDS)
+        elif not len(body):
+            rule.dropped += batch.records
+        elif out := _with_body(batch, body, spec):
+            yield out
+        else:
+            yield from rewrite([batch], spec, rule, RewriteReason.RECORDS)
 
 
 def rewrite(
@@ -152,19 +217,14 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
     """Adds the header to a whole batch of which every record stays, fast; returns None for other batches."""
     if not rule.header:
         return None
-    codec = batch.codec
-    unpacked = unpack(codec, batch.body, spec.max_unpacked)
-    data = None
-    if batch.records >= _LEAST_FOR_ARRAYS:
-        from runtime.batch.arrays import add_header
+    unpacked = unpack(batch.codec, batch.body, spec.max_unpacked)
+    data = extend(unpacked, batch.records, batch.base_offset, rule.header, rule.drops)
+    return None if data is None else _with_body(batch, data, spec)
 
-        data = add_header(unpacked, batch.records, batch.base_offset, rule.header)
-    if data is None:
-        data = extend(unpacked, batch.records, batch.base_offset, rule.header, rule.drops)
-    if data is None:
-        return None
-    if spec.codec is not None:
-        codec = spec.codec
+
+def _with_body(batch: Batch, data: bytes | memoryview, spec: RewriteSpec) -> OutgoingBatch | None:
+    """Returns a whole batch with these records in place of its own, or None where they are too large."""
+    codec = batch.codec if spec.codec is None else spec.codec
     body = pack(codec, data)
     if HEADER_SIZE + len(body) > spec.max_batch:
         return None

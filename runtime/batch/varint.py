@@ -24,7 +24,7 @@ def encode(value: int) -> bytes:
     return bytes(out)
 
 
-def read(data: bytes, position: int) -> tuple[int, int]:
+def read(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """Returns the value and where it ends."""
     value = shift = 0
     for at in range(position, min(position + _LONGEST, len(data))):

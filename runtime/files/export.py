@@ -83,7 +83,8 @@ class ExportTicket(msgspec.Struct, frozen=True):
 class ExportedPartition(msgspec.Struct, frozen=True):
     """States how far a partition was copied. `stopped` says why it goes no further: `failed` is retried.
 
-    `filtered` counts the records that the transform does not let through.
+    `filtered` counts the records that the transform does not let through, without the `tombstones` that some
+    of them leave.
     """
 
     topic: str
@@ -95,6 +96,7 @@ class ExportedPartition(msgspec.Struct, frozen=True):
     stopped: Stop = ""
     why: str = ""
     filtered: int = 0
+    tombstones: int = 0
 
 
 class ExportResult(msgspec.Struct, frozen=True):
@@ -228,7 +230,7 @@ class _PartitionExport:
         self._where = PartitionLocation(one.topic, one.partition)
         self._position = one.position
         self._through = one.position  # everything below it is written, or is not to be written
-        self._records = self._bytes = self._filtered = 0
+        self._records = self._bytes = self._filtered = self._tombstones = 0
 
     async def run(self, until: float) -> ExportedPartition:
         """Copies, and returns how far it came. Raises OSError."""
@@ -254,6 +256,7 @@ class _PartitionExport:
             stopped,
             why,
             self._filtered,
+            self._tombstones,
         )
 
     async def _copy(self, until: float) -> None:
@@ -348,6 +351,7 @@ class _PartitionExport:
         self._records += len(found.rows)
         self._bytes += found.bytes
         self._filtered += found.filtered
+        self._tombstones += found.tombstones
         self._through = max(self._through, found.through)
         if found.failure is not None:
             raise found.failure

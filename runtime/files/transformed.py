@@ -1,7 +1,8 @@
 """Applies the transform of a flow to the records of a flow into files, as Spark evaluates it.
 
 A value of JSON or Avro becomes its declared fields, after `set` and `drop`. Text and binary values stay
-bytes. As in a flow between clusters, a tombstone always travels, and a partition stops before a bad record.
+bytes. As in a flow between clusters, a tombstone always travels, a partition stops before a bad record, and
+`on_filtered` decides whether a filtered record leaves a tombstone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from runtime.batch import BadRecord, BatchFailure, PartitionLocation, Record, RecordSet
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.files.formats import Row, rows_of
-from runtime.sql.rows import DECODED, FLAG, TRAVELS, InvalidValue, SourceRow, row_of
+from runtime.sql.rows import DECODED, FLAG, TRAVELS, InvalidValue, SourceRow, row_of, tombstone_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,8 +38,9 @@ class Window(NamedTuple):
 
 
 class TransformedRows(NamedTuple):
-    """The records of a window that travel, and their decoded values where the format has fields.
+    """The records of a window that are written, and their decoded values where the format has fields.
 
+    `tombstones` of them are filtered records; `filtered` counts the filtered records that are not written.
     Everything below `through` is among them, or does not travel. `failure` names what stands there: a bad
     record, or a batch that can't be read.
     """
@@ -49,6 +51,7 @@ class TransformedRows(NamedTuple):
     through: int
     bytes: int
     failure: BatchFailure | None
+    tombstones: int = 0
 
 
 def windows(members: Iterable[RecordSet], where: PartitionLocation, begin: int) -> Iterator[Window]:
@@ -78,11 +81,12 @@ class FileTransform:
     def __init__(self, transform: TransformSpec, evaluator: Evaluates) -> None:
         from runtime.sql.transformer import Transformer  # most flows do not need Spark SQL
 
+        self._transform = transform
         self._transformer = Transformer(transform, evaluator)
         self._has_fields = transform.value.format in FIELDS
 
     async def apply(self, where: PartitionLocation, window: Window) -> TransformedRows:
-        """Returns what of a window travels, up to a bad record.
+        """Returns what of a window is written, up to a bad record.
 
         Raises EvaluationEnded, RegistryUnavailable.
         """
@@ -95,13 +99,16 @@ class FileTransform:
         flags = answers.field(FLAG) if self._has_fields else answers
         kept: list[int] = []
         found: list[Row] = []
-        through, failure, filtered = window.through, window.failure, 0
+        through, failure, filtered, tombstones = window.through, window.failure, 0, 0
         for at, ((record, kind), answer) in enumerate(zip(rows, flags.to_pylist(), strict=True)):
             try:
                 travels = self._travels(record, answer)
             except InvalidValue as error:
                 through, failure = record.offset, BadRecord(where, record.offset, str(error))
                 break
+            if travels is None and self._transform.deletes(record.key):
+                travels = record._replace(value=None, headers=tombstone_headers(record.headers))
+                tombstones += 1
             if travels is None:
                 filtered += 1
                 continue
@@ -111,7 +118,7 @@ class FileTransform:
         if self._has_fields:
             values = answers.field(DECODED)
             values = values.take(pa.array(kept, pa.int64())) if len(kept) < len(rows) else values
-        return TransformedRows(found, values, filtered, through, window.bytes, failure)
+        return TransformedRows(found, values, filtered, through, window.bytes, failure, tombstones)
 
     def _travels(self, record: Record, answer: bytes | None) -> Record | None:
         """Returns the record as it travels; None for one that does not. Raises InvalidValue for a bad one."""

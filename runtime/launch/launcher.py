@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from runtime.contract.client.secrets import OPERATOR_KEYS, ClientSecrets, secret_settings
+from runtime.contract.client.secrets import JOB_VARIABLES, OPERATOR_KEYS, ClientSecrets, secret_settings
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -135,8 +135,22 @@ def refuse_secrets(spec: JobSpec) -> None:
 
 
 def without_operator_keys(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a job, without the variables that only planning and applying need."""
+    """Returns an environment without the variables that only planning and applying need."""
     return {name: value for name, value in environ.items() if name not in OPERATOR_KEYS}
+
+
+def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a job. `REPL_JOB_ENV_X` becomes `X`, and comes before a variable X.
+
+    So a job may log in as another principal than the apply that starts it.
+    """
+    others = {name: value for name, value in environ.items() if not name.startswith(JOB_VARIABLES)}
+    own = {
+        name.removeprefix(JOB_VARIABLES): value
+        for name, value in environ.items()
+        if name.startswith(JOB_VARIABLES) and name != JOB_VARIABLES
+    }
+    return without_operator_keys(others | own)
 
 
 def check_references(spec: JobSpec, environ: Mapping[str, str]) -> None:

@@ -40,6 +40,12 @@ QUARANTINED = MetricFamily(
     _LABELS,
     "Bad records that the flow's transform wrote to the quarantine topic.",
 )
+TOMBSTONES = MetricFamily(
+    "repl_partition_filtered_tombstones_total",
+    "counter",
+    _LABELS,
+    "Records that the flow's filter left out and that were copied as tombstones. They count as records, too.",
+)
 LOST = MetricFamily(
     "repl_partition_lost_offsets_total",
     "counter",
@@ -99,6 +105,7 @@ PARTITION_FAMILIES = (
     BYTES,
     DROPPED,
     QUARANTINED,
+    TOMBSTONES,
     LOST,
     COMMITTED,
     ABORTED,
@@ -196,6 +203,7 @@ _SUMMED: tuple[tuple[MetricFamily, _Value], ...] = (
     (BYTES, lambda one: one.status.bytes),
     (DROPPED, lambda one: one.status.dropped),
     (QUARANTINED, lambda one: one.status.quarantined),
+    (TOMBSTONES, lambda one: one.status.tombstones),
     (LOST, lambda one: one.status.lost),
     (COMMITTED, lambda one: one.commits),
     (ABORTED, lambda one: one.aborts),

@@ -203,6 +203,12 @@ QUARANTINED = MetricFamily(
     _BOTH,
     "Bad records that the flow's transform wrote to the quarantine topic.",
 )
+TOMBSTONES = MetricFamily(
+    "repl_slot_filtered_tombstones_total",
+    "counter",
+    _BOTH,
+    "Records that the flow's filter left out and that were copied as tombstones. They count as records, too.",
+)
 COMMITTED = MetricFamily(
     "repl_slot_transactions_committed_total", "counter", _BOTH, "Transactions that were committed."
 )
@@ -239,6 +245,7 @@ SLOT_FAMILIES = (
     BYTES,
     DROPPED,
     QUARANTINED,
+    TOMBSTONES,
     COMMITTED,
     ABORTED,
     THROTTLED,
@@ -251,6 +258,7 @@ _COUNTED: tuple[tuple[MetricFamily, Callable[[FlowCounts], float]], ...] = (
     (BYTES, lambda counts: counts.bytes),
     (DROPPED, lambda counts: counts.dropped),
     (QUARANTINED, lambda counts: counts.quarantined),
+    (TOMBSTONES, lambda counts: counts.tombstones),
     (COMMITTED, lambda counts: counts.commits),
     (ABORTED, lambda counts: counts.aborts),
     (THROTTLED, lambda counts: counts.throttled_ms / 1000),

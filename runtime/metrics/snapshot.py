@@ -184,6 +184,7 @@ class FlowCounts:
     aborts: float
     throttled_ms: float
     quarantined: float
+    tombstones: float
     merged_files: float
     latency_sum_ms: float
     latency_counts: tuple[float, ...]
@@ -327,6 +328,7 @@ def _with_totals(status: PartitionStatus, before: PartitionStatus) -> PartitionS
         bytes=before.bytes,
         dropped=before.dropped,
         quarantined=before.quarantined,
+        tombstones=before.tombstones,
         lost=before.lost,
     )
 
@@ -341,6 +343,7 @@ def _counts(stats: FlowStats) -> tuple[float, ...]:
         stats.aborts,
         stats.throttled_ms,
         stats.quarantined,
+        stats.tombstones,
         stats.merged_files,
         stats.latency_sum_ms,
         *latency,
@@ -348,7 +351,9 @@ def _counts(stats: FlowStats) -> tuple[float, ...]:
 
 
 def _flow_counts(tally: CumulativeCounter) -> FlowCounts:
-    records, size, dropped, commits, aborts, throttled_ms, quarantined, merged, *latency = tally.total()
+    records, size, dropped, commits, aborts, throttled_ms, quarantined, tombstones, merged, *latency = (
+        tally.total()
+    )
     return FlowCounts(
         records,
         size,
@@ -357,6 +362,7 @@ def _flow_counts(tally: CumulativeCounter) -> FlowCounts:
         aborts,
         throttled_ms,
         quarantined,
+        tombstones,
         merged,
         latency[0],
         tuple(latency[1:]),

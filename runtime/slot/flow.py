@@ -48,6 +48,7 @@ class FlowCounters:
         self.bytes = 0
         self.dropped = 0
         self.quarantined = 0
+        self.tombstones = 0
         self.commits = 0
         self._latency_counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
         self._latency_sum_ms = 0.0
@@ -60,6 +61,7 @@ class FlowCounters:
             if entry.step is not None:
                 self.dropped += entry.step.dropped
                 self.quarantined += entry.step.quarantined
+                self.tombstones += entry.step.tombstones
             if entry.part is not None:
                 self.records += entry.part.records
                 self.bytes += entry.part.bytes
@@ -85,6 +87,7 @@ class FlowCounters:
             latency_sum_ms=self._latency_sum_ms,
             stuck_lanes=stuck_lanes,
             quarantined=self.quarantined,
+            tombstones=self.tombstones,
             latencies=self._by_topic.topics(now_ms),
         )
 

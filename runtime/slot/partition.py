@@ -411,6 +411,7 @@ class PartitionCopy:
             lost=sum(gap.end - gap.low for gap in progress.gaps),
             blocked_by=self.blocked_by,
             quarantined=progress.quarantined,
+            tombstones=progress.tombstones,
         )
 
 

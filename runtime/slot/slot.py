@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import runtime.batch.arrays  # noqa: F401 - numpy is loaded before the first batch comes
+import runtime.batch.headers  # noqa: F401 - numpy is loaded before the first batch comes
 from runtime.contract.records.control import Assignment, SlotSpec, client_id
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming

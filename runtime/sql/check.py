@@ -291,8 +291,9 @@ async def results(
         except InvalidValue as error:
             found.append(TrialResult(record=record, decision=bad, why=str(error)))
             continue
+        left_out: Decision = "tombstone" if transform.deletes(record.key) else "filtered"
         travels = after is not None or record.value is None  # a tombstone always travels
-        found.append(TrialResult(record=record, decision="travels" if travels else "filtered", after=after))
+        found.append(TrialResult(record=record, decision="travels" if travels else left_out, after=after))
     return found
 
 

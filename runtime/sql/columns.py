@@ -326,11 +326,15 @@ class Edits(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Records that travel: their offsets and times at the source, and their tails."""
+    """Records that are copied: their offsets and times at the source, and their tails.
+
+    `tombstones` says which of them the transform filtered; it is None where there are none of these.
+    """
 
     offsets: Integers
     timestamps: Integers
     tails: pa.Array
+    tombstones: Flags | None = None
 
 
 def kept_of(columns: RecordColumns, kept: Integers, edits: Edits | None) -> Kept:
@@ -402,7 +406,11 @@ def packed_columns(
             first, end = group[0].first, group[-1].end
             last = index + at + len(group) - 1
             for out in _packed(kept, places, first, end, codec, group[-1].out.position, spec):
-                found.append((out, last))  # noqa: PERF401 - those before a failure are kept
+                behind = first + out.batch.records
+                if kept.tombstones is not None:
+                    out = out._replace(tombstones=int(kept.tombstones[first:behind].sum()))
+                found.append((out, last))
+                first = behind
     except TooLarge as failure:
         return found, failure
     return found, None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from runtime.contract.records.provenance import HEADER
+from runtime.contract.records.provenance import HEADER, decode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +90,16 @@ def row_of(
         timestamp_ms * 1000 if timestamp_ms >= 0 else None,
         APPENDED if appended else 0,
     )
+
+
+def tombstone_headers(
+    headers: Iterable[tuple[str, bytes | None]],
+) -> tuple[tuple[str, bytes | None], ...]:
+    """Returns the headers that a filtered record's tombstone has: those that the product wrote (R5).
+
+    Any other header could hold what must not be copied.
+    """
+    return tuple((name, value) for name, value in headers if name == HEADER and decode(value) is not None)
 
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _PATIENCE_S = 0.005, 0.1, 60.0

@@ -60,6 +60,7 @@ from runtime.sql.rows import (
     InvalidValue,
     SourceRow,
 )
+from runtime.sql.tombstones import UNREADABLE, tombstones_of
 
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
@@ -79,8 +80,8 @@ class Evaluates(Protocol):
 class Transformed(NamedTuple):
     """The batches that travel, each with the index of the last prepared batch that it stands for.
 
-    `filtered` counts the records that do not travel, without those of `quarantined`. `failure` names the
-    first record that can't be handled; it lies behind every other record.
+    `filtered` counts the records that are not copied, also not as tombstones, without those of `quarantined`.
+    `failure` names the first record that can't be handled; it lies behind every other record.
     """
 
     outgoing: list[tuple[OutgoingBatch, int]]
@@ -240,29 +241,37 @@ class Transformer:
         flags[answers.is_null().to_numpy(zero_copy_only=False)] = 0
         travels = columns.no_value | (flags == _TRAVELS[0])
         filtered = ~travels & (flags == _FILTERED[0])
+        deleted = filtered & ~columns.no_key & (self.transform.on_filtered == "tombstone")
+        filtered &= ~deleted
+        tombstones = tombstones_of(columns, np.flatnonzero(deleted))
+        reasons = dict.fromkeys(tombstones.unreadable.tolist(), UNREADABLE)
         rows = np.flatnonzero(travels)
-        reasons: dict[int, str] = {}
         edits = None
         if self._change is not None and len(rows):
             edits = self._edits(columns, rows, known, reasons)
         bad: list[QuarantinedRecord] = []
         failure: BatchFailure | None = None
-        for at in sorted({*np.flatnonzero(~travels & ~filtered).tolist(), *reasons}):
-            travels[at] = False
+        for at in sorted({*np.flatnonzero(~travels & ~filtered & ~deleted).tolist(), *reasons}):
+            travels[at] = deleted[at] = False
             value = columns.value(at) or b""
             why = reasons.get(at) or (_FAILS if flags[at] == 0 else self._mismatch(value))
             rejected = self._reject(columns, at, why, spec)
             if isinstance(rejected, BatchFailure):
                 failure = rejected
-                travels[at:] = filtered[at:] = False
+                travels[at:] = filtered[at:] = deleted[at:] = False
                 break
             bad.append(rejected)
         if edits is not None:
             still = travels[rows]
             edits = Edits(edits.begins[still], edits.ends[still], edits.pieces[still], edits.new)
-        kept = np.flatnonzero(travels)
-        parts = _parts(columns, kept, edits, failure)
-        outgoing, too_large = packed_columns(kept_of(columns, kept, edits), parts, spec, window.first)
+        changed = deleted.copy()
+        if edits is not None:
+            changed[travels] = edits.changed
+        kept = kept_of(columns, np.flatnonzero(travels), edits)
+        if deleted.any():
+            kept = tombstones.together(columns, kept, travels, deleted)
+        parts = _parts(columns, np.flatnonzero(travels | deleted), changed, failure)
+        outgoing, too_large = packed_columns(kept, parts, spec, window.first)
         if too_large is not None:
             failure = too_large
             filtered &= columns.offsets < failure.offset
@@ -452,19 +461,18 @@ def _flat_cuts(
 
 
 def _parts(
-    columns: RecordColumns, kept: Integers, edits: Edits | None, failure: BatchFailure | None
+    columns: RecordColumns, kept: Integers, changed: Flags, failure: BatchFailure | None
 ) -> list[Part]:
-    """Returns which records of each batch travel, up to the record that can't be handled."""
+    """Returns which records of each batch are copied, up to the record that can't be handled."""
     counts = [out.batch.records for out in columns.batches]
     ends = np.cumsum(counts)
     bounds = np.searchsorted(kept, [0, *ends]).tolist()
-    changes = np.zeros(len(kept), np.int64) if edits is None else edits.changed.astype(np.int64)
-    before = np.cumsum([0, *changes])
+    before = np.append(0, np.cumsum(changed[kept]))
     found: list[Part] = []
     for out, records, first, end in zip(columns.batches, counts, bounds, bounds[1:], strict=False):
-        changed = end - first < records or bool(before[end] > before[first])
+        differs = end - first < records or bool(before[end] > before[first])
         if failure is not None and failure.offset < out.position:
-            found.append(Part(out._replace(position=failure.offset), first, end, changed))
+            found.append(Part(out._replace(position=failure.offset), first, end, differs))
             break
-        found.append(Part(out, first, end, changed))
+        found.append(Part(out, first, end, differs))
     return found

@@ -15,10 +15,11 @@ from typing import Any
 import psutil
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from confluent_kafka.admin import NewPartitions as MorePartitions
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from planner.config import load
+from planner.drill import promises
+from planner.drill.operator import TopicOperator
 from planner.drill.replica import Replica
 from planner.drill.scenario_run import ScenarioRun
 from planner.workflows import ReplicationStatusRequest, status
@@ -128,21 +129,9 @@ class Town:
     def make(self, word: str, cluster: str, partitions: int) -> None:
         create_topic(self.client(cluster), self.name(word), partitions)
 
-    def grow(self, word: str, cluster: str, partitions: int) -> None:
-        wanted = [MorePartitions(self.name(word), partitions)]
-        admin = self.admin(cluster)  # lives until the answer is there
-        admin.create_partitions(wanted)[self.name(word)].result(timeout=PATIENCE_S)
-        eventually(lambda: self.partitions(word, cluster) == partitions)
-
     def delete(self, word: str, cluster: str) -> None:
         admin = self.admin(cluster)
         admin.delete_topics([self.name(word)])[self.name(word)].result(timeout=PATIENCE_S)
-
-    def set(self, word: str, cluster: str, key: str, value: str) -> None:
-        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, self.name(word), incremental_configs=[entry])
-        admin = self.admin(cluster)
-        admin.incremental_alter_configs([resource])[resource].result(timeout=PATIENCE_S)
 
     def config(self, word: str, cluster: str, key: str) -> str:
         resource = ConfigResource(ResourceType.TOPIC, self.name(word))
@@ -185,6 +174,17 @@ class TownDrill:
     """What the steps of `repl drill` act on in the stories of a town: the same words, with its names."""
 
     town: Town
+
+    @property
+    def operator(self) -> TopicOperator:
+        return TopicOperator(self.town.client, self.town.name)
+
+    def topics_at(self, _cluster: str, topics: Sequence[str]) -> Sequence[str]:
+        return topics
+
+    def write(self, cluster: str, topics: Sequence[str], records: int) -> None:
+        for topic in topics:
+            self.town.write(topic, cluster, records)
 
     def lose(self, cluster: str) -> None:
         self.town.lab.kill(cluster)
@@ -262,7 +262,7 @@ def rehearsed(tree: Mapping[str, Any], folder: Path) -> Iterator[ScenarioRun]:
     with replica.running():
         run = ScenarioRun(replica, print)
         try:
-            run.command("the topology is applied", "apply", "--auto-approve")
+            promises.apply(run)
             yield run
         finally:
             run.close()

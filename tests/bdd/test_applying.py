@@ -1,18 +1,18 @@
 """Steps of features/applying: the real command, and the cluster as its own clients see it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 import yaml
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 from pytest_bdd import given, parsers, scenarios, then, when
 
+from planner.drill.operator import TopicOperator
 from planner.model.address import topic_address
 from planner.model.topology import Internal
 from planner.state import internal_topics
@@ -24,7 +24,6 @@ from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint
 from tests.planner.apply.cut import killed_after
-from tests.records import create_topic, wait_for
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -54,6 +53,9 @@ class Story:
     def run(self, *arguments: str) -> None:
         self.done = repl(*arguments, env=ENV)
 
+    def engineer(self, words: Sequence[str]) -> None:
+        self.run(*words, str(self.topology.file))
+
     def last(self) -> CompletedProcess[str]:
         assert self.done is not None
         return self.done
@@ -65,14 +67,13 @@ class Story:
         """Options as the scenario writes them; files are in its folder."""
         return [self.plan_file(word) if word.endswith(".bin") else word for word in text.split()]
 
-    @cached_property
-    def admin(self) -> AdminClient:
-        return AdminClient(self.lab.clusters["dc1"].client)
+    @property
+    def operator(self) -> TopicOperator:
+        return TopicOperator(lambda cluster: self.lab.clusters[cluster].client, self.name)
 
-    def topics(self) -> dict[str, int]:
-        return {
-            name: len(topic.partitions) for name, topic in self.admin.list_topics(timeout=60).topics.items()
-        }
+    def topics(self) -> set[str]:
+        admin = AdminClient(self.lab.clusters["dc1"].client)
+        return set(admin.list_topics(timeout=60).topics)
 
 
 @pytest.fixture
@@ -80,6 +81,12 @@ def story(lab: Lab, fresh: Callable[[str], str], tmp_path: Path) -> Iterator[Sto
     made = Story(lab, tmp_path, fresh, at(lab, fresh("shop"), tmp_path))
     with made.open:
         yield made
+
+
+@pytest.fixture
+def drill(story: Story) -> Story:
+    """What the steps of `repl drill` act on."""
+    return story
 
 
 # Given
@@ -197,24 +204,6 @@ def _(story: Story, file: str) -> None:
     killed_after(Path(story.plan_file(file)), 1)
 
 
-@when(parsers.parse("an operator creates {word} at dc1 with {count:d} partition"))
-def _(story: Story, word: str, count: int) -> None:
-    create_topic(story.lab.clusters["dc1"].client, story.name(word), count)
-
-
-@when(parsers.parse("an operator sets {key} of {word} at dc1 to {value}"))
-def _(story: Story, key: str, word: str, value: str) -> None:
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, story.name(word), incremental_configs=[entry])
-    story.admin.incremental_alter_configs([resource])[resource].result(timeout=60)
-    wait_for(lambda: config(story, word, key) == value)
-
-
-@when("the engineer runs repl history")
-def _(story: Story) -> None:
-    story.run("history", str(story.topology.file))
-
-
 @when(parsers.parse("{word} is removed from the topology"))
 def _(story: Story, word: str) -> None:
     leave(story, {story.name(word)})
@@ -235,54 +224,12 @@ def leave(story: Story, names: set[str]) -> None:
 # Then
 
 
-@then(parsers.parse("the exit code is {code:d}"))
-def _(story: Story, code: int) -> None:
-    done = story.last()
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-
-
-@then(parsers.parse('the output says "{text}"'))
-def _(story: Story, text: str) -> None:
-    assert text in story.last().stdout, story.last()
-
-
-@then(parsers.parse('the output ends with "{text}"'))
-def _(story: Story, text: str) -> None:
-    assert story.last().stdout.rstrip().endswith(text), story.last()
-
-
-@then(parsers.parse('the errors say "{text}"'))
-def _(story: Story, text: str) -> None:
-    assert text in story.last().stderr, story.last()
-
-
-@then(parsers.parse("{word} at dc1 has {count:d} partitions"))
-@then(parsers.parse("{word} at dc1 has {count:d} partition"))
-def _(story: Story, word: str, count: int) -> None:
-    assert story.topics()[story.name(word)] == count
-
-
-@then(parsers.parse("{word} does not exist at dc1"))
-def _(story: Story, word: str) -> None:
-    assert story.name(word) not in story.topics()
-
-
 @then("all topics of its own exist at dc1")
 def _(story: Story) -> None:
-    assert set(story.own) <= story.topics().keys()
-
-
-@then(parsers.parse("{key} of {word} at dc1 is {value}"))
-def _(story: Story, key: str, word: str, value: str) -> None:
-    wait_for(lambda: config(story, word, key) == value)
+    assert set(story.own) <= story.topics()
 
 
 @then(parsers.parse("the registry of dc1 does not know {word}"))
 def _(story: Story, word: str) -> None:
     known = {entry.address for entry in read_registry(endpoint(story.lab, "dc1"))}
     assert topic_address("dc1", story.name(word)) not in known
-
-
-def config(story: Story, word: str, key: str) -> str:
-    resource = ConfigResource(ResourceType.TOPIC, story.name(word))
-    return str(story.admin.describe_configs([resource])[resource].result(timeout=60)[key].value)

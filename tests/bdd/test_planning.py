@@ -8,12 +8,12 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from planner.cli.app import run
+from planner.drill.operator import TopicOperator
 from runtime.lab.lab import Lab
-from tests.records import create_topic, wait_for
+from tests.records import create_topic
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -55,12 +55,9 @@ class Story:
             text = text.replace(full, name)
         return text
 
-    def admin(self, cluster: str = "dc1") -> AdminClient:
-        return AdminClient(self.lab.clusters[cluster].client)
-
-    def partitions(self, name: str, cluster: str) -> int | None:
-        topic = self.admin(cluster).list_topics(timeout=60).topics.get(self.full(name))
-        return None if topic is None else len(topic.partitions)
+    @property
+    def operator(self) -> TopicOperator:
+        return TopicOperator(lambda cluster: self.lab.clusters[cluster].client, self.full)
 
 
 @pytest.fixture
@@ -79,7 +76,7 @@ def story(
 
 @pytest.fixture
 def drill(story: Story) -> Story:
-    """What the steps of `repl drill` look at."""
+    """What the steps of `repl drill` act on."""
     return story
 
 
@@ -143,24 +140,6 @@ def _(story: Story) -> None:
     story.other.topic(story.full("orders"), partitions=3)
 
 
-@when(parsers.parse("an operator sets {key} of orders at dc1 to {value}"))
-def _(story: Story, key: str, value: str) -> None:
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, story.full("orders"), incremental_configs=[entry])
-    admin = story.admin()  # its futures live no longer than it does
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(60)
-    wait_for(lambda: admin.describe_configs([resource])[resource].result(60)[key].value == value)
-
-
-@when("an operator deletes orders at dc1")
-def _(story: Story) -> None:
-    admin = story.admin()
-    for future in admin.delete_topics([story.full("orders")]).values():
-        future.result(60)
-    wait_for(lambda: story.partitions("orders", "dc1") is None)
-
-
 @when("the topology is planned")
 def _(story: Story) -> None:
     story.repl("plan", str(story.topology.write()))
@@ -184,31 +163,6 @@ def _(story: Story) -> None:
 @when("the pipeline plans with --detailed-exitcode, --markdown, --html, --out and --json")
 def _(story: Story) -> None:
     story.repl("plan", *REPORTS, str(story.topology.write()))
-
-
-@then(parsers.parse('the plan says "{words}"'))
-def _(story: Story, words: str) -> None:
-    assert words in story.short(story.out), story.out + story.err
-
-
-@then(parsers.parse('the plan ends with "{words}"'))
-def _(story: Story, words: str) -> None:
-    assert story.short(story.out).rstrip().endswith(words), story.out + story.err
-
-
-@then(parsers.parse('the errors say "{words}"'))
-def _(story: Story, words: str) -> None:
-    assert words in story.short(story.err), story.err
-
-
-@then(parsers.parse("{name} does not exist at {cluster}"))
-def _(story: Story, name: str, cluster: str) -> None:
-    assert story.partitions(name, cluster) is None
-
-
-@then(parsers.parse("{name} at {cluster} has {count:d} partitions"))
-def _(story: Story, name: str, cluster: str, count: int) -> None:
-    assert story.partitions(name, cluster) == count
 
 
 @then(parsers.parse('the comment begins with "{words}"'))

@@ -68,12 +68,6 @@ def _(town: Town) -> None:
     assert town.topology.file.exists()
 
 
-@given(parsers.parse("{count:d} records are written to {word} at {cluster}"))
-@when(parsers.parse("{count:d} records are written to {word} at {cluster}"))
-def _(town: Town, count: int, word: str, cluster: str) -> None:
-    town.write(word, cluster, count)
-
-
 @given(parsers.parse("the group {group} has read {count:d} records of {word} at dc1"))
 def _(town: Town, eaten: Eaten, group: str, count: int, word: str) -> None:
     read_at(town, eaten, group, word, "dc1", count).close()

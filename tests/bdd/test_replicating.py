@@ -78,31 +78,6 @@ def _(town: Town, writing: list[Writing], word: str, cluster: str) -> None:
 # When
 
 
-@when(parsers.parse("{count:d} records are written to {word} at {cluster}"))
-def _(town: Town, count: int, word: str, cluster: str) -> None:
-    town.write(word, cluster, count)
-
-
-@when(parsers.re(r"the team of (?P<cluster>\w+) creates (?P<word>\S+) with (?P<count>\d+) partitions?"))
-def _(town: Town, cluster: str, word: str, count: str) -> None:
-    town.make(word, cluster, int(count))
-
-
-@when(parsers.parse("{word} at {cluster} grows to {count:d} partitions"))
-def _(town: Town, word: str, cluster: str, count: int) -> None:
-    town.grow(word, cluster, count)
-
-
-@when(parsers.parse("an operator sets {key} of {word} at {cluster} to {value}"))
-def _(town: Town, key: str, word: str, cluster: str, value: str) -> None:
-    town.set(word, cluster, key, value)
-
-
-@when(parsers.parse("an operator deletes {word} at {cluster}"))
-def _(town: Town, word: str, cluster: str) -> None:
-    town.delete(word, cluster)
-
-
 @when("the topology is planned")
 def _(town: Town) -> None:
     town.run("plan", str(town.topology.file))
@@ -200,11 +175,6 @@ def _(town: Town, word: str, state: str) -> None:
         eventually(lambda: said() == {state}, about=f"{word} is {state}")
 
 
-@then(parsers.parse("{word} does not exist at {cluster}"))
-def _(town: Town, word: str, cluster: str) -> None:
-    assert not town.partitions(word, cluster)
-
-
 @then(parsers.parse("{word} at {here} holds the last {count:d} records of {there}"))
 def _(town: Town, word: str, here: str, count: int, there: str) -> None:
     last = [values[-count:] for values in town.values(word, there)]
@@ -237,21 +207,6 @@ def _(town: Town) -> None:
     town.write("orders", "dc1", 1)  # what is written later has arrived: nothing of before is still on its way
     arrived(town, "orders", "dc2", "dc1")
     assert {cluster: held(town, "catalog", cluster) for cluster in ("dc1", "dc2")} == before
-
-
-@then(parsers.parse("{word} at {cluster} has {count:d} partitions"))
-def _(town: Town, word: str, cluster: str, count: int) -> None:
-    eventually(lambda: town.partitions(word, cluster) == count, about=f"{word} grows")
-
-
-@then(parsers.parse("{key} of {word} at {cluster} becomes {value}"))
-def _(town: Town, key: str, word: str, cluster: str, value: str) -> None:
-    eventually(lambda: town.config(word, cluster, key) == value, about=f"{key} follows")
-
-
-@then(parsers.parse('the output ends with "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert town.said(town.last().stdout).rstrip().endswith(text)
 
 
 @then("the job into dc2 runs again")

@@ -121,7 +121,7 @@ def rage(
             written = other.written
             reports.append(
                 checker.compare(
-                    here, there, masked, written=written, change=checker.transformed, patience=patience
+                    here, there, masked, written=written, change=checker.masking, patience=patience
                 )
             )
         # Whoever was replaced has ended for good.

@@ -17,10 +17,11 @@ from tests.checker.compare import compare, compare_logs
 from tests.checker.reader import Log, Reader, Seen, read
 from tests.checker.report import Finding, Kind, Report
 from tests.checker.shapes import TOPIC_CONFIG, Spec
-from tests.checker.transformed import TRANSFORM, transformed
+from tests.checker.transformed import DELETING, TRANSFORM, deleting, masking, transformed
 from tests.checker.writer import Writing, Written, write, writing
 
 __all__ = [
+    "DELETING",
     "TOPIC_CONFIG",
     "TRANSFORM",
     "Finding",
@@ -34,6 +35,8 @@ __all__ = [
     "Written",
     "compare",
     "compare_logs",
+    "deleting",
+    "masking",
     "read",
     "transformed",
     "write",

@@ -25,7 +25,8 @@ class Seen(NamedTuple):
     hop: Origin | None = None  # what the header of the last hop says
 
 
-Change = Callable[[bytes | None, Headers], tuple[bool, bytes | None]]  # whether it counts, and its value
+# A record's key, value and headers → its value and headers in the copy; None for one that is not copied.
+Change = Callable[[bytes | None, bytes | None, Headers], tuple[bytes | None, Headers] | None]
 Log = dict[int, list[Seen]]  # by partition, in the order that the consumer gave them
 
 
@@ -36,7 +37,7 @@ class Reader:
         self, client: dict[str, Any], topic: str, *, hops: int = 0, change: Change | None = None
     ) -> None:
         """`hops`: so many provenance headers stand behind a record's own. `change`: which records count, and
-        with which values.
+        with which values and headers.
         """
         self._change = change
         self.log: Log = {}
@@ -98,22 +99,21 @@ class Reader:
             self._ended.add(partition)
             return
         self._ended.discard(partition)
-        value = message.value()
+        given: Any = message.headers() or []
+        value, headers = message.value(), list(given)
         if self._change is not None:
-            given: Any = message.headers() or []
-            travels, value = self._change(value, given)
-            if not travels:
+            copied = self._change(message.key(), value, headers)
+            if copied is None:
                 return
-        self.log[partition].append(_seen(message, value, self._hops))
+            value, headers = copied
+        self.log[partition].append(_seen(message, value, headers, self._hops))
 
 
-def _seen(message: Message, value: bytes | None, hops: int) -> Seen:
-    given: Any = message.headers() or []
-    headers: Headers = list(given)
+def _seen(message: Message, value: bytes | None, headers: Headers, hops: int) -> Seen:
     hop = None
     for _ in range(hops):
-        name, value = headers.pop() if headers else ("", None)
-        hop = decode(value) if name == HEADER else None
+        name, origin = headers.pop() if headers else ("", None)
+        hop = decode(origin) if name == HEADER else None
     key = message.key()
     _, timestamp = message.timestamp()
     shown = "null" if key is None else repr(key[:KEY_SHOWN])[1:]

@@ -7,6 +7,8 @@ import json
 from hashlib import sha256
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from tests.checker.shapes import ESCAPED_NAME, Headers
 
@@ -20,6 +22,7 @@ TRANSFORM: Final = TransformSpec(
     set={"value.email": "sha2(value.email, 256)", "value.address.street": "left(value.address.street, 1)"},
     drop=["value.card"],
 )
+DELETING: Final = replace(TRANSFORM, on_filtered="tombstone")
 
 Pairs = list[tuple[str, Any]]
 
@@ -52,6 +55,17 @@ def transformed(value: bytes | None, headers: Headers) -> tuple[bool, bytes | No
     if ESCAPED_NAME.encode() in value:
         text = text.replace('"email": ', ESCAPED_NAME)
     return True, text.encode()
+
+
+def masking(key: bytes | None, value: bytes | None, headers: Headers) -> tuple[bytes | None, Headers] | None:
+    """Returns the value and the headers of a record's copy; None for one that is not copied."""
+    travels, new = transformed(value, headers)
+    return (new, headers) if travels else None
+
+
+def deleting(key: bytes | None, value: bytes | None, headers: Headers) -> tuple[bytes | None, Headers] | None:
+    """The same where filtered records are copied as tombstones: they have no value and no headers."""
+    return masking(key, value, headers) or ((None, []) if key is not None else None)
 
 
 def _plain(content: Any) -> Any:

@@ -19,6 +19,19 @@ from tests.records import wait_for
 pytestmark = pytest.mark.spark
 
 
+EVERYTHING = ["CREATE", "READ", "WRITE", "ALTER", "ALTER_CONFIGS"]
+# What the job needs at paris, as a source and, for the failback, as a destination.
+PARIS: list[dict[str, Any]] = [
+    {"topic": ["orders", "people", "homes"], "allow": EVERYTHING},
+    {"topic": ["payments.", "__repl."], "prefixed": True, "allow": EVERYTHING},
+    {"transactional_id": "repl.", "prefixed": True, "allow": "WRITE"},
+    {"transactional_id": "*", "allow": "DESCRIBE"},
+    {"group": "shop-", "prefixed": True, "allow": ["READ", "DESCRIBE"]},
+    {"group": "repl.", "prefixed": True, "allow": "READ"},
+    {"whole_cluster": True, "allow": ["DESCRIBE", "ALTER"]},
+]
+
+
 def topology(folder: Path) -> Path:
     flow = {"from": "paris", "to": "tokyo", "follow": {"every": "500ms"}}
     file = folder / "topology.yaml"
@@ -83,9 +96,7 @@ def topology(folder: Path) -> Path:
                         **flow,
                     },
                 ],
-                "acls": [
-                    {"cluster": "paris", "principal": "User:shop", "allow": ["WRITE"], "topic": "orders"}
-                ],
+                "acls": [{"cluster": "paris", "principal": "User:shop", **one} for one in PARIS],
                 "drill": {
                     "max_rto": "1ms",
                     "max_rpo": 100_000,
@@ -135,10 +146,19 @@ def test_a_drill_finds_the_group_that_starts_anew(tmp_path: Path) -> None:
         "rules on the topics of orders are at tokyo": "1 of 1 topics",
         "after the failover, drill-other may write the mirrors of orders at tokyo": "1 of 1 topics",
     }
+    assert {text: found for text, found in measured.items() if "principal" in text} == {
+        f"the jobs' principal User:shop has the rights at paris that {what}": "all that copying needs"
+        for what in ("the flows need", "the failback needs")
+    }
     assert any(one.startswith("the lab's brokers have an authorizer") for one in report["notes"])
     assert {
         "paris: Kafka 3.9.1, as drill.versions says",
         "paris: clients connect by SASL_SSL with SCRAM-SHA-256, as declared, with secrets of the lab",
+        "paris: jobs run as User:shop, with exactly the rights that acls declare",
+        (
+            "tokyo: jobs run as User:repl-job, with the rights that docs/operations.md lists"
+            " (clusters.tokyo.principal is not set); whether they have them in production is not tried"
+        ),
         "tokyo: clients connect by mutual TLS, as declared, with secrets of the lab",
     } <= set(report["notes"])
     applied = next(one for one in scenario["steps"] if one["command"].startswith("repl apply"))
@@ -158,6 +178,30 @@ def test_a_drill_finds_the_group_that_starts_anew(tmp_path: Path) -> None:
     assert 'repl_drill_passed{topology="shop"} 0' in metrics.read_text()
     assert "repl_drill_last_success_timestamp" not in metrics.read_text()
     assert not (home / "drill").exists()
+
+
+def test_a_right_that_the_job_lacks_ends_the_drill_and_is_named(tmp_path: Path) -> None:
+    file = topology(tmp_path)
+    tree = yaml.safe_load(file.read_text())
+    tree["clusters"]["tokyo"]["principal"] = "User:CN=repl,O=shop"
+    rule = {"cluster": "tokyo", "principal": "User:CN=repl,O=shop"}
+    tree["acls"] += [
+        {**rule, "topic": ["orders", "people", "homes", "payments.", "__repl."], "prefixed": True}
+        | {"allow": ["CREATE", "READ", "ALTER", "ALTER_CONFIGS"]},
+        {**rule, "topic": ["people", "homes", "payments.", "__repl."], "prefixed": True, "allow": "WRITE"},
+        {**rule, "transactional_id": "repl.", "prefixed": True, "allow": "WRITE"},
+        {**rule, "group": "*", "allow": "READ", "host": "10.0.0.7"},
+        {**rule, "whole_cluster": True, "allow": ["DESCRIBE", "ALTER"]},
+    ]
+    file.write_text(yaml.safe_dump(tree))
+    done = repl("drill", str(file), env={"REPL_HOME": str(tmp_path / "home")}, timeout=900)
+    assert done.returncode == 2, done.stdout + done.stderr
+    (broken,) = [one for one in done.stdout.splitlines() if one.lstrip().startswith("BROKEN")]
+    assert (
+        "the jobs' principal User:CN=repl,O=shop has the rights at tokyo that the flows need:"
+        " it lacks WRITE on topic orders (wanted: all that copying needs)"
+    ) in broken
+    assert "failover" not in done.stdout
 
 
 @contextmanager

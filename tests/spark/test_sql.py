@@ -6,15 +6,17 @@ own.
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from confluent_kafka import TopicPartition
 
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import PartitionState, SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset
 from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
@@ -28,6 +30,7 @@ from tests.spark.job import Running, flow_of, offset_maps, spec_of, start_job
 
 pytestmark = pytest.mark.spark
 FLOW, KINDS, BAD, RESUMED = "masking", "masking-kinds", "masking-bad", "masking-resumed"
+DELETING, KEYED = "masking-deletes", "deleting-kinds"  # filtered records are copied as tombstones
 GROUP = "masking-app"
 PARTITIONS = 4
 PATIENCE_S = 240
@@ -50,47 +53,69 @@ def sides(lab: Lab) -> dict[str, Side]:
 
 @pytest.fixture(scope="module")
 def job(lab: Lab, sides: dict[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    for topic in (KINDS, BAD, RESUMED):
+    for topic in (KINDS, BAD, RESUMED, KEYED):
         create_topic(sides["dc1"].client, topic, PARTITIONS, config=checker.TOPIC_CONFIG)
     groups = GroupsSpec(selection=SelectionSpec(include=[GROUP]), every_ms=500)
     flow = flow_of(FLOW, ["masking-.*"], transform=checker.TRANSFORM, groups=groups)
-    running = start_job(spec_of(lab, FLOW, [flow]), tmp_path_factory.mktemp("job"))
+    deleting = flow_of(DELETING, [KEYED], transform=checker.DELETING)
+    running = start_job(spec_of(lab, FLOW, [flow, deleting]), tmp_path_factory.mktemp("job"))
     try:
-        running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"])
+        running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"] * 2)
         yield running
     finally:
         running.kill()
 
 
 def test_every_kind_of_record_through_the_death_of_both_workers(job: Running, sides: dict[str, Side]) -> None:
+    """Of both flows: what the second one filters is copied as tombstones, which the offset map holds."""
     here, there = dict(sides["dc1"].client), dict(sides["dc2"].client)
     spec = checker.Spec(json=True, records=1_500, large_every=300, huge_every=700)
-    written = checker.write(here, KINDS, spec)
+    written = {topic: checker.write(here, topic, spec) for topic in (KINDS, KEYED)}
     for victim in ("slot", "feeding worker"):
         more = checker.Spec(json=True, records=10**9, seed=len(victim), rate=300, large_every=0)
-        attempt, slot = job.reports()[0].attempt, job.reports()[0].status.process
-        with checker.writing(here, KINDS, more) as writer:
-            writer.wait_for(100)
-            others = [one.pid for one in job.workers if one.pid != slot]
-            psutil.Process(slot if victim == "slot" else others[0]).kill()
-            wait_for(partial(started_again, job, attempt), PATIENCE_S, about=job.tail)
-            writer.wait_for(writer.so_far + 100)
-            for partition, sent in writer.written.committed.items():
-                written.committed[partition] += sent
-            for partition, sent in writer.written.aborted.items():
-                written.aborted[partition] += sent
-    report = checker.compare(
-        here, there, KINDS, written=written, change=checker.transformed, patience=PATIENCE_S
-    )
-    assert report.clean, str(report)
-    assert 1_000 < report.records < written.records / 2
-    wait_for(partial(caught_up, job, KINDS), PATIENCE_S, about=job.tail)
-    for partition, pairs in report.pairs.items():
-        check_map(job, sides, partition, pairs)
+        before = job.reports()
+        slots = {report.status.process for report in before.values()}
+        with ExitStack() as stack:
+            writers = {topic: stack.enter_context(checker.writing(here, topic, more)) for topic in written}
+            for writer in writers.values():
+                writer.wait_for(100)
+            killed = slots if victim == "slot" else {one.pid for one in job.workers} - slots
+            for pid in killed:
+                psutil.Process(pid).kill()
+            wait_for(partial(started_again, job, before), PATIENCE_S, about=job.tail)
+            for topic, writer in writers.items():
+                writer.wait_for(writer.so_far + 100)
+                for partition, sent in writer.written.committed.items():
+                    written[topic].committed[partition] += sent
+                for partition, sent in writer.written.aborted.items():
+                    written[topic].aborted[partition] += sent
+    deleted = [0]
+
+    def deleting(key: bytes | None, value: bytes | None, headers: Any) -> Any:
+        copied = checker.deleting(key, value, headers)
+        deleted[0] += value is not None and copied is not None and copied[0] is None
+        return copied
+
+    for flow, topic, change in ((FLOW, KINDS, checker.masking), (DELETING, KEYED, deleting)):
+        report = checker.compare(
+            here, there, topic, written=written[topic], change=change, patience=PATIENCE_S
+        )
+        assert report.clean, str(report)
+        wait_for(partial(caught_up, job, topic), PATIENCE_S, about=job.tail)
+        for partition, pairs in report.pairs.items():
+            check_map(job, sides, PartitionKey(flow, topic, partition), pairs)
+        counts = [one for key, one in job.partitions().items() if key.topic == topic]
+        assert sum(one.records for one in counts) == report.records
+        assert sum(one.records + one.dropped for one in counts) == written[topic].records
+        assert sum(one.tombstones for one in counts) == (deleted[0] if topic == KEYED else 0)
+        assert sum(one.dropped for one in counts) > 100
+        assert report.records > 1_000
+    assert deleted[0] > 500
 
 
-def started_again(job: Running, attempt: int) -> bool:
-    return job.reports()[0].attempt > attempt
+def started_again(job: Running, before: Mapping[int, SlotReport]) -> bool:
+    now = job.reports()
+    return all(now[slot].attempt > report.attempt for slot, report in before.items())
 
 
 def caught_up(job: Running, topic: str) -> bool:
@@ -100,11 +125,11 @@ def caught_up(job: Running, topic: str) -> bool:
     )
 
 
-def check_map(job: Running, sides: dict[str, Side], partition: int, pairs: list[tuple[int, int]]) -> None:
-    """Every source offset is translated to the first record at or behind it that travelled."""
-    offsets = offset_maps(job.spec, FLOW)[PartitionKey(FLOW, KINDS, partition)]
+def check_map(job: Running, sides: dict[str, Side], at: PartitionKey, pairs: list[tuple[int, int]]) -> None:
+    """Every source offset is translated to the first record at or behind it that was copied."""
+    offsets = offset_maps(job.spec, at.flow)[at]
     behind = 0
-    for offset in range(sides["dc1"].ends(KINDS, PARTITIONS)[partition][1]):
+    for offset in range(sides["dc1"].ends(at.topic, PARTITIONS)[at.partition][1]):
         while behind < len(pairs) and pairs[behind][0] < offset:
             behind += 1
         found = offsets.translate(offset)

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +18,7 @@ from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
 from runtime.lab.lab import Lab
+from tests.commands import repl
 from tests.fakes.registry import SmallRegistry, small_registry
 from tests.protobuf import HERE, number, schema
 from tests.protobuf import customer as message
@@ -118,6 +120,7 @@ PROTOBUF = TransformSpec(
     drop=["value.home.street", "value.photo"],
     on_bad_record="quarantine",
 )
+DELETING = replace(PROTOBUF, on_filtered="tombstone")
 UNKNOWN = number(1_000, 5)  # a field that the declared message does not have
 
 
@@ -177,14 +180,13 @@ def test_values_keep_the_bytes_of_their_writer(
     create_topic(source, topic)
     create_topic(source, other)
     customers = [customer(number, chance) for number in range(3_000)]
-    prefix = b"\x00\x00\x00\x00\x07" if framed else b""
+    prefix, frame = (b"\x00\x00\x00\x00\x07", b"\x00\x00\x00\x00\x08\x00") if framed else (b"", b"")
     values = [prefix + encoded(one) for one in customers]
     bad = {1_000: values[1_000][:-1], 1_001: values[1_001] + b"x", 2_000: b"", 2_001: b"\x00" * 7}
     shop = [shop_customer(number, chance) for number in range(3_000)]
-    frame = b"\x00\x00\x00\x00\x08\x00" if framed else b""
     messages = [frame + message(one) + UNKNOWN for one in shop]
     bad_messages = {1_000: messages[1_000][:-1], 2_000: b"\x00\x00\x00\x00\x07\x00", 2_001: b"\x00\x01"}
-    transform, transform_messages = TRANSFORM, PROTOBUF
+    transform, transform_messages = TRANSFORM, PROTOBUF if framed else DELETING
     if framed:
         spec = RegistrySpec(url=registry.url)
         transform = replace(TRANSFORM, value=replace(TRANSFORM.value, registry=spec))
@@ -221,10 +223,44 @@ def test_values_keep_the_bytes_of_their_writer(
         assert [one.value for one in read(there, topic)] == [prefix + value for value in travelled]
         assert [one.value for one in read(there, f"{topic}.quarantine")] == list(bad.values())
         changed = [expected_message(one) for at, one in enumerate(shop) if at not in bad_messages]
-        sent = [value for value in changed if value is not None]
+        sent = [frame + value for value in changed if value is not None]
         assert len(sent) > 20
-        assert [one.value for one in read(there, other)] == [frame + value for value in sent]
+        # A filtered record has no value at the destination, or is not there.
+        assert [one.value for one in read(there, other)] == (sent if framed else changed)
         assert [one.value for one in read(there, f"{other}.quarantine")] == list(bad_messages.values())
+        if not framed:
+            verify(topology(lab, second, other, tmp_path), second, len(changed), len(bad_messages))
         assert job.stop() == 0
     finally:
         job.kill()
+
+
+def topology(lab: Lab, flow: str, topic: str, folder: Path) -> Path:
+    """The flow of Protobuf messages as people write it."""
+    shutil.copy(HERE / "customer.desc", folder)
+    transform = {
+        "value": {"format": "protobuf", "schema": {"file": "customer.desc", "message": "shop.Customer"}},
+        "where": PROTOBUF.where,
+        "on_filtered": "tombstone",
+        "set": PROTOBUF.set,
+        "drop": PROTOBUF.drop,
+        "on_bad_record": "quarantine",
+    }
+    ends = {"name": flow, "from": "dc1", "to": "dc2", "topics": {"include": [topic]}}
+    document = {
+        "apiVersion": "repl/v1",
+        "name": "tests",
+        "clusters": {name: {"bootstrap": one.bootstrap} for name, one in lab.clusters.items()},
+        "flows": [{**ends, "transform": transform}],
+    }
+    path = folder / "repl.yaml"
+    path.write_text(json.dumps(document))  # JSON is YAML
+    return path
+
+
+def verify(file: Path, flow: str, compared: int, quarantined: int) -> None:
+    """`repl verify` decodes and edits the messages again, and expects tombstones of filtered records."""
+    done = repl("verify", flow, "--path", str(file), "--json", timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = json.loads(done.stdout)["partitions"]
+    assert (found["compared"], found["filtered"], found["differences"]) == (compared, quarantined, [])

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import shutil
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.lab.lab import Lab
 from tests.commands import repl
+from tests.protobuf import HERE, number
+from tests.protobuf import customer as message
 from tests.records import create_topic, write
 
 pytestmark = pytest.mark.spark
@@ -31,6 +35,18 @@ flows:
       set: {value.email: "sha2(value.email, 256)"}
       drop: [value.card]
       on_bad_record: quarantine
+      on_filtered: tombstone
+  - name: messages
+    from: dc1
+    to: dc2
+    rename: "messages.{topic}"
+    topics: {include: ['%s.*']}
+    transform:
+      value: {format: protobuf, schema: {file: customer.desc, message: shop.Customer}}
+      where: "value.level = 'HIGH'"
+      set: {value.email: "upper(value.email)"}
+      drop: [value.photo]
+      on_filtered: tombstone
 """
 VALUES = [
     b'{"id": 1, "email": "a@b", "card": "4111", "more": [1.50]}',
@@ -45,7 +61,8 @@ def topology(lab: Lab, fresh: Callable[[str], str], tmp_path: Path) -> tuple[Pat
     topic = fresh("tried")
     file = tmp_path / "repl.yaml"
     places = (lab.clusters[name].bootstrap for name in ("dc1", "dc2"))
-    file.write_text(FLOW % (*places, topic, f"{topic}-other"))
+    file.write_text(FLOW % (*places, topic, f"{topic}-other", topic))
+    shutil.copy(HERE / "customer.desc", tmp_path)
     return file, topic
 
 
@@ -55,35 +72,58 @@ def test_records_of_the_source_are_shown_before_and_after(topology: tuple[Path, 
     create_topic(source, topic)
     create_topic(source, f"{topic}-other")
     write(source, f"{topic}-other", [b'{"id": 3}'], b"k", 0)
+    write(source, f"{topic}-other", [b'{"id": 4}'], None, 0)
     write(source, topic, [b'{"id": 9}', *VALUES], b"k", 0)
     done = repl("try", "f", str(file), "--json", "--limit", "10")
     assert done.returncode == 2, done.stderr
     found = json.loads(done.stdout)
-    assert found["counts"] == {"travels": 2, "filtered": 2, "quarantined": 2, "stops": 0}
+    counts = {"travels": 2, "tombstone": 2, "filtered": 1, "quarantined": 2, "stops": 0}
+    assert found["counts"] == counts
     at = {(one["topic"], one["offset"]): one for one in found["records"]}
-    assert len(at) == 6
+    assert len(at) == 7
     masked = hashlib.sha256(b"a@b").hexdigest()
     first = at[topic, 1]
     assert first["decision"] == "travels"
     assert first["value"] == {"text": VALUES[0].decode()}
     assert first["after"] == {"text": f'{{"id": 1, "email": "{masked}", "more": [1.50]}}'}
-    assert [at[topic, offset]["decision"] for offset in range(2, 5)] == ["filtered"] + ["quarantined"] * 2
+    assert [at[topic, offset]["decision"] for offset in range(2, 5)] == ["tombstone"] + ["quarantined"] * 2
+    assert (at[topic, 2]["value"], at[topic, 2]["after"]) == ({"text": VALUES[1].decode()}, None)
     assert at[topic, 3]["why"] == "an expression of the transform fails on it"
     assert "value is not json of this schema" in at[topic, 4]["why"]
-    assert at[f"{topic}-other", 0]["decision"] == "filtered"
+    assert [at[f"{topic}-other", offset]["decision"] for offset in (0, 1)] == ["tombstone", "filtered"]
     listed = AdminClient(lab.clusters["dc2"].client).list_topics(timeout=60).topics
     assert not [name for name in listed if name.startswith(topic)]
 
 
 def test_records_of_a_file_need_no_cluster(topology: tuple[Path, str], tmp_path: Path) -> None:
+    """Messages of Protobuf, as `repl read --json` prints records."""
     file, _ = topology
-    sample = tmp_path / "sample.txt"
-    sample.write_bytes(b"\n".join(VALUES[:2]))
-    shown = repl("try", "f", str(file), "--sample", str(sample))
-    assert shown.returncode == 0, shown.stderr
+    sample = tmp_path / "sample.json"
+    secret = {"id": 300, "email": "ann@example.com", "photo": b"\xff4111", "level": "HIGH"}
+    low = message({"id": 301, "level": "LOW"})
+    values = [message(secret) + number(1_000, 5), low, low, message(secret)[:-1]]
+    keys = [b"k", b"low", None, b"k"]
+    records = [
+        {
+            "topic": "customers",
+            "offset": at,
+            "key": {"text": key.decode()} if key is not None else None,
+            "value": {"base64": b64encode(value).decode()},
+            "headers": [{"name": "name", "value": {"text": "Ann"}}],
+        }
+        for at, (key, value) in enumerate(zip(keys, values, strict=True))
+    ]
+    sample.write_text(json.dumps({"records": records}))
+    shown = repl("try", "messages", str(file), "--sample", str(sample), "--full")
+    assert shown.returncode == 2, shown.stderr
+    changed = message({**secret, "email": "ANN@EXAMPLE.COM", "photo": b""}) + number(1_000, 5)
+    assert f"after  0x{changed.hex()}" in shown.stdout
+    assert f"before 0x{values[0].hex()}" in shown.stdout  # raw values, as the help says
+    assert "travels as a tombstone, without its headers: where is not true" in shown.stdout
     assert "does not travel: where is not true" in shown.stdout
-    assert "1 travels, 1 filtered" in shown.stdout
-    assert "4111" in shown.stdout  # as the help says
+    assert "would stop its partition: its value can't be decoded" in shown.stdout
+    assert "4 records of flow.messages" in shown.stdout
+    assert "1 travels, 1 tombstone, 1 filtered, 1 bad" in shown.stdout
 
 
 def test_a_transform_that_spark_refuses_is_named(topology: tuple[Path, str], tmp_path: Path) -> None:

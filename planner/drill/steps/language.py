@@ -14,6 +14,7 @@ _EVERY = "every topic"
 _COUNT = r"\d[\d,]*"
 _NUMBER = r"\d+(?:\.\d+)?"
 _PLACE = re.compile(r"\{(\w+)\}")
+_PLURAL = re.compile(r"(?<=\} )(partition|record)s\b")  # of one, the sentence has the singular
 _NEAR = 3  # steps that an error names
 _LIKE = 0.5  # of SequenceMatcher: less is another sentence
 
@@ -34,6 +35,7 @@ _PATTERNS: dict[str, str] = {
     **dict.fromkeys(("rate", "seconds"), _NUMBER),
     "command": r"\S.*",
     "text": ".*",
+    "value": r"\S.*",
     "changes": r"\{.*\}",
 }
 _CONVERTERS: dict[str, Callable[[str], Any]] = {
@@ -59,7 +61,7 @@ STEPS: list[StepText] = []
 
 def step(text: str, *, demands: bool = False, looks: bool = False) -> Callable[[Function], Function]:
     """Registers a function as a step. The first line of its docstring is the documentation."""
-    pattern = re.compile(_PLACE.sub(_group, text))
+    pattern = re.compile(_PLACE.sub(_group, _PLURAL.sub(r"\1s?", text)))
 
     def register(function: Function) -> Function:
         about = (function.__doc__ or "").partition("\n\n")[0]

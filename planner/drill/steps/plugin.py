@@ -276,6 +276,7 @@ def drill(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The scenario under way, on clusters of its own to which the topology was applied."""
     if DRILL not in request.config.stash:
         pytest.fail("name the topology: pytest --repl-topology PATH", pytrace=False)
+    from planner.drill import promises
     from planner.drill.rehearsal import drill_folder
     from planner.drill.replica import Replica
     from planner.drill.scenario_run import ScenarioRun
@@ -289,7 +290,7 @@ def drill(request: pytest.FixtureRequest) -> Iterator[Any]:
     with replica.running():
         shared.run = ScenarioRun(replica, shared.progress)
         try:
-            shared.run.command("the topology is applied", "apply", "--auto-approve")
+            promises.apply(shared.run)
             yield shared.run
         finally:
             shared.run.close()

@@ -120,16 +120,46 @@ def _(drill: ScenarioRun, topics: tuple[str, ...], cluster: str) -> None:
     drill.replica.delete_records(cluster, drill.topics_at(cluster, topics))
 
 
+@step("an operator creates {topic} at {cluster} with {count} partitions")
+def _(drill: ScenarioRun, topic: str, cluster: str, count: int) -> None:
+    """The topic is created by hand, outside the topology."""
+    drill.operator.create(cluster, topic, count)
+
+
+@step("an operator deletes {topic} at {cluster}")
+def _(drill: ScenarioRun, topic: str, cluster: str) -> None:
+    """The topic is deleted by hand."""
+    drill.operator.delete(cluster, topic)
+
+
+@step("{topic} at {cluster} grows to {count} partitions")
+def _(drill: ScenarioRun, topic: str, cluster: str, count: int) -> None:
+    """Partitions are added by hand, until the topic has so many."""
+    drill.operator.grow(cluster, topic, count)
+
+
+@step("an operator sets {key} of {topic} at {cluster} to {value}")
+def _(drill: ScenarioRun, key: str, topic: str, cluster: str, value: str) -> None:
+    """One setting of the topic is changed by hand, to Kafka's own value: `86400000`, not `1d`."""
+    drill.operator.set_config(cluster, topic, key, value)
+
+
 @step("the flow {flow} is changed to {changes}")
 def _(drill: ScenarioRun, flow: str, changes: str) -> None:
     """Keys of the flow are edited in the topology, for example `{rate_limit: 1MB/s}`. Nothing is applied."""
-    drill.replica.change("flows", flow, yaml.safe_load(changes))
+    drill.change("flows", flow, yaml.safe_load(changes))
 
 
 @step("the topic {topic} at {cluster} is changed to {changes}")
 def _(drill: ScenarioRun, topic: str, cluster: str, changes: str) -> None:
     """Keys of the declared topic are edited, or it is declared. Nothing is applied."""
-    drill.replica.change("topics", topic, yaml.safe_load(changes), cluster)
+    drill.change("topics", topic, yaml.safe_load(changes), cluster)
+
+
+@step("the topology is again as before the last command")
+def _(drill: ScenarioRun) -> None:
+    """What the engineer's last command wrote into the topology is undone. Nothing is applied."""
+    drill.undo_last()
 
 
 @step("the engineer runs repl {command}")
@@ -195,6 +225,27 @@ def _(drill: ScenarioRun, topic: str, cluster: str, other: str) -> None:
     drill.demand(kept=promises.in_order(drill, topic, cluster, other))
 
 
+@step("{topic} at {cluster} has {count} partitions", demands=True)
+def _(drill: ScenarioRun, topic: str, cluster: str, count: int) -> None:
+    """The topic has so many partitions, or comes to them within a minute."""
+    found = drill.operator.partitions(cluster, topic, count)
+    assert found == count, f"it has {found}"
+
+
+@step("{topic} does not exist at {cluster}", demands=True)
+def _(drill: ScenarioRun, topic: str, cluster: str) -> None:
+    """The cluster has no such topic, or loses it within a minute."""
+    found = drill.operator.partitions(cluster, topic, 0)
+    assert not found, f"it has {found} partitions"
+
+
+@step("{key} of {topic} at {cluster} is {value}", demands=True)
+def _(drill: ScenarioRun, key: str, topic: str, cluster: str, value: str) -> None:
+    """The setting of the topic has Kafka's value, or comes to it within a minute."""
+    found = drill.operator.config(cluster, topic, key, value)
+    assert found == value, f"it is {found}"
+
+
 @step("nothing is orphaned", demands=True)
 def _(drill: ScenarioRun) -> None:
     """No topic is at a cluster that the topology does not know, and no process is left where no flow runs."""
@@ -243,6 +294,13 @@ def _(drill: ScenarioRun, text: str) -> None:
     """The last command printed this to stdout."""
     done = drill.last()
     assert text in done.stdout, f"stdout is {done.stdout!r}; stderr is {done.stderr!r}"
+
+
+@step('the output ends with "{text}"', demands=True, looks=True)
+def _(drill: ScenarioRun, text: str) -> None:
+    """The last command printed this to stdout at its end."""
+    done = drill.last()
+    assert done.stdout.rstrip().endswith(text), f"stdout is {done.stdout!r}; stderr is {done.stderr!r}"
 
 
 @step('the message says "{text}"', demands=True, looks=True)

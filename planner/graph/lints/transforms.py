@@ -1,14 +1,18 @@
-"""Lints of transforms: where raw values are read and go, what a failback does, and names of quarantines."""
+"""Lints of transforms: where raw values are read and go, and what a failback does.
+
+Also what filters leave of keys in compacted topics, and the names of quarantine topics.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 
-from planner.graph.messages import flow_diagnostic
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph
-from planner.graph.topics import quarantine_nodes
+from planner.graph.jobs import topics_into_files
+from planner.graph.messages import counted, flow_diagnostic
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
+from planner.graph.topics import DesiredTopics, quarantine_nodes
 from planner.model.address import flow_address, job_address
 from planner.model.diagnostic import Diagnostic, ExitCode, error, warning
-from planner.model.topology import Flow, Topology
+from planner.model.topology import Flow, OnFiltered, Topology
 from runtime.contract.spec.naming import illegal_because
 
 _LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
@@ -76,6 +80,59 @@ def _raw_quarantine(flow: Flow) -> Diagnostic:
         f"write on_bad_record: stop, or let only those read the quarantine topics at"
         f" {flow.destination_cluster} who may read {flow.source_cluster}",
         "raw-values-quarantined",
+    )
+
+
+def filtered_keys(graph: ReplicationGraph, topics: DesiredTopics) -> Iterator[Diagnostic]:
+    """Warns of filters that leave older records of a key, and of tombstones that nothing compacts.
+
+    The settings of a topic that a flow into files reads are known where they are read for something else.
+    """
+    edges = graph.live.by_flow()
+    flows = {**graph.topology.flows, **graph.topology.file_flows}
+    for name, flow in sorted(flows.items()):
+        if flow.transform is None or flow.transform.where is None:
+            continue
+        if name in graph.topology.file_flows:
+            nodes = [TopicNode(flow.source_cluster, one) for one in topics_into_files(flow, graph)]
+        else:
+            nodes = [edge.destination for edge in edges.get(name, ())]
+        settings = ((node, topics.settings.get(node)) for node in nodes)
+        policies = {node: one.effective("cleanup.policy") for node, one in settings if one is not None}
+        deletes = flow.transform.on_filtered is OnFiltered.TOMBSTONE
+        found = [
+            node.topic
+            for node, policy in policies.items()
+            if policy is not None and ("compact" in policy) is not deletes
+        ]
+        if found and deletes:
+            yield _uncompacted_tombstones(flow, found)
+        elif found and flow.transform.on_filtered is None:
+            yield _stale_keys(flow, found)
+
+
+def _stale_keys(flow: Flow, compacted: Sequence[str]) -> Diagnostic:
+    return flow_diagnostic(
+        warning,
+        flow,
+        f"flow.{flow.name} filters {counted(compacted)}, compacted: where the newest record of a key is left"
+        f" out, the key's older record stays the last one at {flow.destination_cluster}",
+        "write on_filtered: tombstone to copy a tombstone in its place, which removes the key there. The keys"
+        f" of all filtered records then arrive at {flow.destination_cluster}, and keys can be personal data."
+        " Write on_filtered: skip to keep the older records",
+        "stale-keys",
+    )
+
+
+def _uncompacted_tombstones(flow: Flow, others: Sequence[str]) -> Diagnostic:
+    are = "is" if len(set(others)) == 1 else "are"
+    return flow_diagnostic(
+        warning,
+        flow,
+        f"flow.{flow.name} copies a tombstone for each record that where leaves out, and"
+        f" {counted(others)} {are} not compacted: nothing is removed there, and consumers read null values",
+        "write on_filtered: skip, or cleanup.policy: compact for the topic",
+        "tombstones-not-compacted",
     )
 
 

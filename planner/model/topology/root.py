@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
@@ -165,6 +166,11 @@ class DrillSample:
     source: SourceLocation | None = None
 
 
+class JobRightsMode(StrEnum):
+    DECLARED = "declared"
+    DOCUMENTED = "documented"
+
+
 @dataclass(frozen=True, slots=True)
 class Drill:
     """What `repl drill` must show, and how often it must succeed."""
@@ -195,7 +201,7 @@ class Drill:
             "The most records that may be missing at the destinations after a loss.",
             IntegerShape(0, 2**63 - 1),
             default_doc="no limit",
-            example="0",
+            example="100",
         ),
     ] = None
     canaries: Annotated[
@@ -234,6 +240,15 @@ class Drill:
             example="3",
         ),
     ] = 1
+    job_rights: Annotated[
+        JobRightsMode,
+        Key(
+            "The rights of jobs in a drill on lab clusters. `declared`: where `acls` name their principal,"
+            " only what these allow. `documented`: those that [operations.md](operations.md#the-least-rights)"
+            " lists, because the rules are managed elsewhere.",
+            example="documented",
+        ),
+    ] = JobRightsMode.DECLARED
 
 
 @dataclass(frozen=True, slots=True)

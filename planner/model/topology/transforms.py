@@ -89,6 +89,11 @@ class OnBadRecord(StrEnum):
     QUARANTINE = "quarantine"
 
 
+class OnFiltered(StrEnum):
+    SKIP = "skip"
+    TOMBSTONE = "tombstone"
+
+
 SCHEMA_FILE = RecordShape(
     "transform-schema-file",
     "a file with a schema",
@@ -193,6 +198,16 @@ class Transform:
             "A record travels where this is true. A tombstone (null value) always travels.",
             TextShape("a condition in Spark SQL"),
             example="\"value.country <> 'DE' AND headers['test'] IS NULL\"",
+        ),
+    ] = None
+    on_filtered: Annotated[
+        OnFiltered | None,
+        Key(
+            "What is copied of a record that `where` leaves out: `skip` nothing, `tombstone` its key with a"
+            " null value, so that compaction at the destination removes the key's older record. The keys of"
+            " filtered records arrive at the destination then. A record without a key is skipped.",
+            default_doc="`skip`",
+            example="tombstone",
         ),
     ] = None
     set: Annotated[

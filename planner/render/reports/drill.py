@@ -14,6 +14,7 @@ from planner.render.readable import UNKNOWN, one_line, plural
 from planner.render.table import Cell, Column, Row, table
 
 FORMAT_VERSION = 1
+_MOST_LINES = 12  # of a problem on the terminal
 GOOD, BAD = "green", "bold red"
 _TEMPLATES = Path(__file__).parent
 # XML 1.0 has no place for other control characters, escaped or not.
@@ -35,10 +36,17 @@ def screen(report: DrillReport) -> Iterator[Text]:
             if not promise.kept:
                 line.append(f" (wanted: {one_line(promise.wanted)}); {one_line(promise.why)}")
             yield line
-        if scenario.problem:
-            yield Text(f"  FAILED {one_line(scenario.problem)}", BAD)
+        yield from _problem(scenario.problem)
     yield Text()
     yield Text(summary(report), GOOD if report.passed else BAD)
+
+
+def _problem(text: str) -> Iterator[Text]:
+    """Yields what ended a scenario: its first line, and the last ones. A page shows all of them."""
+    lines = [one_line(line) for line in text.splitlines() if line.strip()]
+    shown = lines if len(lines) <= _MOST_LINES else [lines[0], "…", *lines[2 - _MOST_LINES :]]
+    for number, line in enumerate(shown):
+        yield Text(f"  {'' if number else 'FAILED':<7}{line}", BAD)
 
 
 def summary(report: DrillReport) -> str:
@@ -208,19 +216,19 @@ def _changes(before: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator[str
     ):
         if old is not None and new is not None and round(new - old, 1):
             yield f"{name} {new - old:+,.1f}".removesuffix(".0") + unit
-    was, now = _broken(before), _broken(tree)
+    was, now = _promised(before, kept=False), _promised(tree, kept=False)
     yield from (f"broken: {one}" for one in sorted(now - was))
-    yield from (f"kept again: {one}" for one in sorted(was - now))
+    yield from (f"kept again: {one}" for one in sorted(was & _promised(tree, kept=True)))
     if before.get("digest") != tree.get("digest"):
         yield "the topology was changed"
 
 
-def _broken(tree: Mapping[str, Any]) -> set[str]:
+def _promised(tree: Mapping[str, Any], *, kept: bool) -> set[str]:
     return {
         f"{one.get('name')}: {promise.get('text')}"
         for one in tree.get("scenarios") or []
         for promise in one.get("promises") or []
-        if not promise.get("kept")
+        if bool(promise.get("kept")) is kept
     }
 
 

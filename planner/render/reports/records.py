@@ -217,12 +217,14 @@ def cluster_json(held: ClusterContentView) -> dict[str, Any]:
 
 _STYLES: dict[Decision, str] = {
     "travels": "green",
+    "tombstone": "yellow",
     "filtered": "yellow",
     "quarantined": "red",
     "stops": "red",
 }
 _WORDS: dict[Decision, str] = {
     "travels": "travels",
+    "tombstone": "travels as a tombstone, without its headers: where is not true",
     "filtered": "does not travel: where is not true",
     "quarantined": "would be quarantined",
     "stops": "would stop its partition",

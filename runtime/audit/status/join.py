@@ -143,6 +143,7 @@ def flow_view(flow: FlowFacts) -> FlowStatusView:
             (one.time_to_loss_ms for one in topics if one.time_to_loss_ms is not None), default=None
         ),
         quarantined=sum(one.quarantined for one in partitions),
+        tombstones=sum(one.tombstones for one in partitions),
     )
 
 
@@ -313,6 +314,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
         blocked_by=blocked_by,
         next=blocked_by.abort_command if blocked_by else next_step(state.state, *key, flow.asked.files),
         quarantined=progress.quarantined if progress is not None else 0,
+        tombstones=progress.tombstones if progress is not None else 0,
     )
 
 

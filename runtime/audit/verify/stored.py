@@ -365,16 +365,13 @@ class _StoredPiece:
         values = (
             found.values.to_pylist() if found.values is not None else [one.value for one, _ in found.rows]
         )
-        travels = {one.offset: value for (one, _), value in zip(found.rows, values, strict=True)}
-        return [
-            SourceLine(
-                one.offset,
-                kind,
-                content_in_files(one, decoded_value(travels.get(one.offset))),
-                one.offset in travels,
-            )
-            for one, kind in records
-        ]
+        written = {one.offset: (one, value) for (one, _), value in zip(found.rows, values, strict=True)}
+        lines = []
+        for source, kind in records:
+            one, value = written.get(source.offset, (source, None))
+            content = content_in_files(one, decoded_value(value))
+            lines.append(SourceLine(one.offset, kind, content, source.offset in written))
+        return lines
 
     async def _feed_files(self) -> None:
         while self._comparer.wants_files:

@@ -40,7 +40,7 @@ from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
 from runtime.sql.formats.registry import RegistryUnavailable
-from runtime.sql.rows import InvalidValue, SourceRow, row_of
+from runtime.sql.rows import InvalidValue, SourceRow, row_of, tombstone_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,14 +124,14 @@ class SourceTransform:
         from runtime.sql.transformer import Transformer
 
         self._transformer = Transformer(transform, evaluator)
-        self._quarantines = transform.quarantines
+        self._transform = transform
 
     async def apply(
         self, topic: str, found: Sequence[FetchedRecord]
     ) -> tuple[list[FetchedRecord], frozenset[int]]:
-        """Returns the records as they travel, and the offsets of those that do not.
+        """Returns the records as they are copied, and the offsets of those that are not.
 
-        A bad record is returned as it is where the flow stops before it, and does not travel where the flow
+        A bad record is returned as it is where the flow stops before it, and is not copied where the flow
         quarantines it. Raises WireError where a schema registry does not answer.
         """
         if topic == naming.HEARTBEATS:  # they are copied as they are
@@ -143,16 +143,25 @@ class SourceTransform:
         records: list[FetchedRecord] = []
         filtered: set[int] = set()
         for one, answer in zip(found, answers, strict=True):
-            value = one.value
-            if value is not None:  # a tombstone always travels
-                try:
-                    value = self._transformer.new_value(value, answer)
-                except InvalidValue:
-                    value = None if self._quarantines else value
-                if value is None:
-                    filtered.add(one.offset)
-            records.append(one._replace(value=value))
+            copied = self._copied(one, answer)
+            records.append(copied or one._replace(value=None))
+            if copied is None:
+                filtered.add(one.offset)
         return records, frozenset(filtered)
+
+    def _copied(self, one: FetchedRecord, answer: bytes | None) -> FetchedRecord | None:
+        """Returns a record as it is copied; None for one that is not."""
+        if one.value is None:  # a tombstone always travels
+            return one
+        try:
+            value = self._transformer.new_value(one.value, answer)
+        except InvalidValue:
+            return None if self._transform.quarantines else one
+        if value is not None:
+            return one._replace(value=value)
+        if self._transform.deletes(one.key):
+            return one._replace(value=None, headers=tombstone_headers(one.headers))
+        return None
 
 
 def _row(topic: str, one: FetchedRecord) -> SourceRow:

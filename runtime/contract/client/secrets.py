@@ -35,6 +35,7 @@ from runtime.contract.client.settings import ClientSettingsError, parse_bootstra
 PLAN_KEY = "REPL_PLAN_KEY"  # the key that plans are signed with; no job inherits it
 PLAN_KEY_FILE = "REPL_PLAN_KEY_FILE"
 OPERATOR_KEYS = frozenset({PLAN_KEY, PLAN_KEY_FILE})
+JOB_VARIABLES = "REPL_JOB_ENV_"  # a job gets such a variable without this beginning: its own value
 
 SECRET_WORDS = re.compile(
     r"pass(word|wd|phrase)|secret|token(?!\.endpoint)|credential|jaas|user\.info|(^|[._])(key|keystore)\.pem$|api[._]?key",

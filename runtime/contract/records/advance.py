@@ -26,6 +26,7 @@ class Advance(NamedTuple):
     last_timestamp: int = -1
     mark: BatchIdentity | None = None
     quarantined: int = 0
+    tombstones: int = 0
 
 
 def first_progress(
@@ -85,6 +86,7 @@ def advance(
         last_timestamp=max(progress.last_timestamp, step.last_timestamp),
         mark=step.mark or progress.mark,
         quarantined=progress.quarantined + step.quarantined,
+        tombstones=progress.tombstones + step.tombstones,
         written_at=now_ms,
     )
     if after.open_runs >= SEAL_AT:

@@ -116,9 +116,10 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     `position`: every source offset below it is replicated (committed). `source_end` is the newest known last
     stable offset: a read_committed reader can read up to it. `last_fetch_ms`: the source last answered for
     the partition, also when it had no new records. `foreign_writes` says that other producers write to the
-    destination's partition. `records`, `bytes`, `dropped`, `quarantined` and `lost` (source offsets given up
-    on purpose) are the ledger's, since the flow began; `transactions` and `aborts` are this slot's.
-    `blocked_by` is set in the state `blocked_at_source`.
+    destination's partition. `records`, `bytes`, `dropped`, `quarantined`, `tombstones` and `lost` (source
+    offsets given up on purpose) are the ledger's, since the flow began; `transactions` and `aborts` are this
+    slot's. `tombstones` are those of filtered records; `records` counts them, too. `blocked_by` is set in the
+    state `blocked_at_source`.
     """
 
     flow: str
@@ -145,6 +146,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: int = 0
     blocked_by: OpenTransaction | None = None
     quarantined: int = 0
+    tombstones: int = 0
 
 
 class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -167,6 +169,7 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     quarantined: int = 0
     latencies: list[TopicLatency] = []
     merged_files: int = 0
+    tombstones: int = 0
 
 
 class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -124,6 +124,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     mark: BatchIdentity | None = None
     restored: int = 0
     quarantined: int = 0
+    tombstones: int = 0
 
     def open_span(self) -> Span:
         """Returns the runs since the last sealed segment as a span."""

@@ -34,7 +34,8 @@ class FilePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Records where a partition resumes (R1): every committed record below `position` is in the files.
 
     `topic_id` is the lineage: a topic that was made again has another one, and begins at 0. The counts are
-    those of this lineage; `dropped` counts the records that the flow's transform does not let through.
+    those of this lineage; `dropped` counts the records that the flow's transform filtered, and `tombstones`
+    those that it filtered and that were written as tombstones.
     """
 
     topic: str
@@ -44,6 +45,7 @@ class FilePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     records: int = 0
     bytes: int = 0
     dropped: int = 0
+    tombstones: int = 0
     last_timestamp: int = -1
     gaps: list[OffsetGap] = []
 

@@ -25,8 +25,8 @@ from runtime.contract.spec.jobspec import RenameRule
 from runtime.contract.spec.jobspec import rename as as_rename
 
 HEADER: Final = "__repl"
-VERSION: Final = 1
-_LAST_VERSION: Final = 31  # other applications' text under this name begins with a larger byte
+OLDEST_VERSION: Final = 1
+NEWEST_VERSION: Final = 31  # other applications' text under this name begins with a larger byte
 
 _NUMBERS: Final = Struct(">iq")
 _OFFSET: Final = Struct(">q")
@@ -75,11 +75,16 @@ def names(cluster: str, topic: str) -> bytes:
 
 def constant_part(place: ClusterPartition, copied_at: int) -> bytes:
     """Encodes a value up to its offset; `offset_part` completes it."""
-    return bytes([VERSION]) + names(place.cluster, place.topic) + _NUMBERS.pack(place.partition, copied_at)
+    return (
+        bytes([OLDEST_VERSION])
+        + names(place.cluster, place.topic)
+        + _NUMBERS.pack(place.partition, copied_at)
+    )
 
 
 offset_part = _OFFSET.pack
 OFFSET_SIZE: Final = _OFFSET.size
+REST_SIZE: Final = _NUMBERS.size + OFFSET_SIZE  # of a value, behind the names
 
 
 def encode(origin: Origin) -> bytes:
@@ -92,11 +97,11 @@ def decode(value: bytes | None) -> Origin | None:
 
     Returns None when the product did not write it: other producers may use the header's name.
     """
-    if not value or not VERSION <= value[0] <= _LAST_VERSION:
+    if not value or not OLDEST_VERSION <= value[0] <= NEWEST_VERSION:
         return None
     cluster_end = 2 + value[1] if len(value) > 1 else len(value)
     topic_end = cluster_end + 1 + value[cluster_end] if len(value) > cluster_end else len(value)
-    if topic_end + _NUMBERS.size + OFFSET_SIZE > len(value):
+    if topic_end + REST_SIZE > len(value):
         return None
     try:
         cluster, topic = value[2:cluster_end].decode(), value[cluster_end + 1 : topic_end].decode()

@@ -47,9 +47,9 @@ class TransformSpec(
 ):
     """Describes the transform of a flow.
 
-    A record is copied if `where` is true. A tombstone is always copied. `set` maps paths of the value to
-    expressions, `drop` lists paths that are removed. `on_bad_record` is for a record that does not match its
-    format, or on which an expression fails.
+    A record is copied if `where` is true. A tombstone is always copied. `on_filtered` is for a record that
+    `where` leaves out. `set` maps paths of the value to expressions, `drop` lists paths that are removed.
+    `on_bad_record` is for a record that does not match its format, or on which an expression fails.
     """
 
     value: FormatSpec = FormatSpec()
@@ -58,6 +58,11 @@ class TransformSpec(
     set: dict[str, str] = {}
     drop: list[str] = []
     on_bad_record: Literal["stop", "quarantine"] = "stop"
+    on_filtered: Literal["skip", "tombstone"] = "skip"
+
+    def deletes(self, key: bytes | None) -> bool:
+        """Returns whether a record with this key that `where` leaves out is copied as a tombstone."""
+        return self.on_filtered == "tombstone" and key is not None
 
     @property
     def lossy(self) -> bool:

@@ -148,6 +148,7 @@ class PartitionStatusView(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: OpenTransaction | None = None
     next: str = ""
     quarantined: int = 0
+    tombstones: int = 0
 
 
 class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,6 +236,7 @@ class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):
     next: list[str] = []
     time_to_loss_ms: int | None = None
     quarantined: int = 0
+    tombstones: int = 0
 
     @property
     def partitions(self) -> list[PartitionStatusView]:

@@ -11,7 +11,7 @@ import msgspec
 
 from runtime.contract.spec.transform import TransformSpec
 
-Decision = Literal["travels", "filtered", "quarantined", "stops"]
+Decision = Literal["travels", "tombstone", "filtered", "quarantined", "stops"]
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +30,9 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True):
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """Describes what the flow would do with a record.
 
-    `after` is its value at the destination, if the record is copied. `quarantined` and `stops` are for a bad
-    record, by `on_bad_record`; `why` is the reason then.
+    `after` is its value at the destination, if the record is copied. `tombstone` and `filtered` are for a
+    record that `where` leaves out, by `on_filtered`. `quarantined` and `stops` are for a bad record, by
+    `on_bad_record`; `why` is the reason then.
     """
 
     record: SampleRecord
@@ -47,7 +48,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def changed(self) -> bool:
         """Whether the destination gets another value than the source has."""
-        return self.decision == "travels" and self.after != self.record.value
+        return self.decision in ("travels", "tombstone") and self.after != self.record.value
 
 
 class TrialReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -116,6 +116,7 @@ def at_position(status: PartitionStatus, position: FilePosition) -> PartitionSta
         records=position.records,
         bytes=position.bytes,
         dropped=position.dropped,
+        tombstones=position.tombstones,
     )
 
 
@@ -128,6 +129,7 @@ def advanced(position: FilePosition, done: ExportedPartition) -> FilePosition:
         records=position.records + done.records,
         bytes=position.bytes + done.bytes,
         dropped=position.dropped + done.filtered,
+        tombstones=position.tombstones + done.tombstones,
         last_timestamp=max(position.last_timestamp, newest),
     )
 
@@ -153,6 +155,7 @@ def progress_of(one: SourcePartition, position: FilePosition, generation: int, n
         last_timestamp=position.last_timestamp,
         written_at=now_ms,
         gaps=tuple(Gap(gap.low, gap.end, "lost", gap.at_ms) for gap in position.gaps),
+        tombstones=position.tombstones,
     )
 
 

@@ -390,6 +390,7 @@ class FileFlow(RoundFlow):
             records=self._stats.records + sum(one.records for one in done),
             bytes=self._stats.bytes + sum(one.bytes for one in done),
             dropped=self._stats.dropped + sum(one.filtered for one in done),
+            tombstones=self._stats.tombstones + sum(one.tombstones for one in done),
             commits=self._stats.commits + 1,
         )
 

@@ -25,7 +25,7 @@ from runtime.launch.launcher import (
     LaunchState,
     LaunchStatus,
     check_references,
-    without_operator_keys,
+    job_environment,
 )
 from runtime.launch.supervision.supervisor import marked
 
@@ -41,7 +41,7 @@ class SupervisedLauncher:
     """A SupervisedLauncher object launches supervised jobs below one home folder."""
 
     home: Path
-    environ: dict[str, str] = field(default_factory=lambda: without_operator_keys(os.environ))
+    environ: dict[str, str] = field(default_factory=lambda: job_environment(os.environ))
 
     def launch(self, spec: JobSpec) -> LaunchHandle:
         self.check(spec)

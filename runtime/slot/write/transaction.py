@@ -67,6 +67,7 @@ class TransactionPartition:
         "mark",
         "records",
         "runs",
+        "tombstones",
     )
 
     def __init__(self, copy: PartitionCopy, leader: int, leader_epoch: int) -> None:
@@ -77,6 +78,7 @@ class TransactionPartition:
         self.destination_end = copy.progress.destination_end
         self.runs: list[Run] = []
         self.records = 0
+        self.tombstones = 0
         self.bytes = 0
         self.last_timestamp = -1
         self.mark: BatchIdentity | None = None
@@ -151,6 +153,7 @@ class TransactionPartition:
         self.cursor = Cursor(out.position, source_epoch)
         self.mark = mark
         self.records += batch.records
+        self.tombstones += out.tombstones
         self.bytes += batch.size
         self.last_timestamp = max(self.last_timestamp, batch.max_timestamp)
 
@@ -173,6 +176,7 @@ class TransactionPartition:
             last_timestamp=self.last_timestamp,
             mark=self.mark,
             quarantined=len(copy.quarantined_before(cursor.offset)),
+            tombstones=self.tombstones,
         )
 
 

@@ -24,7 +24,7 @@ JSON = 'value: {format: json, schema: "id BIGINT, email STRING, card STRING"}'
 def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
     text = FLOW % (
         f"{{{JSON}, key: {{format: text}}, where: \"key <> 'x'\", set: {{value.email: upper(value.email)}},"
-        " drop: value.card, on_bad_record: quarantine}"
+        " drop: value.card, on_bad_record: quarantine, on_filtered: tombstone}"
     )
     flow = loaded(tmp_path, text).flows["f"]
     assert flow.transform is not None
@@ -36,7 +36,22 @@ def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
         set={"value.email": "upper(value.email)"},
         drop=["value.card"],
         on_bad_record="quarantine",
+        on_filtered="tombstone",
     )
+
+
+def test_what_is_copied_of_filtered_records_is_skip_by_default_and_follows_a_filter(tmp_path: Path) -> None:
+    for written, made in (
+        ("", "skip"),
+        (", on_filtered: skip", "skip"),
+        (", on_filtered: tombstone", "tombstone"),
+    ):
+        flow = loaded(tmp_path, FLOW % f"{{where: 'true'{written}}}").flows["f"]
+        spec = transform_of(flow)
+        assert spec is not None
+        assert spec.on_filtered == made
+    (mistake,) = mistakes(tmp_path, FLOW % f"{{{JSON}, drop: value.card, on_filtered: tombstone}}")
+    assert "on_filtered without where: no record is left out" in mistake
 
 
 def test_a_registry_reaches_the_job_with_references_alone(tmp_path: Path) -> None:

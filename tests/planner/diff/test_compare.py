@@ -137,7 +137,12 @@ flow_specs = st.builds(
     on_source_delete=st.sampled_from(["keep", "delete"]),
     on_data_loss=st.sampled_from(["stop", "skip"]),
     transform=st.none()
-    | st.builds(TransformSpec, where=st.just("true"), drop=st.sampled_from([[], ["value.a"]])),
+    | st.builds(
+        TransformSpec,
+        where=st.just("true"),
+        drop=st.sampled_from([[], ["value.a"]]),
+        on_filtered=st.sampled_from(["skip", "tombstone"]),
+    ),
     files=st.none()
     | st.builds(
         FilesSpec,

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from planner.config import load
-from planner.drill.lab_copy import LabLogin, client_of, lab_clusters, login_of, needs_authorizer, scaled_down
+from planner.drill.lab_copy import (
+    LabLogin,
+    client_of,
+    job_logins,
+    lab_clusters,
+    login_of,
+    login_variables,
+    needs_authorizer,
+    scaled_down,
+)
 from planner.model.diagnostic import Failure
 from planner.model.topology import SecretRef, Topology
 from planner.model.topology.root import KAFKA_VERSION as VERSION_SHAPE
@@ -185,11 +194,90 @@ def test_a_plain_topology_has_no_note_on_logins(tmp_path: Path) -> None:
     assert not any(one.client for one in small.clusters.values())
 
 
-def test_the_principal_of_the_job_is_that_of_its_certificate(tmp_path: Path) -> None:
-    client = {"security.protocol": "SSL", **CERTIFICATE}
-    made = topology(tmp_path, paris={"client": client, "principal": "User:CN=repl"})
-    small, _ = scaled_down(made)
-    assert [one.principal for one in small.clusters.values()] == ["User:admin", None]
+JOB_RULE = {"cluster": "paris", "allow": ["READ"], "topic": "orders", "host": "10.0.0.7"}
+
+
+@pytest.mark.parametrize(
+    ("paris", "named", "user", "exact", "note"),
+    [
+        (
+            {"client": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME}},
+            "User:app",
+            "app",
+            True,
+            "paris: jobs run as User:app, with exactly the rights that acls declare",
+        ),
+        (
+            {"client": {"security.protocol": "SSL", **CERTIFICATE}, "principal": "User:CN=repl"},
+            "User:CN=repl",
+            "repl-job",
+            True,
+            (
+                "paris: jobs run as User:repl-job in place of User:CN=repl,"
+                " with exactly the rights that acls declare"
+            ),
+        ),
+        (
+            {"client": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME}},
+            "User:other",
+            "app",
+            False,
+            (
+                "paris: jobs run as User:app, with the rights that docs/operations.md lists"
+                " (acls declare none for it); whether they have them in production is not tried"
+            ),
+        ),
+        (
+            {"client": {"security.protocol": "SSL", **CERTIFICATE}},
+            "User:other",
+            "repl-job",
+            False,
+            (
+                "paris: jobs run as User:repl-job, with the rights that docs/operations.md lists"
+                " (clusters.paris.principal is not set); whether they have them in production is not tried"
+            ),
+        ),
+    ],
+)
+def test_jobs_have_a_login_of_their_own_where_brokers_know_principals(
+    tmp_path: Path, paris: dict[str, Any], named: str, user: str, *, exact: bool, note: str
+) -> None:
+    made = topology(tmp_path, paris=paris, acls=[{**JOB_RULE, "principal": named}])
+    login = job_logins(made)["paris"]
+    assert (login.user, login.exact) == (user, exact)
+    small, notes = scaled_down(made)
+    assert note in notes
+    assert small.clusters["paris"].principal == f"User:{user}"
+    (rule,) = [one.rule for one in small.acls]
+    assert (rule.principal, rule.host) == ((f"User:{user}", "*") if exact else (named, "10.0.0.7"))
+    spec = next(one for one in lab_clusters(made) if one.name == "paris")
+    assert (spec.authorizer, spec.users) == (True, ("drill-other", user))
+
+
+def test_rules_that_are_managed_elsewhere_are_not_held_against_the_job(tmp_path: Path) -> None:
+    paris = {"client": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME}}
+    rule = {**JOB_RULE, "principal": "User:app"}
+    made = topology(tmp_path, paris=paris, acls=[rule], drill={"job_rights": "documented"})
+    assert not job_logins(made)["paris"].exact
+    assert any("(drill.job_rights says so)" in one for one in scaled_down(made)[1])
+
+
+def test_a_login_that_the_lab_needs_itself_is_not_the_jobs(tmp_path: Path) -> None:
+    for name in ("admin", "controller", "drill-other"):
+        client = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            **BY_NAME,
+            "sasl.username": name,
+        }
+        made = topology(tmp_path, paris={"client": client})
+        assert job_logins(made)["paris"].user == "repl-job"
+
+
+def test_jobs_have_no_login_where_brokers_know_no_principals(tmp_path: Path) -> None:
+    made = topology(tmp_path, paris={"client": {"security.protocol": "SSL"}})
+    assert job_logins(made) == {}
+    assert [one.authorizer for one in lab_clusters(made)] == [False, False]
 
 
 def test_settings_that_are_no_address_and_no_login_stay(tmp_path: Path) -> None:
@@ -203,13 +291,14 @@ def test_settings_that_are_no_address_and_no_login_stay(tmp_path: Path) -> None:
         "socket.timeout.ms": "9000",
     }
     paris = topology(tmp_path, paris={"client": client}).clusters["paris"]
-    lab: dict[str, str | dict[str, str]] = {"security.protocol": "SSL", "ssl.key.location": {"file": "/key"}}
+    lab: dict[str, str | dict[str, str]] = {"security.protocol": "SSL", "ssl.key.location": "/key"}
     assert client_of(paris, lab) == {
         "client.id": "shop",
         "socket.timeout.ms": "9000",
         "security.protocol": "SSL",
-        "ssl.key.location": SecretRef("file", "/key"),
+        "ssl.key.pem": SecretRef("env", "REPL_DRILL_PARIS_SSL_KEY_PEM"),
     }
+    assert login_variables("paris", lab) == {"ssl.key.location": "REPL_DRILL_PARIS_SSL_KEY_PEM"}
 
 
 @pytest.mark.parametrize(

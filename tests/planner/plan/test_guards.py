@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff, diff_destroy
+from planner.model.address import Kind
 from planner.model.diagnostic import ExitCode, error
-from planner.model.plan import Mode
-from planner.model.topology import Cluster, OnRemove, Policies, Requirement, Topic
+from planner.model.plan import Action, Mode
+from planner.model.topology import Acl, Cluster, OnRemove, Policies, Requirement, Topic
 from planner.plan import make_plan
-from tests.fakes.states import cluster, desired, live, mirror, observed, owned, topology, wanted
+from tests.fakes.states import acl, cluster, desired, live, mirror, observed, owned, topology, wanted
+from tests.planner.plan.jobs import applied
 
 REFUSED, ERROR = ExitCode.REFUSED, ExitCode.ERROR
 WEEK = "604800000"
@@ -104,6 +106,18 @@ def test_max_deletes(allowed, found) -> None:
     at = cluster(*(live(f"t{number}") for number in range(6)), owned=doomed)
 
     assert guarded(desired(), at, policies=Policies(max_deletes=allowed)) == found
+
+
+@pytest.mark.parametrize("mode", [Mode.APPLY, Mode.DESTROY])
+def test_a_destroy_takes_back_any_number_of_acls(mode) -> None:
+    rules = tuple(Acl(acl(principal=f"User:app{number}")) for number in range(6))
+    shop = replace(topology(policies=Policies(max_deletes=5)), acls=rules)
+    seen = applied(shop, observed(cluster(live("orders"), acls=[]), cluster(name="dc2", acls=[])))
+
+    plan = make_plan(desired(), seen, diff_destroy(seen, shop), shop, mode)
+
+    assert [one.action for one in plan.changes if one.address.kind is Kind.ACL] == [Action.DELETE] * 6
+    assert ("max-deletes" in [one.code for one in plan.diagnostics]) is (mode is Mode.APPLY)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,21 @@ def test_a_step_that_failed_is_an_error_of_the_scenario() -> None:
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "1")
 
 
+def test_the_screen_shows_the_first_and_the_last_lines_of_a_problem() -> None:
+    lines = ["repl apply failed:", *(f"step {number}" for number in range(30)), "error: no right\x1b[2J"]
+    ended = Scenario("dc1 is lost", "dc1", STEPS, (), problem="\n".join(lines))
+    found = [line for line in shown(ended).splitlines() if line.startswith("  ")]
+    assert found[0] == "  FAILED repl apply failed:"
+    assert found[1:3] == ["         …", "         step 21"]
+    assert found[-1] == "         error: no right\\u001b[2J"
+    assert len(found) == 12
+
+
+def test_the_page_says_against_which_clusters_the_drill_ran() -> None:
+    assert "rehearsed on lab clusters" in page(report(FOUND))
+    assert "read from the live clusters" in page(replace(report(FOUND), against=LIVE))
+
+
 def test_every_promise_is_a_test_of_the_suite() -> None:
     (suite,) = ElementTree.fromstring(junit(report(FOUND)))
     assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
@@ -83,16 +98,22 @@ def test_metrics_keep_the_last_success(scenario: Scenario, success: float | None
 
 
 def test_the_history_compares_the_largest_figures_with_those_of_the_drill_before() -> None:
-    better = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 5.5, 2, 0, 0)
+    better = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, replace(BROKEN, kept=True)), 5.5, 2, 0, 0)
     trees = [as_json(report(FOUND, Scenario("b", "b", (), ()))), as_json(report(better))]
     _, first, second = [line.plain for line in history_screen(trees, ["not signed"] * 2, None)]
     assert first.split()[:7] == ["2026-11-22T10:00:00Z", "lab", "failed", "2", "7.0", "s", "12"]
     assert second.endswith("RTO -1.5 s; RPO -10; kept again: dc1 is lost: RTO")
 
 
+def test_a_promise_that_a_drill_did_not_try_is_not_kept_again() -> None:
+    trees = [as_json(report(FOUND)), as_json(report(Scenario("b", "b", STEPS, (KEPT,))))]
+    _, _, second = [line.plain for line in history_screen(trees, ["not signed"] * 2, None)]
+    assert "kept again" not in second
+
+
 def test_a_drill_is_compared_with_the_one_before_of_its_kind() -> None:
     live = replace(report(Scenario("dc1 would be lost now", "dc1", (), (KEPT,), 1.0, 5)), against=LIVE)
-    better = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 5.5, 2, 0, 0)
+    better = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, replace(BROKEN, kept=True)), 5.5, 2, 0, 0)
     trees = [as_json(one) for one in (report(FOUND), live, report(better))]
     _, _, second, third = [line.plain for line in history_screen(trees, ["not signed"] * 3, None)]
     assert second.split()[1:3] == ["live", "passed"]

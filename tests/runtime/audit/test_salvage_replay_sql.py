@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 TRANSFORM = {
     "value": {"format": "json", "schema": "id BIGINT, email STRING"},
     "where": "value.id % 3 <> 0",
+    "on_filtered": "tombstone",
     "set": {"value.email": "upper(value.email)"},
     "on_bad_record": "quarantine",
 }
@@ -64,7 +65,10 @@ def test_what_was_left_travels_as_the_transform_says(
     here.write(orders, [{"key": b"k", "value": None, "partition": at} for at in range(2)])
     job = Driver(sides, job=fresh("job"))
     copy_through(job, flow_spec(flow), assigned(flow, orders, 2))
-    here.write(orders, [{"value": value(at), "partition": at % 2} for at in range(1_400)])
+    rows = [
+        {"value": value(at), "partition": at % 2, "key": b"k" if at % 8 < 4 else None} for at in range(1_400)
+    ]
+    here.write(orders, rows)
     left = [rows[1:] for rows in here.read(orders, 2)]
     end_flow(job, flow)
     body = {
@@ -99,7 +103,7 @@ def test_what_was_left_travels_as_the_transform_says(
     assert "run it again" in replayed(file, flow, code=1, REPL_FAILPOINT="after_ledger:2")["said"]
     assert replayed(file, flow)["records"] > 0
     bad = []
-    for number, rows in enumerate(there.read(orders, 2)):
+    for number, arrived in enumerate(there.read(orders, 2)):
         expected: list[tuple[bytes | None, tuple[str, int, int]]] = []
         for row in left[number]:
             if row.value is None:
@@ -108,9 +112,12 @@ def test_what_was_left_travels_as_the_transform_says(
                 bad.append(row.value)
             elif json.loads(row.value)["id"] % 3:
                 expected.append((row.value.replace(b"a@b", b"A@B"), (orders, number, row.offset)))
-        assert [(row.value, place(row)) for row in rows[1:]] == expected
-    (rows,) = there.read(f"{orders}.quarantine")
-    assert [row.value for row in rows] == bad
+            elif row.key is not None:  # a filtered record is replayed as a tombstone
+                expected.append((None, (orders, number, row.offset)))
+        assert [(row.value, place(row)) for row in arrived[1:]] == expected
+        assert sum(row.value is None for row in arrived) > 100
+    (quarantined,) = there.read(f"{orders}.quarantine")
+    assert [row.value for row in quarantined] == bad
     assert len(bad) == 14
 
     done = repl("verify", flow, "--path", str(file), "--json", timeout=180)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.pieces import VerificationPiece, VerifiedPiece, VerifyRequest
@@ -126,6 +127,18 @@ def test_a_transform_is_applied_to_the_source_before_it_is_compared() -> None:
     assert answers.headers[0] == [("h", None)]
     heartbeats = asyncio.run(SourceTransform(UPPER, answers).apply(naming.HEARTBEATS, left))
     assert heartbeats == (left, frozenset())
+
+
+def test_a_filtered_record_is_expected_as_a_tombstone_where_the_transform_says_so() -> None:
+    """One without a key is not at the destination, and a bad one that is quarantined neither."""
+    transform = replace(UPPER, on_filtered="tombstone", on_bad_record="quarantine")
+    hop = (HEADER, encode(Origin("dc0-id", "t", 0, 2, 1)))
+    keyed = [one._replace(key=b"k", headers=(("name", b"Ann"), hop)) for one in ORPHANS]
+    records, filtered = asyncio.run(SourceTransform(transform, Answers()).apply("t", keyed))
+    assert (records[0].key, records[0].value, records[0].headers) == (b"k", None, (hop,))
+    assert records[2].value == b"X"
+    assert filtered == {3}
+    assert asyncio.run(SourceTransform(transform, Answers()).apply("t", ORPHANS))[1] == {2, 3}
 
 
 def test_a_record_that_the_transform_filters_is_not_at_the_destination() -> None:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from runtime.batch import Batch, Merge, Record, RewriteSpec, prepare, walk
 from runtime.batch import records as records_of
-from runtime.batch.arrays import add_header, merge_bodies, offset_runs, worth_merging
-from runtime.batch.splice import Raw, extend, join, scan, with_header
-from runtime.batch.varint import MalformedBytes
+from runtime.batch.arrays import merge_bodies, offset_runs, worth_merging
+from runtime.batch.splice import Raw, join, scan, with_header
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, constant_part, offset_part
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, record, sets
 
@@ -95,29 +94,6 @@ def test_bytes_that_were_changed_are_merged_only_where_one_by_one_gives_the_same
     assert result is None or result == one_by_one(batches, bodies, header)
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.tuples(times, content, content), min_size=1, max_size=60), st.integers(0, 2**50), st.data()
-)
-def test_a_header_is_added_as_it_is_record_by_record(contents, first: int, data: st.DataObject):
-    records = [Record(first + at, time, key, value, ()) for at, (time, key, value) in enumerate(contents)]
-    body = bytes(walked(batch_bytes(records)).body)
-    expected = extend(body, len(records), first, HEADER, never)
-    assert add_header(body, len(records), first, HEADER) == expected
-    body = changed(body, data)
-    try:
-        result = add_header(body, len(records), first, HEADER)
-    except (MalformedBytes, IndexError):
-        return
-    assert result is None or result == extend(body, len(records), first, HEADER, never)
-
-
-def test_a_record_with_headers_is_left_to_the_loop():
-    records = [record(at, headers=(("a", b"\x00"),) if at == 7 else ()) for at in range(40)]
-    body = bytes(walked(batch_bytes(records)).body)
-    assert add_header(body, 40, 0, HEADER) is None
-
-
 def test_many_small_batches_go_out_as_one_with_their_map():
     data = b"".join(batch_bytes([record(at + i) for i in range(3)]) for at in range(0, 1800, 3) if at != 900)
     batches = [one for one in walk(data, HERE).sets if isinstance(one, Batch)]
@@ -146,16 +122,6 @@ def test_small_batches_get_their_header_while_they_are_joined(returning: int | N
     }
     assert {one.offset: one.headers for one in arrived(prepared)} == expected
     assert prepared.dropped == (returning is not None)
-
-
-def never(tail: bytes, at: int) -> bool:
-    return False
-
-
-def walked(data: bytes) -> Batch:
-    (batch,) = walk(data, HERE).sets
-    assert isinstance(batch, Batch)
-    return batch
 
 
 def changed(body: bytes, data: st.DataObject) -> bytes:

@@ -43,7 +43,7 @@ def test_a_whole_batch_passes_as_it_came():
     assert prepared.position == 104
     (out,) = prepared.outgoing
     assert out.batch is source
-    assert out[1:] == ((OffsetDeltaRun(0, 100, 4),), 104, RewriteReason.NONE)
+    assert out == (source, (OffsetDeltaRun(0, 100, 4),), 104, RewriteReason.NONE, 0)
 
 
 @pytest.mark.parametrize("codec", Codec)

@@ -1,5 +1,6 @@
 """The job spec comes back as it was written, and says where it goes wrong."""
 
+import msgspec
 import pytest
 
 from runtime.contract.spec import jobspec
@@ -16,6 +17,7 @@ from runtime.contract.spec.jobspec import (
     Start,
 )
 from runtime.contract.spec.rename import Match, Rename, Table, Template
+from runtime.contract.spec.transform import TransformSpec
 
 
 def spec(**changes: object) -> JobSpec:
@@ -79,6 +81,17 @@ def test_rename_rules_travel(rule: Rename) -> None:
 def test_a_bad_spec_says_where_it_goes_wrong(text: bytes, why: str) -> None:
     with pytest.raises(BadJobSpec, match=why):
         jobspec.decode(text)
+
+
+def test_a_transform_of_an_older_release_skips_filtered_records() -> None:
+    """And the default is not written, so that an older release reads the spec."""
+    older = spec()
+    flow = msgspec.structs.replace(older.flows[0], transform=TransformSpec(where="true"))
+    text = jobspec.encode(msgspec.structs.replace(older, flows=[flow]))
+    assert b"on_filtered" not in text
+    (read,) = jobspec.decode(text).flows
+    assert read.transform is not None
+    assert read.transform.on_filtered == "skip"
 
 
 def test_a_flow_is_found_by_name() -> None:

@@ -109,6 +109,14 @@ def test_a_newer_writer_s_added_field_is_ignored() -> None:
     assert decode_progress(newer) == first()
 
 
+def test_tombstones_of_filtered_records_add_up_also_behind_an_older_writer() -> None:
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(first()))
+    older = decode_progress(b"\x01" + msgspec.msgpack.encode(fields[:-1]))
+    progress, _ = advance(older, Advance(5, 2, (Run(0, 0, 5),), records=5, tombstones=2), 1, 7)
+    progress, _ = advance(progress, Advance(7, 2, (Run(5, 5, 2),), records=2, tombstones=1), 1, 8)
+    assert (progress.records, progress.tombstones) == (7, 3)
+
+
 def test_a_flow_lies_in_one_partition_that_depends_on_nothing_else() -> None:
     assert [partition_of(flow, 8) for flow in ("dc1-to-dc2", "dc2-to-dc1", "a")] == [2, 3, 3]
 

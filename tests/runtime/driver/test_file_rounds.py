@@ -70,7 +70,8 @@ def test_tasks_get_about_as_many_records_each() -> None:
 
 def test_records_that_do_not_travel_move_the_position_and_are_counted() -> None:
     before = FilePosition(topic="orders", topic_id="aa", partition=0, position=5, records=3, dropped=1)
-    after = advanced(before, ExportedPartition("orders", 0, 9, filtered=4))
-    assert (after.position, after.records, after.dropped) == (9, 3, 5)
+    after = advanced(before, ExportedPartition("orders", 0, 9, records=2, filtered=4, tombstones=2))
+    assert (after.position, after.records, after.dropped, after.tombstones) == (9, 5, 5, 2)
     source = SourcePartition("orders", b"\xaa", 0, 0, 9)
-    assert progress_of(source, after, 1, 42).dropped == 5
+    told = progress_of(source, after, 1, 42)
+    assert (told.dropped, told.tombstones) == (5, 2)

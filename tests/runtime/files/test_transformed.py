@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from runtime.batch import BadRecord, CorruptBatch, PartitionLocation, Record
 from runtime.contract.records.manifest import DataFile
+from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.files.formats import PartitionFiles
@@ -75,6 +77,21 @@ def test_what_travels_has_its_decoded_value_and_what_does_not_is_counted() -> No
     assert [one.offset for one, _ in found.rows] == [1, 3, 4, 5]  # a tombstone always travels
     assert values_of(found) == [{"id": 1}, {"id": 3}, None, {"id": 5}]
     assert (found.filtered, found.through, found.failure) == (1, 6, None)
+
+
+def test_a_filtered_record_is_a_null_value_without_headers_where_the_transform_says_so() -> None:
+    deleting = replace(FIELDS, on_filtered="tombstone")
+    hop = (HEADER, encode(Origin("dc0-id", "customers", 0, 2, NOON)))
+    named = [(one._replace(headers=(("name", b"Ann"), hop)), kind) for one, kind in of(2)]
+    unkeyed = [(one._replace(key=None), kind) for one, kind in of(3)]
+    for kind, transform in ((STRUCT, deleting), (pa.binary(), replace(TEXT, on_filtered="tombstone"))):
+        found = applied([*of(1), *named, *unkeyed, *of(4)], Answers(kind, {2: b"f", 3: b"f"}), transform)
+        assert [one.offset for one, _ in found.rows] == [1, 2, 4]
+        deleted = found.rows[1][0]
+        assert (deleted.key, deleted.value, deleted.headers) == (b"k", None, (hop,))
+        assert (found.filtered, found.tombstones, found.through) == (1, 1, 5)
+        if found.values is not None:
+            assert values_of(found) == [{"id": 1}, None, {"id": 4}]
 
 
 def test_a_window_of_which_nothing_travels_is_passed() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runtime.launch.command import find_java
-from runtime.launch.launcher import LaunchError, check_references
+from runtime.launch.launcher import LaunchError, check_references, job_environment
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.spark import FakeSpark
 from tests.runtime.launch.specs import spec_of
@@ -97,3 +97,14 @@ def test_a_standalone_cluster_wants_its_secret(tmp_path: Path):
         SupervisedLauncher(tmp_path / "home", environ).launch(spec)
     assert "spark.authenticate: false" in caught.value.way_out
     assert not (tmp_path / "home").exists()
+
+
+def test_a_job_has_its_own_value_of_a_variable_and_no_key_of_the_operator():
+    environ = {
+        "REPL_USER": "apply",
+        "REPL_JOB_ENV_REPL_USER": "job",
+        "REPL_JOB_ENV_REPL_PLAN_KEY": "k",
+        "REPL_PLAN_KEY": "k",
+        "PATH": "/bin",
+    }
+    assert job_environment(environ) == {"REPL_USER": "job", "PATH": "/bin"}

@@ -37,11 +37,12 @@ def told(*partitions: PartitionStatus, by_topic: bool = False, after_s: float = 
 
 
 def test_a_partition_is_told_with_all_of_its_labels():
-    found = told(partition(records=9, bytes=900, dropped=2, lost=1, transactions=3, aborts=1))
+    found = told(partition(records=9, bytes=900, dropped=2, lost=1, transactions=3, aborts=1, tombstones=4))
     at = '{flow="f",topic="t",partition="0"}'
     assert found[f"repl_partition_records_total{at}"] == 9
     assert found[f"repl_partition_bytes_total{at}"] == 900
     assert found[f"repl_partition_dropped_records_total{at}"] == 2
+    assert found[f"repl_partition_filtered_tombstones_total{at}"] == 4
     assert found[f"repl_partition_lost_offsets_total{at}"] == 1
     assert found[f"repl_partition_transactions_committed_total{at}"] == 3
     assert found[f"repl_partition_transactions_aborted_total{at}"] == 1

@@ -112,11 +112,12 @@ def test_each_count_of_a_flow_has_its_place():
         aborts=5,
         throttled_ms=6,
         quarantined=7,
-        merged_files=8,
-        latency_sum_ms=9,
+        tombstones=8,
+        merged_files=9,
+        latency_sum_ms=10,
         latency_counts=list(range(18)),
     )
     book = SlotMetrics()
     book.record_report(report(flows=[told]))
     seen = book.snapshot().flows[0, "f"]
-    assert seen == FlowCounts(1, 2, 3, 4, 5, 6, 7, 8, 9, tuple(range(18)))
+    assert seen == FlowCounts(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, tuple(range(18)))

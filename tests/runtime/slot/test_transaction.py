@@ -77,7 +77,8 @@ def test_acknowledged_base_offsets_become_runs() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
     assert part.acknowledged(outgoing(0, (10, 2), (15, 1)), 7, 100, MARK) is None
-    assert part.acknowledged(outgoing(1, (16, 3)), 7, 103, MARK) is None
+    filtered = outgoing(1, (16, 3))._replace(tombstones=2)
+    assert part.acknowledged(filtered, 7, 103, MARK) is None
     copy.fetched([], Cursor(25, 8), 0)
     assert part.step() == Advance(
         position=25,  # the tail behind the last record is decided, too
@@ -88,6 +89,7 @@ def test_acknowledged_base_offsets_become_runs() -> None:
         bytes=part.bytes,
         last_timestamp=51,
         mark=MARK,
+        tombstones=2,
     )
 
 
