@@ -25,9 +25,9 @@ ORDERS, PARTITIONS = "orders", 4
 RECORDS = checker.Spec(10**9, rate=200, large_every=0)
 # Shorter than a job's own times, so that the story is short.
 NOTICED = {
-    "spark.executor.heartbeatInterval": "3s",
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "15s",
-    "spark.network.timeoutInterval": "3s",
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "10s",
+    "spark.network.timeoutInterval": "2s",
 }
 CLUSTER = {"spark.worker.timeout": "10"}
 
@@ -100,7 +100,7 @@ def _(scene: Scene) -> None:
     scene.lost.lose()
 
 
-@then("another Worker or another slot copies the partitions of that slot")
+@then("another slot or another Worker copies the partitions of that slot")
 def _(scene: Scene) -> None:
     eventually(
         lambda: scene.hit <= set(scene.running.placement(without=scene.dead)),

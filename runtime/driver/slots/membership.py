@@ -62,17 +62,23 @@ def slot_layout(flows: Sequence[FlowSpec], slots: int) -> SlotLayout:
 K = TypeVar("K")
 
 TOLERANCE = 0.3  # fraction of the mean load: a smaller gap does not justify an interruption
+MIN_GAP = 100_000.0  # bytes a second: every slot copies much more, so a smaller gap is no reason either
 MIN_WEIGHT = 1_000.0  # minimum weight of a partition, in bytes a second
 MEASURED_MS = 20_000  # a shorter measurement tells nothing of a partition
 
 
 def balance(
-    weights: Mapping[K, float], slots: Sequence[int], homes: Mapping[K, int], *, move: bool = True
+    weights: Mapping[K, float],
+    slots: Sequence[int],
+    homes: Mapping[K, int],
+    *,
+    move: bool = True,
+    min_gap: float = 0.0,
 ) -> dict[K, int]:
     """Returns a slot for every partition.
 
     A partition whose slot in `homes` is among `slots` keeps it, unless the loads are far apart and `move`
-    allows levelling. `weights` are bytes a second.
+    allows levelling. `weights` are bytes a second, and so is `min_gap`: a smaller gap between two slots stays.
     """
     if not slots:
         return {}
@@ -91,17 +97,17 @@ def balance(
         found[key] = slot
         load[slot] += max(weights[key], MIN_WEIGHT)
     if move:
-        _level(weights, found, load)
+        _level(weights, found, load, min_gap)
     return found
 
 
-def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, float]) -> None:
+def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, float], min_gap: float) -> None:
     """Moves partitions from the most to the least loaded slot.
 
     It stops when their loads differ by no more than the tolerance. A slot whose load lies in partitions that
     no move would spread better keeps them all, and the others are levelled without it.
     """
-    allowed = TOLERANCE * sum(load.values()) / len(load)
+    allowed = max(TOLERANCE * sum(load.values()) / len(load), min_gap)
     held: dict[int, list[K]] = {slot: [] for slot in load}
     for key, slot in found.items():
         held[slot].append(key)
@@ -242,7 +248,7 @@ class Membership:
         """
         unmeasured = sum(key not in self._weights for key in self._partitions)
         if unmeasured * len(self._usable) <= TOLERANCE * len(self._partitions):
-            self._assign_homes(move=True)
+            self._assign_homes(move=True, min_gap=MIN_GAP)
 
     def set_usable(self, slots: Sequence[int]) -> bool:
         """Sets the slots that can run and returns whether they changed.
@@ -321,7 +327,7 @@ class Membership:
             del entry.releasing[key]
             self._held.pop(key, None)
 
-    def _assign_homes(self, move: bool) -> None:
+    def _assign_homes(self, move: bool, min_gap: float = 0.0) -> None:
         """Balances the partitions over the usable slots of their flows.
 
         A partition without a measurement gets the mean weight.
@@ -333,7 +339,7 @@ class Membership:
             by_slots.setdefault(self._usable_for(key.flow), {})[key] = self._weights.get(key, usual)
         homes: dict[PartitionKey, int] = {}
         for slots, weights in by_slots.items():
-            homes |= balance(weights, slots, self._homes, move=move)
+            homes |= balance(weights, slots, self._homes, move=move, min_gap=min_gap)
         self._homes = homes
 
     def _usable_for(self, flow: str) -> tuple[int, ...]:

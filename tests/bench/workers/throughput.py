@@ -70,9 +70,11 @@ def speeds(place: Site, workload: Workload, window_s: float, rounds: int) -> lis
     source, there = (str(place.client(name)["bootstrap.servers"]) for name in ("dc1", "dc2"))
     at_source = fill.preload(place.client("dc1"), workload)
     side, brokers, rows = JobOnWorkers(place), Brokers(place.lab), []
+    folder = place.folder / "throughput"
+    folder.mkdir()
     order = [SLOTS[-1], *(slots for number in range(rounds) for slots in SLOTS[:: -1 if number % 2 else 1])]
     for number, slots in enumerate(order):
-        run = Run(f"r{number}-{slots}", workload, workload.topic, source, there, place.folder, slots)
+        run = Run(f"r{number}-{slots}", workload, workload.topic, source, there, folder, slots)
         found = Speed.of(slots, measure(side, run, brokers, at_source, window_s))
         fill.forget(place.client("dc2"), run.mirror_topic)
         print("warm-up:" if not number else "", found, flush=True)

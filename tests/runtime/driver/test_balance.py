@@ -81,5 +81,11 @@ def test_the_others_are_levelled_beside_one_that_fills_its_slot():
     assert loads(balance(given, range(4), homes), given, range(4)) == [1e7, 2e6, 1e6, 1e6]
 
 
+def test_a_gap_that_costs_no_slot_anything_stays():
+    weights, homes = dict.fromkeys(range(8), 3e4), {key: 0 if key < 3 else key % 4 for key in range(8)}
+    assert balance(weights, range(4), homes, min_gap=1e5) == homes
+    assert balance(weights, range(4), homes) != homes
+
+
 def test_no_slots():
     assert balance({1: 5.0}, [], {}) == {}
