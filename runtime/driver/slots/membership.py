@@ -78,7 +78,7 @@ def balance(
     """Returns a slot for every partition.
 
     A partition whose slot in `homes` is among `slots` keeps it, unless the loads are far apart and `move`
-    allows levelling. `weights` are bytes a second, and so is `min_gap`: a smaller gap between two slots stays.
+    allows levelling. `weights` and `min_gap` are bytes a second: a smaller gap between two slots stays.
     """
     if not slots:
         return {}
