@@ -15,6 +15,7 @@ from runtime.batch.layout import Batch, Codec, LegacySet, RecordSet
 from runtime.batch.prepare import needs_rewrite, prepare
 from runtime.batch.rewrite import Record, records
 from runtime.batch.spec import (
+    DroppedRecords,
     Merge,
     OffsetDeltaRun,
     OutgoingBatch,
@@ -33,6 +34,7 @@ __all__ = [
     "BatchFailure",
     "Codec",
     "CorruptBatch",
+    "DroppedRecords",
     "LegacySet",
     "Merge",
     "OffsetDeltaRun",

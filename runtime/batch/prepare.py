@@ -66,9 +66,9 @@ def prepare(
     except BatchFailure as failure:
         good = _good_up_to(sets, failure.offset)
         position = max(good, spec.start, out[-1].position if out else 0)
-        return PreparedBatches(out, position, rule.dropped, failure)
+        return PreparedBatches(out, position, rule.dropped_before(position), failure)
     position = max(min(sets[-1].next_offset, spec.end), spec.start) if sets else spec.start
-    return PreparedBatches(out, position, rule.dropped, None)
+    return PreparedBatches(out, position, rule.dropped_before(position), None)
 
 
 def _good_up_to(sets: Sequence[RecordSet], offset: int) -> int:
@@ -101,7 +101,7 @@ def _groups(
             if base + member.last_offset_delta < start or base >= end:
                 continue
             if member.producer_id in returning_producer_ids:
-                rule.dropped += records
+                rule.drop(member.next_offset, records)
                 continue
             if records <= merge.records and member_size <= merge.size:
                 packed = member.attributes & CODEC_MASK
@@ -146,13 +146,13 @@ def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list
 def _send_joined(
     group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]
 ) -> None:
-    sent, dropped = len(out), rule.dropped
+    sent, dropped = len(out), len(rule.dropped)
     try:
         out.extend(rewrite(group, spec, rule, RewriteReason.MERGE))
     except BatchFailure:
         # One member is bad: each is rewritten alone, so that those before it are copied and the failure names
         # it.
         del out[sent:]
-        rule.dropped = dropped
+        del rule.dropped[dropped:]
         for member in group:
             out.extend(rewrite([member], spec, rule, RewriteReason.MERGE))

@@ -25,6 +25,7 @@ from runtime.batch.layout import (
 from runtime.batch.legacy import codec_of, scan_legacy
 from runtime.batch.spec import (
     MAX_UNPACKED,
+    DroppedRecords,
     HeaderRule,
     OffsetDeltaRun,
     OutgoingBatch,
@@ -60,7 +61,15 @@ class OriginRule:
         self._native_only = spec.native_only
         self.headers = HeaderRule(self.header, names(*spec.home) if spec.home else None, spec.native_only)
         self.active = bool(self.header or self._home or self._native_only)
-        self.dropped = 0
+        self.dropped: list[DroppedRecords] = []
+
+    def drop(self, end: int, records: int) -> None:
+        """Records that so many records before the source offset `end` are not copied."""
+        self.dropped.append(DroppedRecords(end, records))
+
+    def dropped_before(self, position: int) -> list[DroppedRecords]:
+        """Returns the dropped records before a position, in the order of their offsets."""
+        return sorted(one for one in self.dropped if one.end <= position)
 
     def drops(self, tail: bytes, at: int) -> bool:
         """Returns whether the record, whose headers begin at `at`, must be dropped because of its origin."""
@@ -76,7 +85,7 @@ class OriginRule:
         kept: list[Raw] = []
         for offset, timestamp, tail in records:
             if self.drops(tail, header_count_at(tail)):
-                self.dropped += 1
+                self.drop(offset + 1, 1)
             elif self.header:
                 kept.append((offset, timestamp, with_header(tail, self.header + offset_part(offset))))
             else:
@@ -131,7 +140,7 @@ def _together(
         if body is None:
             yield from rewrite([batch], spec, rule, RewriteReason.RECORDS)
         elif not len(body):
-            rule.dropped += batch.records
+            rule.drop(batch.next_offset, batch.records)
         elif out := _with_body(batch, body, spec):
             yield out
         else:

@@ -86,9 +86,16 @@ class OutgoingBatch(NamedTuple):
     tombstones: int = 0  # records that the flow's transform filtered, and that are copied as tombstones
 
 
+class DroppedRecords(NamedTuple):
+    """Records before the source offset `end`, and behind the dropped records before them, are not copied."""
+
+    end: int
+    records: int
+
+
 class PreparedBatches(NamedTuple):
     outgoing: list[OutgoingBatch]
     # the source offset to continue from once all is written: past markers, aborted and dropped records
     position: int
-    dropped: int  # the number of records that provenance dropped
+    dropped: list[DroppedRecords]  # by provenance, in the order of their offsets
     failure: BatchFailure | None  # at `position`: everything before it is in `outgoing`

@@ -308,7 +308,7 @@ class PartitionReplay:
         if not walked.sets and walked.failure is None:
             if answer.last_stable_offset < end:
                 raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._spec.where))
-            return FilteredBatches([], Cursor(end, -1), 0, None)  # compaction removed all remaining records
+            return FilteredBatches([], Cursor(end, -1), (), None)  # compaction removed all remaining records
         returning = self._returning_producer_ids(walked)
         spec = replace(self._spec, end=end)
         return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, returning, now_ms())

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypedDict
 
 from msgspec.structs import replace
 
-from runtime.batch import OutgoingBatch
+from runtime.batch import DroppedRecords, OutgoingBatch
 from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
@@ -112,7 +112,7 @@ class PartitionCopy:
         self.queue: deque[QueuedBatch] = deque()
         self.quarantine: deque[QueuedQuarantine] = deque()
         self.queued_bytes = 0
-        self.dropped = 0
+        self._dropped: deque[DroppedRecords] = deque()
         self.rewinds = 0
         self.source = SourceLog()
         self.in_transaction = False
@@ -297,7 +297,7 @@ class PartitionCopy:
         self,
         batches: Sequence[QueuedBatch],
         cursor: Cursor,
-        dropped: int,
+        dropped: Sequence[DroppedRecords] = (),
         quarantine: Sequence[QueuedQuarantine] = (),
     ) -> None:
         """Appends batches to the queue, and moves the cursor behind the response."""
@@ -307,7 +307,7 @@ class PartitionCopy:
         for bad in quarantine:
             self.quarantine.append(bad)
             self.queued_bytes += bad.record.size
-        self.dropped += dropped
+        self._dropped += (one for one in dropped if one.end <= cursor.offset)
         self.cursor = cursor
         if batches and self.state is State.BLOCKED_AT_SOURCE:
             self.enter(State.COPYING)
@@ -322,10 +322,14 @@ class PartitionCopy:
         """Returns the bad records that a transaction with this position writes."""
         return [one.record for one in takewhile(lambda one: one.record.offset < position, self.quarantine)]
 
+    def dropped_before(self, position: int) -> int:
+        """Returns how many records a transaction with this position passes without copying them."""
+        return sum(one.records for one in takewhile(lambda one: one.end <= position, self._dropped))
+
     def rewind(self) -> None:
         """Returns to the committed position: all records behind it are fetched again."""
         self.release_queue()
-        self.dropped = 0
+        self._dropped.clear()
         self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
 
     def release_queue(self) -> None:
@@ -350,12 +354,13 @@ class PartitionCopy:
         """Records that the transaction is decided."""
         self.in_transaction = False
 
-    def committed(self, progress: Progress, dropped: int = 0) -> None:
-        """Applies committed progress; `dropped` counts the records that it passed without copying them."""
+    def committed(self, progress: Progress) -> None:
+        """Applies committed progress."""
         if progress.incarnation != self.progress.incarnation:  # The accounts start anew with the new log.
             self.accounts = OffsetAccounts(progress.destination_end)
         self.progress = progress
-        self.dropped -= dropped
+        while self._dropped and self._dropped[0].end <= progress.position:
+            self._dropped.popleft()
         while self.quarantine and self.quarantine[0].record.offset < progress.position:
             bad = self.quarantine.popleft()
             self.queued_bytes -= bad.record.size

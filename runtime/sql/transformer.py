@@ -21,6 +21,7 @@ from runtime.batch import (
     BadRecord,
     BatchFailure,
     CorruptBatch,
+    DroppedRecords,
     OutgoingBatch,
     RewriteSpec,
 )
@@ -80,12 +81,13 @@ class Evaluates(Protocol):
 class Transformed(NamedTuple):
     """The batches that travel, each with the index of the last prepared batch that it stands for.
 
-    `filtered` counts the records that are not copied, also not as tombstones, without those of `quarantined`.
+    `filtered` are the records that are not copied, also not as tombstones, without those of `quarantined`;
+    they are counted between the ends of the batches.
     `failure` names the first record that can't be handled; it lies behind every other record.
     """
 
     outgoing: list[tuple[OutgoingBatch, int]]
-    filtered: int
+    filtered: list[DroppedRecords]
     failure: BatchFailure | None
     quarantined: list[QuarantinedRecord]
 
@@ -119,7 +121,7 @@ class Transformer:
 
         While Spark evaluates some batches, the next ones are unpacked.
         """
-        found = Transformed([], 0, None, [])
+        found = Transformed([], [], None, [])
         waiting: deque[_Window] = deque()
         windows = self._windows(prepared, spec)
         try:
@@ -133,7 +135,7 @@ class Transformer:
                 one = self._transformed(window, await window.answers, spec)
                 found = Transformed(
                     [*found.outgoing, *one.outgoing],
-                    found.filtered + one.filtered,
+                    [*found.filtered, *one.filtered],
                     one.failure or window.failure,
                     [*found.quarantined, *one.quarantined],
                 )
@@ -276,7 +278,8 @@ class Transformer:
             failure = too_large
             filtered &= columns.offsets < failure.offset
             bad = [one for one in bad if one.offset < failure.offset]
-        return Transformed(outgoing, int(np.count_nonzero(filtered)), failure, bad)
+        dropped = _dropped(columns.offsets[filtered], [out.position for out, _ in outgoing])
+        return Transformed(outgoing, dropped, failure, bad)
 
     def _edits(
         self, columns: RecordColumns, rows: Integers, answers: Bytes, reasons: dict[int, str]
@@ -383,6 +386,15 @@ def _text(value: bytes) -> bytes:
 
 def _binary(value: bytes) -> bytes:
     return base64.b64decode(_text(value))
+
+
+def _dropped(offsets: Integers, positions: Sequence[int]) -> list[DroppedRecords]:
+    """Counts the records at these offsets between the positions of the outgoing batches."""
+    _, first, counts = np.unique(
+        np.searchsorted(positions, offsets, side="right"), return_index=True, return_counts=True
+    )
+    last = offsets[first + counts - 1] + 1
+    return [DroppedRecords(end, records) for end, records in zip(last.tolist(), counts.tolist(), strict=True)]
 
 
 def _flags(answers: Bytes) -> Octets:

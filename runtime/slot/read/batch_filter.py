@@ -14,6 +14,7 @@ from runtime.batch import (
     AbortedTransactions,
     Batch,
     BatchFailure,
+    DroppedRecords,
     Merge,
     OutgoingBatch,
     PartitionLocation,
@@ -48,7 +49,7 @@ class FilteredBatches(NamedTuple):
 
     outgoing: list[tuple[OutgoingBatch, int]]
     cursor: Cursor
-    dropped: int
+    dropped: Sequence[DroppedRecords]
     failure: BatchFailure | None
     quarantined: Sequence[QuarantinedRecord] = ()
 
@@ -197,7 +198,7 @@ async def transformed(
     except RegistryUnavailable as error:
         raise Disconnected("schema registry", str(error), sent=False) from None
     outgoing = [(out, filtered.outgoing[index][1]) for out, index in found.outgoing]
-    dropped = filtered.dropped + found.filtered
+    dropped = sorted([*filtered.dropped, *found.filtered])
     if found.failure is None:
         return filtered._replace(outgoing=outgoing, dropped=dropped, quarantined=found.quarantined)
     at = found.failure.offset

@@ -172,7 +172,7 @@ class TransactionPartition:
             destination_epoch=self.epoch,
             records=self.records,
             bytes=self.bytes,
-            dropped=copy.dropped,
+            dropped=copy.dropped_before(cursor.offset),
             last_timestamp=self.last_timestamp,
             mark=self.mark,
             quarantined=len(copy.quarantined_before(cursor.offset)),
@@ -198,7 +198,7 @@ class CommitEntry(NamedTuple):
         if self.step is None:
             self.copy.replaced(self.progress)
         else:
-            self.copy.committed(self.progress, self.step.dropped)
+            self.copy.committed(self.progress)
 
 
 def blamed(error: WireError, joining: Iterable[TransactionPartition]) -> tuple[PartitionCopy, ...]:
@@ -214,8 +214,13 @@ def blamed(error: WireError, joining: Iterable[TransactionPartition]) -> tuple[P
 
 def idle_step(copy: PartitionCopy) -> Advance:
     """Returns the advance of a position that moved over records that are not copied."""
-    quarantined = len(copy.quarantined_before(copy.cursor.offset))
-    return Advance(copy.cursor.offset, copy.cursor.epoch, dropped=copy.dropped, quarantined=quarantined)
+    position, epoch = copy.cursor
+    return Advance(
+        position,
+        epoch,
+        dropped=copy.dropped_before(position),
+        quarantined=len(copy.quarantined_before(position)),
+    )
 
 
 class Transaction:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.batch import Codec, Merge, Record, RewriteReason, RewriteSpec, prepare
+from runtime.batch import Codec, DroppedRecords, Merge, Record, RewriteReason, RewriteSpec, prepare
 from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, Origin, encode
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, record, sets
 
@@ -68,7 +68,7 @@ def test_no_record_returns_to_where_it_was_born_under_its_own_name(headers, goes
     prepared = prepare(sets(batch_bytes([record(0), middle, record(2)])), SPEC, NOW)
     expected = [record(0), middle, record(2)] if goes_on else [record(0), record(2)]
     assert arrived(prepared) == [stamped(one) for one in expected]
-    assert (prepared.dropped, prepared.position) == (0 if goes_on else 1, 3)
+    assert (prepared.dropped, prepared.position) == ([] if goes_on else [DroppedRecords(2, 1)], 3)
 
 
 def test_native_only_takes_nothing_that_was_copied_before():
@@ -81,7 +81,7 @@ def test_a_batch_that_goes_home_as_a_whole_leaves_nothing_to_send():
     prepared = prepare(
         sets(batch_bytes([record(0, headers=[FROM_DC2]), record(1, headers=[FROM_DC2])])), SPEC, NOW
     )
-    assert prepared == ([], 2, 2, None)
+    assert prepared == ([], 2, [DroppedRecords(1, 1), DroppedRecords(2, 1)], None)
 
 
 def test_a_value_that_holds_a_header_is_only_a_value():

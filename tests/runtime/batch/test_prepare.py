@@ -8,6 +8,7 @@ from runtime.batch import (
     AbortedTransactions,
     Codec,
     CorruptBatch,
+    DroppedRecords,
     Merge,
     OffsetDeltaRun,
     RewriteReason,
@@ -107,14 +108,14 @@ def test_the_delete_horizon_moves_no_timestamp():
 def test_markers_aborted_and_emptied_batches_only_move_the_position():
     data = batch_bytes([record(0)], producer=(5, 0, 0), more=0x10)
     fetched = sets(data, control_batch(1, 5, 0), empty_batch(2, 6), control_batch(7, 6, 1))
-    assert prepare(fetched, SPEC, NOW, AbortedTransactions([(5, 0)])) == ([], 8, 0, None)
+    assert prepare(fetched, SPEC, NOW, AbortedTransactions([(5, 0)])) == ([], 8, [], None)
 
 
 def test_batches_below_the_start_are_left_out():
     fetched = sets(batch_bytes(SOME), batch_bytes([record(104)]))
     assert arrived(prepare(fetched, replace(SPEC, start=104), NOW)) == [record(104)]
-    assert prepare(fetched, replace(SPEC, start=200), NOW) == ([], 200, 0, None)
-    assert prepare([], replace(SPEC, start=200), NOW) == ([], 200, 0, None)
+    assert prepare(fetched, replace(SPEC, start=200), NOW) == ([], 200, [], None)
+    assert prepare([], replace(SPEC, start=200), NOW) == ([], 200, [], None)
 
 
 @pytest.mark.parametrize("spec", [SPEC, MERGING], ids=["alone", "joined"])
@@ -130,7 +131,7 @@ def test_what_lies_behind_the_end_is_left_out(spec, end):
 def test_batches_of_returning_producer_ids_are_dropped():
     fetched = sets(batch_bytes(SOME, producer=(8, 0, 0)), batch_bytes([record(104)], producer=(9, 0, 0)))
     prepared = prepare(fetched, SPEC, NOW, returning_producer_ids={8})
-    assert (arrived(prepared), prepared.dropped) == ([record(104)], 4)
+    assert (arrived(prepared), prepared.dropped) == ([record(104)], [DroppedRecords(104, 4)])
 
 
 class TestJoining:

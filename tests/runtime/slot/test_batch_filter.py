@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.batch import RewriteSpec, TooLarge, walk
+from runtime.batch import DroppedRecords, RewriteSpec, TooLarge, walk
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
@@ -36,7 +36,7 @@ def test_the_cursor_passes_what_is_not_copied() -> None:
     found = filtered(
         batch_bytes([record(0)], producer=(9, 0, 0)), control_batch(1, 9, COMMIT), home=frozenset({9})
     )
-    assert (found.outgoing, found.cursor, found.dropped) == ([], Cursor(2, EPOCH), 1)
+    assert (found.outgoing, found.cursor, found.dropped) == ([], Cursor(2, EPOCH), [DroppedRecords(1, 1)])
 
 
 def test_records_that_the_origin_lost_are_copied_back_up_to_the_restored_offset() -> None:

@@ -31,12 +31,12 @@ def with_batch(copy: PartitionCopy) -> None:
     """The source's record at offset 10 is queued."""
     copy.inspected(EPOCH)
     batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
-    copy.fetched([batch], Cursor(11, 0), 0)
+    copy.fetched([batch], Cursor(11, 0), ())
 
 
 def with_idle_position(copy: PartitionCopy) -> None:
     """Nothing is queued, but the position moved over records that are not copied."""
-    copy.fetched([], Cursor(25, 1), 0)
+    copy.fetched([], Cursor(25, 1), ())
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -183,7 +183,7 @@ def queue(lane: Lane, copy: PartitionCopy) -> None:
     """The source's next record is queued."""
     offset = copy.cursor.offset
     batch = QueuedBatch(outgoing(0, (offset, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
-    copy.fetched([batch], Cursor(offset + 1, 0), 0)
+    copy.fetched([batch], Cursor(offset + 1, 0), ())
     lane.offer(copy)
 
 
@@ -246,7 +246,7 @@ def test_an_idle_position_is_no_activity() -> None:
             other.inspected(EPOCH)
             lane.add(other)
             for end in (20, 21):
-                other.fetched([], Cursor(end, 0), 0)
+                other.fetched([], Cursor(end, 0), ())
                 lane.offer(other)
                 await until(emitted, lambda: other.progress.position == other.cursor.offset)
             await passes()

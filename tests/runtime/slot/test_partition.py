@@ -2,6 +2,7 @@
 
 import pytest
 
+from runtime.batch import DroppedRecords
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
@@ -47,7 +48,7 @@ def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: Partit
 
 
 def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
-    copy.fetched([], Cursor(50, 1), 0)
+    copy.fetched([], Cursor(50, 1), ())
     copy.start_release()
     assert not copy.fetchable
     assert not copy.idle_position_moved
@@ -65,7 +66,7 @@ def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
     budget.take(60)
     held = ResponseMemory(budget, 60)
     batches = [QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()) for number in range(2)]
-    copy.fetched(batches, Cursor(12, 7), 4)
+    copy.fetched(batches, Cursor(12, 7), [DroppedRecords(12, 4)])
     copy.rewind()
     assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
-    assert (copy.rewinds, copy.dropped) == (1, 0)
+    assert (copy.rewinds, copy.dropped_before(12)) == (1, 0)

@@ -80,7 +80,7 @@ def holding(*offsets: int, number: int = 0, position: int | None = None, size: i
     copy.assigned = replace(copy.assigned, quarantine=LIMIT)
     held = ResponseMemory(ByteBudget(1 << 20), 0)
     queued = [QueuedQuarantine(bad(offset, size), held.view()) for offset in offsets]
-    copy.fetched([], Cursor(position or offsets[-1] + 1, 1), 0, queued)
+    copy.fetched([], Cursor(position or offsets[-1] + 1, 1), (), queued)
     return copy
 
 
@@ -145,7 +145,7 @@ def test_a_failure_blames_the_partition_whose_records_cannot_be_written(
 ) -> None:
     destination = Quarantine(error=change.get("error", ErrorCode.NONE))
     copy, other = holding(10, size=change.get("size", 10)), partition(1)
-    other.fetched([], Cursor(25, 1), 0)
+    other.fetched([], Cursor(25, 1), ())
     if "no leader" in change:
         destination.partitions[0] = Partition(0, -1, 5, (), ())
     if "too few in sync" in change:

@@ -1,7 +1,9 @@
 """A partition's share of a transaction is what was acknowledged, nothing else (R1, R4, R6)."""
 
 import pytest
+from msgspec.structs import replace
 
+from runtime.batch import DroppedRecords
 from runtime.contract.records.advance import Advance
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.records.offset_map import Run
@@ -79,7 +81,7 @@ def test_acknowledged_base_offsets_become_runs() -> None:
     assert part.acknowledged(outgoing(0, (10, 2), (15, 1)), 7, 100, MARK) is None
     filtered = outgoing(1, (16, 3))._replace(tombstones=2)
     assert part.acknowledged(filtered, 7, 103, MARK) is None
-    copy.fetched([], Cursor(25, 8), 0)
+    copy.fetched([], Cursor(25, 8), ())
     assert part.step() == Advance(
         position=25,  # the tail behind the last record is decided, too
         source_epoch=8,
@@ -98,8 +100,12 @@ def test_queued_batches_are_not_in_the_progress() -> None:
     part = TransactionPartition(copy, 1, 4)
     part.acknowledged(outgoing(0, (10, 2)), 7, 100, MARK)
     held = ResponseMemory(ByteBudget(1), 1).view()
-    copy.fetched([QueuedBatch(outgoing(0, (12, 2)), 7, held)], Cursor(14, 7), 0)
-    assert part.step().position == 12
+    dropped = [DroppedRecords(11, 1), DroppedRecords(14, 2)]
+    copy.fetched([QueuedBatch(outgoing(0, (12, 2)), 7, held)], Cursor(14, 7), dropped)
+    step = part.step()
+    assert (step.position, step.dropped) == (12, 1)
+    copy.committed(replace(copy.progress, position=12))
+    assert (copy.dropped_before(12), copy.dropped_before(14)) == (0, 2)
 
 
 @pytest.mark.parametrize(("base", "refused"), [(99, True), (0, True), (100, False), (150, False)])
@@ -125,7 +131,7 @@ def test_offsets_before_and_between_own_batches_are_unexplained(
 def test_an_idle_position_is_committed_with_the_count_of_dropped_records() -> None:
     assert not partition().idle_position_moved
     copy = partition()
-    copy.fetched([], Cursor(12, 7), 2)
+    copy.fetched([], Cursor(12, 7), [DroppedRecords(12, 2)])
     assert copy.idle_position_moved
     assert idle_step(copy) == Advance(12, 7, dropped=2)
 

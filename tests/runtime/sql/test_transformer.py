@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from runtime.batch import (
     BadRecord,
     Codec,
+    DroppedRecords,
     OutgoingBatch,
     QuarantineLimit,
     QuarantineTooLarge,
@@ -97,10 +98,14 @@ def test_any_filter_over_any_batches_leaves_an_exact_map(
     assert [(offset, one._replace(offset=offset)) for offset, one in arrived] == [
         (one.offset, one) for one in travel
     ]
-    assert found.filtered == len(written) - len(travel)
+    assert sum(one.records for one in found.filtered) == len(written) - len(travel)
     assert found.failure is None
     positions = [out.position for out, _ in found.outgoing]
     assert positions == sorted(positions)
+    gone = {one.offset for one in written} - {one.offset for one in travel}
+    for position in positions:  # what a commit of this position counts
+        before = sum(one.records for one in found.filtered if one.end <= position)
+        assert before == sum(offset < position for offset in gone)
     for out, _ in found.outgoing:
         last = out.segments[-1]
         assert out.position >= last.source + last.records
@@ -139,7 +144,7 @@ def test_bad_records_are_quarantined_as_they_came_and_the_others_travel(
         one.offset for one in travel
     ]
     assert found.failure is None
-    assert found.filtered == len(written) - len(travel) - len(rejected)
+    assert sum(one.records for one in found.filtered) == len(written) - len(travel) - len(rejected)
     assert [one.offset for one in found.quarantined] == [one.offset for one in rejected]
     batches = list(quarantine_batches(found.quarantined, 1 << 20, HERE))
     for one, source in zip(
@@ -161,7 +166,7 @@ def test_a_bad_record_that_the_quarantine_cannot_take_stops_its_partition() -> N
 
 def test_a_fully_filtered_batch_leaves_nothing_to_send() -> None:
     found = transformed([batch_bytes([record(0), record(1)])], Answers(filtered=frozenset({0, 1})))
-    assert found == Transformed([], 2, None, [])
+    assert found == Transformed([], [DroppedRecords(2, 2)], None, [])
 
 
 def test_a_tombstone_travels_whatever_the_filter_says() -> None:
