@@ -23,7 +23,7 @@ from runtime.batch.spec import MAX_UNPACKED
 from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.client.stores import Setting
-from runtime.contract.records.manifest import Checkpoint, Commit, DataFile, FilePosition
+from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestCheckpoint
 from runtime.contract.spec.files import OWN_FOLDER
 from runtime.contract.spec.naming import is_other_topic
 from runtime.files.manifest import ManifestFolder, ManifestProblem, as_unavailable
@@ -74,7 +74,7 @@ class Backup:
         """Returns the newest lineage of each topic; with `until_ms` the newest one that had begun by then."""
         return {name: _at(some, until_ms) for name, some in sorted(self.lineages.items())}
 
-    def begin(self, checkpoint: Checkpoint) -> None:
+    def begin(self, checkpoint: ManifestCheckpoint) -> None:
         """Begins with the state of a checkpoint, without its files."""
         self.cluster_id, self.format = checkpoint.owner.cluster_id, checkpoint.format
         self.commit, self.digest, self.at_ms = checkpoint.number, checkpoint.commit, checkpoint.at_ms

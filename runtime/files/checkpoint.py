@@ -13,13 +13,13 @@ from pathlib import PurePath
 from typing import Final
 
 from runtime.contract.records.manifest import (
-    Checkpoint,
     CheckpointRef,
     CheckpointTopic,
     Commit,
     DataFile,
     FileList,
     FileListRef,
+    ManifestCheckpoint,
 )
 from runtime.files.backup import Backup
 from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestState, as_unavailable
@@ -107,7 +107,7 @@ def write_checkpoint(folder: ManifestFolder, state: ManifestState) -> Checkpoint
         if known.digest != state.digest:
             raise ManifestProblem(f"the commit {last.number} was exchanged: restore the folder")
         return folder.add_checkpoint(
-            Checkpoint(
+            ManifestCheckpoint(
                 flow=last.flow,
                 number=last.number,
                 commit=state.digest,

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from runtime.contract.client.stores import Setting
 from runtime.contract.records import manifest
 from runtime.contract.records.manifest import (
-    Checkpoint,
     CheckpointRef,
     Commit,
     DataFile,
     FileList,
     FileListRef,
     FilePosition,
+    ManifestCheckpoint,
     ManifestOwner,
     UnreadableCommit,
 )
@@ -134,7 +134,7 @@ class ManifestFolder:
         names = (name for name in self.store.names(folder) if _is_checkpoint(name))
         return sorted((int(name.partition("-")[0]), f"{folder}/{name}") for name in names)
 
-    def base(self, last: int | None = None) -> tuple[Checkpoint | None, list[int]]:
+    def base(self, last: int | None = None) -> tuple[ManifestCheckpoint | None, list[int]]:
         """Returns the checkpoint that the commit `last` names, and the numbers of all commits behind it.
 
         Without `last`, it is that of the newest commit. A checkpoint that is gone is not needed where all
@@ -148,7 +148,7 @@ class ManifestFolder:
             return found, self.numbers(ref.number + 1)
         return None, self.numbers(1)
 
-    def _whole_checkpoint(self, ref: CheckpointRef) -> Checkpoint | None:
+    def _whole_checkpoint(self, ref: CheckpointRef) -> ManifestCheckpoint | None:
         """Returns a checkpoint; None where it or a list of it is gone. Raises ManifestProblem, OSError."""
         try:
             found = self.checkpoint(ref)
@@ -157,7 +157,7 @@ class ManifestFolder:
         sizes = self.store.sizes([self._list_name(one.digest) for one in found.lists])
         return found if None not in sizes else None
 
-    def checkpoint(self, ref: CheckpointRef) -> Checkpoint:
+    def checkpoint(self, ref: CheckpointRef) -> ManifestCheckpoint:
         """Returns the checkpoint that a commit names. Raises ManifestProblem, OSError."""
         name = self._checkpoint_name(ref)
         text = self.store.read(name)
@@ -195,7 +195,7 @@ class ManifestFolder:
             self.store.add(self._list_name(ref.digest), text)
         return ref
 
-    def add_checkpoint(self, checkpoint: Checkpoint) -> CheckpointRef:
+    def add_checkpoint(self, checkpoint: ManifestCheckpoint) -> CheckpointRef:
         """Writes a checkpoint, whose lists are there, and returns its name. Raises OSError."""
         text = manifest.encode(checkpoint)
         ref = CheckpointRef(number=checkpoint.number, digest=manifest.digest_of(text))

@@ -158,7 +158,7 @@ class CheckpointTopic(msgspec.Struct, frozen=True, kw_only=True):
     positions: list[FilePosition]
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ManifestCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describes the state after the commit `number`, whose digest is `commit` and whose time is `at_ms`.
 
     `topics` has the lineages in the order in which they began, `lists` the files that no merge has replaced.
@@ -229,11 +229,11 @@ class UnreadableCommit(UnreadableValue):
 
 _commit = msgspec.json.Decoder(Commit)
 _snapshot = msgspec.json.Decoder(Snapshot)
-_checkpoint = msgspec.json.Decoder(Checkpoint)
+_checkpoint = msgspec.json.Decoder(ManifestCheckpoint)
 _list = msgspec.json.Decoder(FileList)
 
 
-def encode(value: Commit | Snapshot | Checkpoint | FileList) -> bytes:
+def encode(value: Commit | Snapshot | ManifestCheckpoint | FileList) -> bytes:
     line = msgspec.json.encode(value)
     return line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
 
@@ -253,7 +253,7 @@ def decode_snapshot(text: bytes) -> Snapshot:
     return _decoded(_snapshot, text)
 
 
-def decode_checkpoint(text: bytes) -> Checkpoint:
+def decode_checkpoint(text: bytes) -> ManifestCheckpoint:
     """Decodes a checkpoint. Raises UnreadableCommit."""
     return _decoded(_checkpoint, text)
 
