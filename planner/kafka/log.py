@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import TopicMetadata
 
 from planner.kafka.clients import ClusterEndpoint, consumer, explain, is_transient
 from planner.model.diagnostic import Failure, error
@@ -100,13 +101,26 @@ class CommittedLogReader:
     def _assign(self) -> bool:
         """Assigns the partition; returns False while the topic does not exist."""
         if not self._assigned:
-            known = self._reader.list_topics(self._topic, timeout=FIRST_ANSWER_SECONDS).topics[self._topic]
+            known = self._metadata()
             if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
             low = self._log_start()
             self._reader.assign([TopicPartition(self._topic, self._partition, low)])
             self._assigned = True
         return True
+
+    def _metadata(self) -> TopicMetadata:
+        """Returns the topic's metadata; after a closed connection, a broker is asked again."""
+        deadline = time.monotonic() + FIRST_ANSWER_SECONDS
+        while True:
+            left = max(deadline - time.monotonic(), _AGAIN_SECONDS)
+            try:
+                topics: dict[str, TopicMetadata] = self._reader.list_topics(self._topic, timeout=left).topics
+                return topics[self._topic]
+            except KafkaException as failure:
+                if time.monotonic() > deadline or not is_transient(failure):
+                    raise
+                time.sleep(_AGAIN_SECONDS)
 
     def _log_start(self) -> int:
         deadline = time.monotonic() + READ_SECONDS
