@@ -80,10 +80,7 @@ def build_copy_graph(
 
     `known` nodes were visited before and are not visited again: a second graph adds to a first one.
     """
-    flows_by_source: dict[str, list[str]] = {}
     destination = {flow.name: flow.destination_cluster for flow in flows}
-    for flow in sorted(flows, key=lambda one: one.name):
-        flows_by_source.setdefault(flow.source_cluster, []).append(flow.name)
     seen = set(known)
     found = CopyGraph()
     waiting = sorted(set(starts) - seen)
@@ -91,8 +88,8 @@ def build_copy_graph(
     while waiting:
         node = waiting.pop()
         found.nodes.add(node)
-        for name in flows_by_source.get(node.cluster, ()):
-            if not copies(name, node.topic):
+        for name in router.may_take(node.cluster, node.topic):
+            if name not in destination or not copies(name, node.topic):
                 continue
             verdict = router.verdict(name, node.topic)
             if verdict is RouteDecision.TAKEN:

@@ -29,6 +29,15 @@ from runtime.slot.log import log_driver_message
 _LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response
 
 
+@dataclass(slots=True)
+class _Listing:
+    """A listing of all topics. `fresh_until` is by the event loop's time."""
+
+    topics: dict[str, TopicMetadata]
+    fresh_until: float
+    counts: dict[str, int] | None = None
+
+
 @dataclass(eq=False, slots=True)
 class _ClusterEntry:
     """An entry holds the spec of a cluster and the clients that are open for it."""
@@ -38,8 +47,8 @@ class _ClusterEntry:
     cluster: KafkaCluster | None = None
     admin: TopicAdmin | None = None
     acls: AclAdmin | None = None
-    listing: tuple[float, dict[str, TopicMetadata]] | None = None
-    reading: Shared[dict[str, TopicMetadata]] = field(default_factory=Shared)
+    listing: _Listing | None = None
+    reading: Shared[_Listing] = field(default_factory=Shared)
 
 
 class DriverClusters:
@@ -109,26 +118,49 @@ class DriverClusters:
     async def listing(self, name: str) -> dict[str, TopicMetadata]:
         """Returns all topics of a cluster, at most half a second old. Concurrent callers share one request.
 
-        Raises WireError, ClientSettingsError.
+        Where a request takes longer, its response is used for as long as it took: a large cluster would be
+        listed all the time otherwise. Raises WireError, ClientSettingsError.
         """
+        return (await self._listing(name)).topics
+
+    async def partition_counts(self, name: str) -> Mapping[str, int]:
+        """Returns the number of partitions of each topic that `listing` returns without an error.
+
+        It is the same object for the same listing.
+        """
+        listing = await self._listing(name)
+        if listing.counts is None:
+            listing.counts = {
+                topic: len(one.partitions)
+                for topic, one in listing.topics.items()
+                if one.error is ErrorCode.NONE
+            }
+        return listing.counts
+
+    async def _listing(self, name: str) -> _Listing:
         entry = self._entry(name)
         cluster = await self._cluster(name, entry)
-        now = asyncio.get_running_loop().time()
-        if entry.listing is not None and now - entry.listing[0] < _LISTING_S:
-            return entry.listing[1]
+        loop = asyncio.get_running_loop()
+        if entry.listing is not None and loop.time() < entry.listing.fresh_until:
+            return entry.listing
         reading = entry.reading
 
-        async def read() -> dict[str, TopicMetadata]:
-            found = await cluster.all_topics()
+        async def read() -> _Listing:
+            began = loop.time()
+            topics = await cluster.all_topics()
+            ended = loop.time()
+            found = _Listing(topics, ended + max(_LISTING_S, ended - began))
             if entry.reading is reading:  # no change was made meanwhile
-                entry.listing = (asyncio.get_running_loop().time(), found)
+                entry.listing = found
             return found
 
         return await reading.run(read)
 
     def listed(self) -> dict[str, dict[str, TopicMetadata]]:
         """Returns the newest listing of each cluster that was listed, by cluster name."""
-        return {name: entry.listing[1] for name, entry in self._entries.items() if entry.listing is not None}
+        return {
+            name: entry.listing.topics for name, entry in self._entries.items() if entry.listing is not None
+        }
 
     def invalidate(self, name: str) -> None:
         """Discards the listing of a cluster after a change there, so that the next call reads it again."""

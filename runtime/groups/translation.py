@@ -51,26 +51,26 @@ class Checkpoints:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._scan: InternalTopicScan | None = None
-        self._by_key: dict[CheckpointKey, Checkpoint] = {}
+        self._by_flow: dict[str, dict[CheckpointKey, Checkpoint]] = {}
         # A flow may copy two topics into the same destination topic one after the other, so that several keys
         # share a place.
-        self._by_place: dict[Place, dict[CheckpointKey, Checkpoint]] = {}
-
-    def _forget(self) -> None:
-        self._scan = None
-        self._by_key.clear()
-        self._by_place.clear()
+        self._by_place: dict[Place, tuple[CheckpointKey, ...]] = {}
 
     async def refresh(self) -> None:
-        """Reads the checkpoints that were written since the last call. Raises WireError."""
+        """Reads the checkpoints that were written since the last call. Raises WireError.
+
+        Several flows may call it at the same time. Where the topic was replaced, the older checkpoints stay
+        until the new topic is read, because another flow may be using them.
+        """
         scan = await self._open_scan()
         if scan is None:
             return
         try:
             await scan.refresh()
         except TopicReplaced:
-            self._forget()
-            await self.refresh()
+            fresh = Checkpoints(self._cluster)
+            await fresh.refresh()
+            self._scan, self._by_flow, self._by_place = fresh._scan, fresh._by_flow, fresh._by_place
             return
         for stored, value in scan.fold.news():
             self._take_record(stored, value)
@@ -84,30 +84,41 @@ class Checkpoints:
 
     def get(self, key: CheckpointKey) -> Checkpoint | None:
         """Returns the newest checkpoint of a key."""
-        return self._by_key.get(key)
+        return self._by_flow.get(key.flow, {}).get(key)
 
     def of_flow(self, flow: str) -> dict[CheckpointKey, Checkpoint]:
         """Returns the newest checkpoints of a flow."""
-        return {key: one for key, one in self._by_key.items() if key.flow == flow}
+        return dict(self._by_flow.get(flow, {}))
 
     def at(self, group: str, topic: str, partition: int) -> list[Checkpoint]:
         """Returns the newest checkpoint of every flow for one partition of the cluster and a group."""
-        return list(self._by_place.get((group, topic, partition), {}).values())
+        keys = self._by_place.get((group, topic, partition), ())
+        return [self._by_flow[key.flow][key] for key in keys]
 
     def _take_record(self, stored: bytes, value: bytes | None) -> None:
         key = group_records.decode_checkpoint_key(stored)
         if key is None:
             return
-        older = self._by_key.pop(key, None)
+        mine = self._by_flow.setdefault(key.flow, {})
+        older = mine.pop(key, None)
         if older is not None:
-            self._by_place[_place(key, older)].pop(key, None)
+            self._leave(_place(key, older), key)
         try:
             found = group_records.decode_checkpoint(value) if value is not None else None
         except UnreadableCheckpoint:
             return
         if found is not None:
-            self._by_key[key] = found
-            self._by_place.setdefault(_place(key, found), {})[key] = found
+            mine[key] = found
+            place = _place(key, found)
+            self._by_place[place] = (*self._by_place.get(place, ()), key)
+
+    def _leave(self, place: Place, key: CheckpointKey) -> None:
+        """Removes a key from a place, and the place where no key is left."""
+        left = tuple(one for one in self._by_place[place] if one != key)
+        if left:
+            self._by_place[place] = left
+        else:
+            del self._by_place[place]
 
 
 def _place(key: CheckpointKey, found: Checkpoint) -> Place:
@@ -213,6 +224,45 @@ class PlacedOffset:
     floor: int | None = None
 
 
+class ClusterRecords:
+    """The checkpoints and offset maps of one cluster, for all flows that translate by them.
+
+    If each flow had its own, memory and reading would grow with the square of a job's size.
+    """
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self.checkpoints = Checkpoints(cluster)
+        self._maps: OffsetMaps | None = None
+
+    def maps_by(self, ledger: Ledger) -> OffsetMaps:
+        """Returns the offset maps, which read their progress from this ledger of the cluster."""
+        if self._maps is None:
+            self._maps = OffsetMaps(self.cluster, ledger)
+        return self._maps
+
+    async def maps(self) -> OffsetMaps | None:
+        """Returns the offset maps, or None where no job ever copied into the cluster. Raises WireError."""
+        if self._maps is None:
+            found = await offset_maps_at(self.cluster)
+            self._maps = self._maps or found  # another flow may have opened them meanwhile
+        return self._maps
+
+
+class RecordsByCluster:
+    """Keeps the records of each cluster for as long as the cluster stays open."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, ClusterRecords] = {}
+
+    def of(self, name: str, cluster: KafkaCluster) -> ClusterRecords:
+        """Returns the records of a cluster; they are read anew when the cluster was opened again."""
+        found = self._by_name.get(name)
+        if found is None or found.cluster is not cluster:
+            found = self._by_name[name] = ClusterRecords(cluster)
+        return found
+
+
 class GroupOffsetSides:
     """The checkpoints, offset maps and clients of both sides of a flow.
 
@@ -223,16 +273,18 @@ class GroupOffsetSides:
     def __init__(
         self,
         flow: str,
-        source: KafkaCluster | None,
-        destination: KafkaCluster,
+        source: ClusterRecords | None,
+        destination: ClusterRecords,
         times: ConsumerTimeTable | None = None,
     ) -> None:
-        self.source = source
-        self.destination = destination
+        self.source = source.cluster if source is not None else None
+        self.destination = destination.cluster
         self.times = times
         self._flow = flow
-        self._source_checkpoints = Checkpoints(source) if source is not None else None
-        self._destination_checkpoints = Checkpoints(destination)
+        self._at_source = source
+        self._at_destination = destination
+        self._source_checkpoints = source.checkpoints if source is not None else None
+        self._destination_checkpoints = destination.checkpoints
         self._destination_maps: OffsetMaps | None = None
         self._source_maps: OffsetMaps | None = None
         self._translator: Translator | None = None
@@ -244,10 +296,10 @@ class GroupOffsetSides:
         offsets.
         """
         if self._destination_maps is None:
-            self._destination_maps = OffsetMaps(self.destination, ledger)
+            self._destination_maps = self._at_destination.maps_by(ledger)
         source_maps = self._source_maps
-        if source_maps is None and self.source is not None:
-            source_maps = await offset_maps_at(self.source)
+        if source_maps is None and self._at_source is not None:
+            source_maps = await self._at_source.maps()
         if self._translator is None or source_maps is not self._source_maps:
             self._source_maps = source_maps
             self._translator = Translator(self._flow, router, self._destination_maps, source_maps)

@@ -29,6 +29,7 @@ from runtime.contract.records.ledger import (
     decode_progress,
     decode_replayed,
     encode_key,
+    flow_of,
     partition_of,
 )
 from runtime.contract.records.provenance import (
@@ -60,6 +61,44 @@ class UndecidedProgress:
     committed: Progress | None
 
 
+class _ProgressByFlow:
+    """Holds the decoded progress of each flow of a ledger partition, so that a flow reads only its own.
+
+    Flows share a partition: a record that can't be read stops only its own flow (R7).
+    """
+
+    def __init__(self) -> None:
+        self._progress: dict[str, dict[PartitionKey, Progress]] = {}
+        self._unreadable: dict[str, dict[bytes, UnreadableRecord]] = {}
+
+    def take(self, news: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Takes the records that changed; None is a removed value."""
+        for key, value in news:
+            flow = flow_of(key)
+            if flow is not None:
+                self._take_one(flow, key, value)
+
+    def _take_one(self, flow: str, key: bytes, value: bytes | None) -> None:
+        unreadable = self._unreadable.get(flow)
+        if unreadable is not None:
+            unreadable.pop(key, None)
+        try:
+            match decode_key_of(key, flow), value:
+                case ProgressKey(of), None:
+                    self._progress.get(flow, {}).pop(of, None)
+                case ProgressKey(of), bytes(found):
+                    self._progress.setdefault(flow, {})[of] = decode_progress(found)
+        except UnreadableRecord as error:
+            if value is not None:
+                self._unreadable.setdefault(flow, {})[key] = error
+
+    def of(self, flow: str) -> dict[PartitionKey, Progress]:
+        """Returns the progress of a flow. Raises UnreadableRecord where a record of it can't be read."""
+        for error in self._unreadable.get(flow, {}).values():
+            raise error
+        return dict(self._progress.get(flow, {}))
+
+
 class Ledger:
     """A ledger owns the scans of the ledger partitions that were read so far.
 
@@ -69,6 +108,7 @@ class Ledger:
     def __init__(self, cluster: KafkaCluster, partitions: int) -> None:
         self._cluster = cluster
         self._scans: dict[int, InternalTopicScan] = {}
+        self._by_flow: dict[int, _ProgressByFlow] = {}
         self.partitions = partitions
 
     @classmethod
@@ -93,6 +133,7 @@ class Ledger:
             await self._scan(flow).refresh(within)
         except TopicReplaced:
             self._scans.pop(self.partition(flow), None)
+            self._by_flow.pop(self.partition(flow), None)
             raise
 
     async def decided(self, flow: str, within: float = 30.0) -> None:
@@ -133,12 +174,10 @@ class Ledger:
 
     def all_progress(self, flow: str) -> dict[PartitionKey, Progress]:
         """Returns the committed progress of every partition that the flow ever copied."""
-        found: dict[PartitionKey, Progress] = {}
-        for key, value in self._scan(flow).fold.items():
-            match decode_key_of(key, flow):
-                case ProgressKey(of):
-                    found[of] = decode_progress(value)
-        return found
+        scan = self._scan(flow)
+        by_flow = self._by_flow.setdefault(self.partition(flow), _ProgressByFlow())
+        by_flow.take(scan.fold.news())
+        return by_flow.of(flow)
 
     def orphans(self, flow: str) -> dict[PartitionKey, Orphans]:
         """Returns the orphaned ranges and the replayed ones, of partitions that have any."""

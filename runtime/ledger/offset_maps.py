@@ -57,7 +57,7 @@ class OffsetMapReader:
         try:
             await scan.refresh()
         except TopicReplaced:
-            del self._scans[partition]
+            self._scans.pop(partition, None)  # another flow of this partition may have removed it
             self._segments.clear()
             self._unreadable.clear()
             raise

@@ -4,6 +4,7 @@ A job has one destination, and its Spark ports have a shared secret. A reverse f
 judge the transitions of states later. Flows into files: what a job can run, and what is written twice.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from planner.graph.messages import counted, flow_diagnostic, listed, nearest
@@ -165,8 +166,7 @@ def _unmatched(flow: Flow, graph: ReplicationGraph, topics: Sequence[str]) -> It
             continue
         if name is not None and TopicNode(flow.source_cluster, name) in graph.live.nodes:
             continue
-        only = NamePatterns((entry,))
-        if any(only.match(topic) for topic in topics):
+        if _matches_any(NamePatterns((entry,)), topics):
             continue
         close = nearest(entry, topics)
         meant = f"did you mean {close}? " if close is not None else ""
@@ -187,6 +187,17 @@ def _unmatched(flow: Flow, graph: ReplicationGraph, topics: Sequence[str]) -> It
                 f"{meant}a regex matches whole names; a topic that fits {found}",
                 "include-matches-nothing",
             )
+
+
+def _matches_any(patterns: NamePatterns, topics: Sequence[str]) -> bool:
+    """Returns whether any of the sorted topics matches. Only those are tried that begin as the regex does."""
+    for prefix in patterns.prefixes:
+        at = bisect_left(topics, prefix)
+        while at < len(topics) and topics[at].startswith(prefix):
+            if patterns.match(topics[at]):
+                return True
+            at += 1
+    return False
 
 
 def _left_out(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:

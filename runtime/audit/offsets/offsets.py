@@ -42,7 +42,7 @@ from runtime.contract.views.groups_view import (
     GroupOffsetView,
     GroupTopics,
 )
-from runtime.groups.translation import Checkpoints, GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import Checkpoints, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Committed, committed_by, list_groups
@@ -140,7 +140,7 @@ async def _translated(
     at_destination: _Side,
 ) -> GroupOffsetsView:
     times = ConsumerTimeTable(asked.flow, source, destination) if asked.by_time else None
-    sides = GroupOffsetSides(asked.flow, source, destination, times)
+    sides = GroupOffsetSides(asked.flow, ClusterRecords(source), ClusterRecords(destination), times)
     offsets = {
         GroupPartition(asked.group, *at): offset
         for at, offset in at_source.offsets.items()
@@ -399,7 +399,8 @@ async def _losses(
     offsets: GroupOffsets,
 ) -> list[GroupLoss]:
     times = ConsumerTimeTable(asked.flow, source, destination) if asked.by_time else None
-    sides = GroupOffsetSides(asked.flow, source, destination, times)
+    at_source = ClusterRecords(source) if source is not None else None
+    sides = GroupOffsetSides(asked.flow, at_source, ClusterRecords(destination), times)
     await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
     generation = ledger.generation(asked.flow)
     promoted = NamePatterns(generation.promoted if generation is not None else ())

@@ -261,6 +261,14 @@ def decode_key_of(key: bytes | None, flow: str) -> LedgerKey | None:
     return None
 
 
+def flow_of(key: bytes) -> str | None:
+    """Returns the flow that a key of the ledger names, also of a kind that is not known; None for none."""
+    match record_values.key_parts(key):
+        case [_, str(flow), *_]:
+            return flow
+    return None
+
+
 def _key_of(parts: object) -> LedgerKey | None:
     match parts:
         case ["progress", str(flow), str(topic), int(partition)]:

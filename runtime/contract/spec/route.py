@@ -11,6 +11,7 @@ taken.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
@@ -107,9 +108,36 @@ class CompiledRoute:
         )
 
     @property
+    def prefixes(self) -> frozenset[str]:
+        """Returns texts of which every topic begins with one for which `answer` is not `OUTSIDE`."""
+        return self._rules.include.prefixes if self._home is None else frozenset({""})
+
+    @property
     def open_ended(self) -> bool:
         """Returns whether the flow may take topics that its rules do not name literally."""
         return (self._home or self._rules).open_ended
+
+
+class _FlowsByPrefix:
+    """Finds the flows of one source that may take a topic, without a look at all other flows.
+
+    The names that a regex matches begin with a text that follows from the regex.
+    """
+
+    __slots__ = ("_by_length",)
+
+    def __init__(self, routes: Iterable[CompiledRoute]) -> None:
+        self._by_length: dict[int, dict[str, list[str]]] = {}
+        for compiled in routes:
+            for prefix in compiled.prefixes:
+                self._by_length.setdefault(len(prefix), {}).setdefault(prefix, []).append(compiled.route.flow)
+
+    def of(self, topic: str) -> list[str]:
+        """Returns the flows, in the order of their names."""
+        found: set[str] = set()
+        for length, by_prefix in self._by_length.items():
+            found.update(by_prefix.get(topic[:length], ()))
+        return sorted(found)
 
 
 class Router:
@@ -118,7 +146,7 @@ class Router:
     The topics that one flow takes may depend on the other flows, never on the topics that exist.
     """
 
-    __slots__ = ("_into", "_may_return", "routes")
+    __slots__ = ("_from", "_into", "_may_return", "routes")
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = {
@@ -130,6 +158,15 @@ class Router:
             if compiled.route.undoes is None:
                 self._into.setdefault(compiled.route.destination, []).append(compiled)
         self._may_return = {name for name, compiled in self.routes.items() if self._has_cycle(compiled.route)}
+        self._from: dict[str, _FlowsByPrefix] = {}
+
+    def may_take(self, source: str, topic: str) -> list[str]:
+        """Returns the flows of a source that may take a topic, in order; to all others it is `OUTSIDE`."""
+        flows = self._from.get(source)
+        if flows is None:
+            routes = [one for one in self.routes.values() if one.route.source == source]
+            flows = self._from[source] = _FlowsByPrefix(routes)
+        return flows.of(topic)
 
     def verdict(self, flow: str, topic: str) -> RouteDecision:
         """Returns whether a flow takes a topic, and why not."""
@@ -214,8 +251,29 @@ class Router:
 
 
 def router_of(spec: JobSpec) -> Router:
-    """Returns the names of the whole topology; a job whose spec holds no routes has only its own flows."""
-    return Router(routes_of(spec))
+    """Returns the names of the whole topology; a job whose spec holds no routes has only its own flows.
+
+    All flows of a job get the same router for the same spec: each holds every route.
+    """
+    return _router_of(_SameSpec(spec))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _SameSpec:
+    """Compares specs by identity: they never change, and a comparison would go through all flows."""
+
+    spec: JobSpec
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameSpec) and other.spec is self.spec
+
+    def __hash__(self) -> int:
+        return id(self.spec)
+
+
+@lru_cache(maxsize=2)
+def _router_of(same: _SameSpec) -> Router:
+    return Router(routes_of(same.spec))
 
 
 def routes_of(spec: JobSpec) -> list[Route]:

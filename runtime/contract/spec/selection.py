@@ -21,6 +21,7 @@ import re2
 
 LONGEST = 1_000  # characters of one pattern
 MOST_GROUPS = 50
+_LONGEST_PREFIX = 249  # as long as a topic's name may be
 MEMORY = 512 * 1024  # bytes of one compiled pattern, its automaton included
 
 _DIFFERENT = re.compile(
@@ -101,6 +102,18 @@ class Regex:
         """Returns the texts of all groups, or None where the whole name does not match."""
         found = self._groups().fullmatch(_utf8(name))
         return None if found is None else tuple(_text(part) for part in found.groups(default=b""))
+
+    @property
+    def prefix(self) -> str:
+        """Returns a text with which every name begins that the pattern matches; it may be empty."""
+        low, high = self._compiled.possiblematchrange(_LONGEST_PREFIX)
+        shorter = min(len(low), len(high))
+        length = next((at for at in range(shorter) if low[at] != high[at]), shorter)
+        common: bytes = low[:length]
+        try:
+            return common.decode()
+        except UnicodeDecodeError as cut:  # in the middle of a character
+            return common[: cut.start].decode()
 
     def _groups(self) -> "re2._Regexp":
         if self._capturing is None:
@@ -268,12 +281,13 @@ class NamePatterns:
     Names that are written out literally are found by a hash lookup, however many there are.
     """
 
-    __slots__ = ("_dotted", "_exact", "_matches", "patterns", "written_out")
+    __slots__ = ("_before_dots", "_dotted", "_exact", "_matches", "patterns", "written_out")
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._exact: set[str] = set()
         # An unescaped dot matches any character: length → positions of the dots → the names without them.
         self._dotted: dict[int, dict[tuple[int, ...], set[str]]] = {}
+        self._before_dots: set[str] = set()
         patterns: list[Regex] = []
         written = set()
         for entry in entries:
@@ -286,11 +300,17 @@ class NamePatterns:
             if dots:
                 of_length = self._dotted.setdefault(len(name), {})
                 of_length.setdefault(dots, set()).add(_without(name, dots))
+                self._before_dots.add(name[: dots[0]])
             else:
                 self._exact.add(name)
         self.patterns = tuple(dict.fromkeys(patterns))
         self._matches = tuple(pattern.matches for pattern in self.patterns)
         self.written_out = frozenset(written)
+
+    @property
+    def prefixes(self) -> frozenset[str]:
+        """Returns texts of which every name that is matched begins with at least one."""
+        return frozenset((*self._exact, *self._before_dots, *(one.prefix for one in self.patterns)))
 
     def match(self, name: str) -> bool:
         """Returns whether any of the regexes matches the whole name."""

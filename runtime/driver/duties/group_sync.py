@@ -12,6 +12,7 @@ continues behind the last copied record.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
@@ -40,8 +41,9 @@ from runtime.driver.duties.group_offset_writer import (
 from runtime.driver.flows.flow import DrainingTopics
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import post
-from runtime.driver.topics.mirrors import selected_topics
-from runtime.groups.translation import SEALING, Checkpoints, GroupOffsetSides, PlacedOffset
+from runtime.driver.topics.mirrors import not_promoted
+from runtime.driver.topics.selected import SelectedTopics
+from runtime.groups.translation import SEALING, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
@@ -58,26 +60,28 @@ _TIMES_PER_PASS = 500  # each is a fetch at the source
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffsetsSnapshot:
-    """A CommittedOffsetsSnapshot holds the committed offsets of one read.
+    """A CommittedOffsetsSnapshot holds the committed offsets of one read, by topic.
 
-    `failed` names what could not be read, and why.
+    So a flow goes through the offsets of its own topics alone. `failed` names what could not be read, and
+    why.
     """
 
     cluster: KafkaCluster
     read_at: float
-    offsets: Mapping[str, Committed] = field(default_factory=dict)
+    offsets: Mapping[str, Mapping[GroupPartition, CommittedOffset]] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
 
 
 class CommittedOffsetsReader:
     """A CommittedOffsetsReader reads the groups of all flows at one source.
 
-    Concurrent callers share one read.
+    Concurrent callers share one read. `selected` finds the topics of each flow among those with offsets.
 
     Each read covers the groups of every flow that has called before and not left.
     """
 
     def __init__(self) -> None:
+        self.selected = SelectedTopics()
         self._selects: dict[str, Selects] = {}
         self._newest: CommittedOffsetsSnapshot | None = None
         self._reading = asyncio.Lock()
@@ -111,7 +115,16 @@ class CommittedOffsetsReader:
         read = await committed_by(cluster, names)
         failed = [f"{group}: {why}" for group, why in read.failed.items()]
         failed += [f"broker {node}: {why}" for node, why in listed.missing.items()]
-        return CommittedOffsetsSnapshot(cluster, now_s, read.offsets, tuple(failed))
+        return CommittedOffsetsSnapshot(cluster, now_s, _by_topic(read.offsets), tuple(failed))
+
+
+def _by_topic(offsets: Mapping[str, Committed]) -> dict[str, dict[GroupPartition, CommittedOffset]]:
+    """Returns the offsets of all groups by topic."""
+    found: dict[str, dict[GroupPartition, CommittedOffset]] = {}
+    for group, committed in offsets.items():
+        for at, offset in committed.items():
+            found.setdefault(at.topic, {})[GroupPartition(group, *at)] = offset
+    return found
 
 
 async def store_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
@@ -214,10 +227,13 @@ class GroupSync:
 
     async def _open_sides(self) -> GroupOffsetSides:
         source = await self._shared.clusters.cluster(self._flow.source)
-        destination = self._shared.destination
         if self._sides is None or self._sides.source is not source:
+            records = self._shared.records
             self._sides = GroupOffsetSides(
-                self._flow.name, source, destination, await self._open_times(source)
+                self._flow.name,
+                records.of(self._flow.source, source),
+                records.of(self._flow.destination, self._shared.destination),
+                await self._open_times(source),
             )
         return self._sides
 
@@ -250,14 +266,14 @@ class GroupSync:
         if read.failed:
             what = f"{len(read.failed)} could not be read at {self._flow.source}, as {read.failed[0]}"
             self.notes[NOTE] = what
-        selected = {group: offsets for group, offsets in read.offsets.items() if self._selects(group)}
-        topics = {at.topic for offsets in selected.values() for at in offsets}
-        taken = selected_topics(self._flow, self._router, topics, self._draining.topics)
+        found = self._reader.selected.of(self._router, self._flow.name, self._flow.source, read.offsets)
+        taken = not_promoted(self._flow, found, self._draining.topics)
+        selects = functools.cache(self._selects)
         self._offsets = {
-            GroupPartition(group, *at): offset
-            for group, offsets in selected.items()
-            for at, offset in offsets.items()
-            if at.topic in taken
+            item: offset
+            for topic in taken
+            for item, offset in read.offsets[topic].items()
+            if selects(item.group)
         }
         if not read.failed:
             self._state.retain_only(self._offsets)
@@ -355,7 +371,7 @@ class FinalGroupSync:
 
     async def _checkpoints(self) -> dict[GroupPartition, CommittedOffset]:
         """Returns the offsets that the source's groups were last seen to have committed. Raises WireError."""
-        checkpoints = Checkpoints(self._shared.destination)
+        checkpoints = self._records_of_destination().checkpoints
         await checkpoints.refresh()
         found = {
             GroupPartition(key.group, key.topic, key.partition): CommittedOffset(one.source)
@@ -363,6 +379,9 @@ class FinalGroupSync:
             if one.state is not State.OURS and self._selects(key.group)
         }
         return self._covered(found)
+
+    def _records_of_destination(self) -> ClusterRecords:
+        return self._shared.records.of(self._flow.destination, self._shared.destination)
 
     def _committed(self, read: Read) -> dict[GroupPartition, CommittedOffset]:
         found = {
@@ -390,7 +409,8 @@ class FinalGroupSync:
         """
         by_time = self._flow.groups.mode == "timestamp"
         times = ConsumerTimeTable(self._flow.name, source, self._shared.destination) if by_time else None
-        sides = GroupOffsetSides(self._flow.name, source, self._shared.destination, times)
+        at_source = self._shared.records.of(self._flow.source, source) if source is not None else None
+        sides = GroupOffsetSides(self._flow.name, at_source, self._records_of_destination(), times)
         while True:
             await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
             news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}

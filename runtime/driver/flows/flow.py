@@ -31,11 +31,16 @@ from runtime.driver.flows.start import (
     take_over,
 )
 from runtime.driver.slots.channel import pause
-from runtime.driver.topics.mirrors import MirrorTopic, MirrorTopicManager, discover, selected_topics
+from runtime.driver.topics.mirrors import (
+    MirrorTopic,
+    MirrorTopicManager,
+    discover,
+    not_promoted,
+    selected_topics,
+)
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.ledger.positions import first_positions
@@ -89,6 +94,14 @@ async def count_uncopied(
 
 _RETRY_S, _MAX_RETRY_S = 0.3, 10.0
 _NO_FOLLOW_S = 3600.0
+
+
+def _until_next(every_s: float) -> float:
+    """Returns the seconds until the event loop's clock shows the next multiple of the interval.
+
+    So the flows of a job look at the same moments, and share one listing of each cluster.
+    """
+    return every_s - asyncio.get_running_loop().time() % every_s
 
 
 class DriverFlow:
@@ -211,7 +224,7 @@ class DriverFlow:
         while not self._superseded:
             await self._retry_until_done(self._follow)
             self._follow_now.clear()
-            await pause(every / 1000 if every is not None else _NO_FOLLOW_S, self._follow_now)
+            await pause(_until_next(every / 1000) if every is not None else _NO_FOLLOW_S, self._follow_now)
 
     async def _retry_until_done(self, duty: Callable[[], object]) -> None:
         """Retries a duty until it succeeds, so that one flow's failure does not stop another flow (R7).
@@ -294,10 +307,10 @@ class DriverFlow:
         await shared.ledger.decided(self.name)
         if self._is_superseded():
             return
-        source_topics = _partition_counts(await shared.clusters.listing(self.spec.source))
-        destination_topics = _partition_counts(await shared.clusters.listing(self.spec.destination))
+        source_topics = await shared.clusters.partition_counts(self.spec.source)
+        destination_topics = await shared.clusters.partition_counts(self.spec.destination)
         known = {key.topic for key in shared.ledger.all_progress(self.name)}
-        taken = self.selected(source_topics)
+        taken = self._selected_of_source(source_topics)
         self._ledger_lost = self._ledger_lost and not known
         if self._initial is None or self._ledger_lost:
             self._initial = initial_topics(self.spec, shared.ledger.generation(self.name), taken, known)
@@ -315,6 +328,11 @@ class DriverFlow:
         if not self._ledger_lost:
             await self._commit_begun({}, wanted)
         self._publish_partitions(wanted)
+
+    def _selected_of_source(self, topics: Mapping[str, int]) -> dict[str, str]:
+        """Returns what `selected` returns for all topics of the source."""
+        taken = self._shared.selected.of(self._router, self.name, self.spec.source, topics)
+        return not_promoted(self.spec, taken, self.draining.topics)
 
     def selected(self, topics: Iterable[str]) -> dict[str, str]:
         """Returns the topics that the flow selects now, with their names at the destination."""
@@ -414,7 +432,3 @@ class DriverFlow:
             )
             self.partitions = after
             self._shared.changed()
-
-
-def _partition_counts(topics: Mapping[str, TopicMetadata]) -> dict[str, int]:
-    return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is ErrorCode.NONE}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +36,8 @@ from runtime.contract.spec.jobspec import CopySettings, FlowSpec, Latest, Start,
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import DriverWriter, Leadership
+from runtime.driver.topics.selected import SelectedTopics
+from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -54,6 +56,7 @@ class FlowContext:
 
     `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
     may still write for a flow, or for some topics of it. `application` runs the rounds of flows into files.
+    `records` holds the checkpoints and offset maps of each cluster, `selected` the topics that flows take.
     """
 
     job: str
@@ -69,6 +72,8 @@ class FlowContext:
     changed: Callable[[], None]
     holds: Callable[[str, Collection[str] | None], bool]
     application: SparkSlotRunner | None = None
+    records: RecordsByCluster = field(default_factory=RecordsByCluster)
+    selected: SelectedTopics = field(default_factory=SelectedTopics)
 
 
 @dataclass(frozen=True, slots=True)

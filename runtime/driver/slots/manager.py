@@ -97,11 +97,17 @@ class SlotManager:
         await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
 
     async def _assign(self) -> None:
-        """Sends every slot its new assignment after each change; a WireError is retried."""
+        """Sends every slot its new assignment after each change; a WireError is retried.
+
+        Changes that come while assignments are sent, and for as long again, are sent together: the flows of a
+        large job start one after the other.
+        """
         membership = self._context.membership
+        loop = asyncio.get_running_loop()
         while True:
             await self._changed.wait()
             self._changed.clear()
+            began = loop.time()
             active = [flow for flow in self._flows() if flow.active]
             flows = {flow.name: AssignedFlow(for_slots(flow.spec), flow.generation or 0) for flow in active}
             rates = {flow.name: flow.spec.rate_limit for flow in active}
@@ -114,6 +120,8 @@ class SlotManager:
                 log_driver_message(f"the slots' assignments wait: {error}")
                 await asyncio.sleep(_PAUSE_S)
                 self._changed.set()
+            else:
+                await asyncio.sleep(min(loop.time() - began, _PAUSE_S))
 
     async def _read_reports(self, offset: int) -> None:
         tail = TopicTail(self._context.cluster, naming.STATUS, offset, self.skipped)
@@ -135,13 +143,13 @@ class SlotManager:
         self.supervisors[slot].acknowledge(report)
         self._on_report(report)
         self._rates.update(int(time.monotonic() * 1000), report.status.partitions)
-        healthy = [
-            PartitionKey(one.flow, one.topic, one.partition)
-            for one in report.status.partitions
-            if one.state in (PartitionState.COPYING, PartitionState.CAUGHT_UP)
-        ]
-        for flow in self._flows():
-            if flow.accepted:
+        if accepting := [flow for flow in self._flows() if flow.accepted]:
+            healthy = [
+                PartitionKey(one.flow, one.topic, one.partition)
+                for one in report.status.partitions
+                if one.state in (PartitionState.COPYING, PartitionState.CAUGHT_UP)
+            ]
+            for flow in accepting:
                 flow.clear_accepted_loss(healthy)
 
     async def _inspect(self) -> None:

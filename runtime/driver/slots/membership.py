@@ -219,6 +219,8 @@ class Membership:
         self._partitions: dict[PartitionKey, AssignedPartition] = {}
         self._weights: dict[PartitionKey, float] = {}
         self._homes: dict[PartitionKey, int] = {}
+        self._by_home: dict[int, list[AssignedPartition]] = {}
+        self._slots_by_flow: dict[str, set[int]] = {}
         self._held: dict[PartitionKey, int] = {}
         self._version = 0
 
@@ -341,6 +343,12 @@ class Membership:
         for slots, weights in by_slots.items():
             homes |= balance(weights, slots, self._homes, move=move, min_gap=min_gap)
         self._homes = homes
+        self._by_home = {slot: [] for slot in self._slots}
+        self._slots_by_flow = {}
+        for key, one in self._partitions.items():
+            if (slot := homes.get(key)) is not None:
+                self._by_home[slot].append(one)
+                self._slots_by_flow.setdefault(key.flow, set()).add(slot)
 
     def _usable_for(self, flow: str) -> tuple[int, ...]:
         """Returns the usable slots of a flow."""
@@ -352,12 +360,14 @@ class Membership:
 
         They have their home at this slot, and no other slot may still write them (R3).
         """
-        found = []
-        for key, one in self._partitions.items():
-            mine = self._homes.get(key) == slot and self._held.get(key, slot) == slot
-            if mine and key.flow in self._flows and key not in self._slots[slot].releasing:
-                found.append(one)
-        return found
+        releasing = self._slots[slot].releasing
+        return [
+            one
+            for one in self._by_home.get(slot, ())
+            if self._held.get(key := one.key, slot) == slot
+            and key.flow in self._flows
+            and key not in releasing
+        ]
 
     def _flows_of(self, slot: int, partitions: Sequence[AssignedPartition]) -> dict[str, AssignedFlow]:
         """Returns the flows of these partitions, each with this slot's share of the flow's rate limit."""
@@ -367,7 +377,6 @@ class Membership:
             flow = self._flows[name]
             rate = self._rates.get(name)
             if rate is not None:
-                slots = {self._homes[key] for key in self._partitions if key.flow == name}
-                rate = max(rate // max(len(slots), 1), 1)
+                rate = max(rate // max(len(self._slots_by_flow[name]), 1), 1)
             found[name] = replace(flow, rate_limit=rate)
         return found

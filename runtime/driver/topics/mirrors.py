@@ -190,17 +190,15 @@ def discover(
 def selected_topics(
     flow: FlowSpec, router: Router, topics: Iterable[str], draining: Collection[str] = ()
 ) -> dict[str, str]:
-    """Returns the topics that the flow copies now.
+    """Returns the topics that the flow copies now, with their names at the destination."""
+    names = ((topic, router.destination_topic(flow.name, topic)) for topic in topics)
+    return not_promoted(flow, {topic: name for topic, name in names if name is not None}, draining)
 
-    A topic that is promoted on its own is left out once it is drained.
-    """
+
+def not_promoted(flow: FlowSpec, taken: Mapping[str, str], draining: Collection[str] = ()) -> dict[str, str]:
+    """Returns the topics without those that were promoted on their own and are drained."""
     promoted = NamePatterns(flow.promoted)
-    found = {}
-    for topic in topics:
-        name = router.destination_topic(flow.name, topic)
-        if name is not None and (topic in draining or not promoted.match(topic)):
-            found[topic] = name
-    return found
+    return {topic: name for topic, name in taken.items() if topic in draining or not promoted.match(topic)}
 
 
 @dataclass(frozen=True, slots=True)

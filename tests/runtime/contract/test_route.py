@@ -1,6 +1,8 @@
 """Which topics a flow takes, seen together with the other flows."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
 from runtime.contract.spec.route import Route, RouteDecision, Router, is_reserved
@@ -136,3 +138,32 @@ def test_topics_that_are_written_out() -> None:
     routes = Router((route("dc1>dc2", rules=SelectionRules(("a", "b.*", "__repl.x"))),)).routes
     assert routes["dc1>dc2"].written_out == {"a"}
     assert routes["dc1>dc2"].open_ended
+
+
+RULES = st.lists(
+    st.sampled_from(
+        ["orders", r"orders\..*", ".*", "dc1.pay", r"dc1\.p.*", "(a|ab)c.*", "(?i)Orders", "日本.*"]
+    ),
+    min_size=1,
+    max_size=3,
+).map(lambda include: SelectionRules(tuple(include), exclude=("abc",)))
+
+
+@given(
+    st.lists(st.tuples(RULES, st.sampled_from([SAME_NAME, PREFIX]), st.booleans()), min_size=1, max_size=4),
+    st.sampled_from(["dc1", "dc2"]),
+    st.sampled_from(
+        ["orders", "ORDERS", "orders.eu", "dc1.pay", "dc1Xpay", "pay", "ac1", "abc", "日本1", "__repl"]
+    ),
+)
+def test_a_topic_is_outside_of_every_flow_that_may_not_take_it(
+    drawn: list[tuple[SelectionRules, Rename, bool]], source: str, topic: str
+) -> None:
+    routes = []
+    for number, (rules, rename, reverse) in enumerate(drawn):
+        routes.append(Route(f"forth-{number}", "dc1", "dc2", rules, rename))
+        if reverse:
+            routes.append(Route(f"back-{number}", "dc2", "dc1", SelectionRules(()), rename, undoes=rules))
+    router = Router(routes)
+    others = {one.flow for one in routes if one.source == source} - set(router.may_take(source, topic))
+    assert {router.verdict(flow, topic) for flow in others} <= {RouteDecision.OUTSIDE}

@@ -83,3 +83,25 @@ ENTRIES = st.lists(
 @given(ENTRIES, st.text(alphabet="ab.-", min_size=1, max_size=4))
 def test_a_match_is_the_match_of_any_whole_regex(entries: list[str], name: str) -> None:
     assert NamePatterns(entries).match(name) is any(re.fullmatch(entry, name) for entry in entries)
+
+
+@given(
+    st.lists(
+        st.recursive(
+            st.sampled_from(["a", "b", ".", r"\.", "[ab]", "[^a]", r"\w", "é", "日", ""]),
+            lambda inner: st.one_of(
+                st.tuples(inner, inner).map("".join),
+                st.tuples(inner, inner).map("(?:{0[0]}|{0[1]})".format),
+                st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}"])).map("(?:{0[0]}){0[1]}".format),
+                inner.map("(?i:{})".format),
+            ),
+            max_leaves=8,
+        ),
+        max_size=3,
+    ),
+    st.text(alphabet="abAB.-éÉ日", max_size=6),
+)
+def test_what_is_matched_begins_with_a_prefix(entries: list[str], name: str) -> None:
+    patterns = NamePatterns(entries)
+    if patterns.match(name):
+        assert any(name.startswith(prefix) for prefix in patterns.prefixes)
