@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-ui bench-workers chaos soak
+.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-versions fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos soak
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -201,6 +201,9 @@ bench-copy: setup ## speed against MirrorMaker 2, about an hour on a quiet machi
 
 bench-scale: setup ## what a job with 1,000, 3,000 and 10,000 partitions costs; ARGS='--partitions 1000 --brokers 1'
 	@$(BIN)/python -m tests.bench.bench_scale $(ARGS)
+
+bench-simulated: setup ## what a driver and a plan cost with up to 100,000 partitions, on simulated brokers; ARGS='--partitions 1000,10000 --seed 7'
+	@$(BIN)/python -m tests.bench.bench_simulated $(ARGS)
 
 bench-ui: setup ## first paint, update and memory of repl ui with 10,000 partitions; build/bench-ui.json keeps it
 	@$(BIN)/python -m tests.bench.bench_ui $(ARGS)
