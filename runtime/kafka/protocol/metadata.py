@@ -7,6 +7,7 @@ because credentials are sent to them.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -178,17 +179,21 @@ def _topic(reader: Reader, version: int, name_ids: bool) -> TopicMetadata:
     return TopicMetadata(name, topic_id, error, internal, by_index)
 
 
+_PARTITION = struct.Struct(">hiii")  # error, index, leader, leader epoch
+_OLD_PARTITION = struct.Struct(">hii")
+
+
 def _partition(reader: Reader, version: int) -> Partition:
-    error = ErrorCode(reader.int16())
-    index = reader.int32()
-    leader = reader.int32()
-    epoch = reader.int32() if version >= 7 else NO_EPOCH
+    if version >= 7:
+        error, index, leader, epoch = reader.fields(_PARTITION)
+    else:
+        error, index, leader, epoch = *reader.fields(_OLD_PARTITION), NO_EPOCH
     replicas = reader.int32s()
     in_sync = reader.int32s()
     if version >= 5:
         reader.int32s()  # offline replicas
     reader.skip_tags()
-    return Partition(index, leader, epoch, replicas, in_sync, error)
+    return Partition(index, leader, epoch, replicas, in_sync, ErrorCode(error) if error else ErrorCode.NONE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,9 @@ def writer_of(version: int, flexible: int) -> Writer:
     return Writer() if version >= flexible else FixedWriter()
 
 
+_FEW_INT32S = [struct.Struct(f">{count}i") for count in range(8)]  # the replicas of most partitions
+
+
 class Reader:
     """A Reader reads forward in one buffer, and raises `Truncated` instead of reading past its end."""
 
@@ -174,12 +177,17 @@ class Reader:
         return self._fixed(INT64)
 
     def _fixed(self, kind: struct.Struct) -> int:
+        value: int = self.fields(kind)[0]
+        return value
+
+    def fields(self, kind: struct.Struct) -> tuple[int, ...]:
+        """Returns fields of fixed size that follow each other; one call for all is faster."""
         try:
-            value: int = kind.unpack_from(self.buffer, self.position)[0]
+            values = kind.unpack_from(self.buffer, self.position)
         except struct.error as error:
             raise Truncated(str(error)) from error
         self.position += kind.size
-        return value
+        return values
 
     def boolean(self) -> bool:
         return self.int8() != 0
@@ -235,8 +243,9 @@ class Reader:
 
     def int32s(self) -> tuple[int, ...]:
         count = self.count()
-        values = struct.unpack(f">{count}i", self.take(4 * count))
-        return tuple(values)
+        if count < len(_FEW_INT32S):
+            return self.fields(_FEW_INT32S[count])
+        return struct.unpack(f">{count}i", self.take(4 * count))
 
     def skip_tags(self) -> None:
         if self.position < len(self.buffer) and self.buffer[self.position] == 0:
