@@ -38,6 +38,7 @@ RESULT = "result"  # the column of a task's result, in the output of run_sql_tas
 _COLLECT_AFTER = 50_000  # objects
 _POLL_S = 0.1  # for a version that came into force: the driver waits for its acknowledgement
 _REPORT_S = 1.0
+_REPORTED_PER_S = 5_000  # partitions of a slot: the report of a slot with more comes less often
 _REPEAT_S = 5.0  # an unchanged report is repeated: its age shows whether the slot is alive
 _PAUSE_S = 0.5
 
@@ -303,9 +304,10 @@ class _ControlChannel:
         self._assigned.set()
 
     async def _report(self, cluster: KafkaCluster) -> None:
-        """Sends the slot's status when it changed, at most once a second, and at least every five seconds.
+        """Sends the slot's status when it changed, and at least every five seconds.
 
-        A new assignment is acknowledged at once, because the driver waits for it.
+        A changed one is sent after `report_interval_s`. A new assignment is acknowledged at once, because the
+        driver waits for it.
         """
         loop = asyncio.get_running_loop()
         sent: SlotStatus | None = None
@@ -314,7 +316,8 @@ class _ControlChannel:
             status = self._slot.status()
             due = loop.time() - sent_at
             is_new = sent is None or status.assignment != sent.assignment
-            if is_new or due >= _REPEAT_S or (due >= _REPORT_S and _differs(status, sent)):
+            pause_s = report_interval_s(len(status.partitions))
+            if is_new or due >= _REPEAT_S or (due >= pause_s and _differs(status, sent)):
                 report = SlotReport(self._ticket.driver, self._ticket.attempt, status)
                 try:
                     await post(cluster, naming.STATUS, [InternalRecord(self._key, job_status.encode(report))])
@@ -323,7 +326,12 @@ class _ControlChannel:
                     continue
                 sent, sent_at = status, loop.time()
             self._assigned.clear()
-            await pause(_REPORT_S if status.assignment >= self._newest else _POLL_S, self._assigned)
+            await pause(pause_s if status.assignment >= self._newest else _POLL_S, self._assigned)
+
+
+def report_interval_s(partitions: int) -> float:
+    """Returns the least time between two reports of a slot whose assignment stays the same."""
+    return min(max(_REPORT_S, partitions / _REPORTED_PER_S), _REPEAT_S)
 
 
 def _differs(status: SlotStatus, sent: SlotStatus | None) -> bool:

@@ -100,6 +100,41 @@ async def trim_periodically(flow: str, shared: FlowContext, notes: dict[str, str
             notes["offset map"] = f"it was not trimmed: {error}"
 
 
+_Positions = dict[TopicPartition, int]
+
+
+class ReportedPositions:
+    """A ReportedPositions object finds the positions of a flow in the newest reports of all slots.
+
+    Each report is gone through once, for all flows.
+    """
+
+    def __init__(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
+        self._reports = reports
+        self._by_slot: dict[int, tuple[SlotReport, dict[str, _Positions]]] = {}
+
+    def of(self, flow: str) -> _Positions:
+        """Returns the newest reported position of each partition of the flow.
+
+        A partition that moved is also in the last report of its former slot; the newer report counts.
+        """
+        found: _Positions = {}
+        for report in sorted(self._reports(), key=lambda report: report.status.at_ms):
+            found |= self._by_flow(report).get(flow, {})
+        return found
+
+    def _by_flow(self, report: SlotReport) -> dict[str, _Positions]:
+        known, by_flow = self._by_slot.get(report.status.slot, (None, {}))
+        if known is not report:
+            by_flow = {}
+            for one in report.status.partitions:
+                if one.position >= 0 and not naming.is_internal(one.topic):
+                    of_flow = by_flow.setdefault(one.flow, {})
+                    of_flow[TopicPartition(one.topic, one.partition)] = one.position
+            self._by_slot[report.status.slot] = (report, by_flow)
+        return by_flow
+
+
 class SideDuties:
     """A SideDuties object runs the side duties of one flow.
 
@@ -111,7 +146,7 @@ class SideDuties:
         self._flow = flow
         self._clusters = clusters
 
-    async def origin_commits(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
+    async def origin_commits(self, reported: ReportedPositions) -> None:
         """Commits the copied positions at the source as the flow's own group (R9).
 
         They are never read back.
@@ -122,7 +157,7 @@ class SideDuties:
         committed: dict[TopicPartition, int] = {}
         while True:
             await asyncio.sleep(wanted.every_ms / 1000)
-            positions = positions_of(self._flow.name, reports())
+            positions = reported.of(self._flow.name)
             news = {at: position for at, position in positions.items() if committed.get(at) != position}
             try:
                 if news and await self._commit(wanted, news):
@@ -142,19 +177,6 @@ class SideDuties:
         return False
 
 
-def positions_of(flow: str, reports: Iterable[SlotReport]) -> dict[TopicPartition, int]:
-    """Returns the newest reported position of each partition of the flow.
-
-    A partition that moved is also in the last report of its former slot; the newer report counts.
-    """
-    return {
-        TopicPartition(one.topic, one.partition): one.position
-        for report in sorted(reports, key=lambda report: report.status.at_ms)
-        for one in report.status.partitions
-        if one.flow == flow and one.position >= 0 and not naming.is_internal(one.topic)
-    }
-
-
 class FlowDuties:
     """A FlowDuties object owns the side duties of all flows.
 
@@ -171,7 +193,7 @@ class FlowDuties:
         self._spec = spec
         self._clusters = clusters
         self._tasks = tasks
-        self._reports = reports
+        self._positions = ReportedPositions(reports)
         self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
         self._acls: dict[str, AclSync] = {}
@@ -203,7 +225,7 @@ class FlowDuties:
             self._tasks.spawn(
                 trim_periodically(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"
             ),
-            self._tasks.spawn(duties.origin_commits(self._reports), f"origin commits {flow.name}"),
+            self._tasks.spawn(duties.origin_commits(self._positions), f"origin commits {flow.name}"),
         ]
         self._by_flow[flow.name] = (duties, tasks)
         self._heartbeats.add(flow.spec, duties.notes)

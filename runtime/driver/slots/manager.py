@@ -34,7 +34,7 @@ from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import BackgroundTasks
-from runtime.ledger.records import InternalRecord
+from runtime.ledger.records import InternalRecord, StoredRecord
 from runtime.slot.log import log_driver_message
 
 _LEVEL_S = 30.0
@@ -42,6 +42,7 @@ _INSPECT_S = 1.0
 _CORE_TIMEOUT_S = 10.0  # how long a slot may wait for a core
 _RELEASE_TIMEOUT_S = 45.0  # a slot that does not release a partition by then is restarted
 _PAUSE_S = 0.5
+_REPORTS_SHARE = 0.2  # of the event loop's time, for the reports of slots with very many partitions
 
 
 class SlotManager:
@@ -64,6 +65,8 @@ class SlotManager:
         self.jvm_trouble = ""
         self._changed = asyncio.Event()
         self._rates = PartitionRates()
+        self._unread: dict[int, StoredRecord] = {}
+        self._arrived = asyncio.Event()
         self._releasing_since: dict[int, float] = {}
         self._without_core_since: dict[int, float] = {}
         self.skipped = UnreadableRecordCounter(naming.STATUS)
@@ -75,7 +78,8 @@ class SlotManager:
         """
         for supervisor in self.supervisors:
             self._tasks.spawn(supervisor.run(), f"slot {supervisor.slot}")
-        self._tasks.spawn(self._read_reports(status_offset), "listen")
+        self._tasks.spawn(self._fetch_reports(status_offset), "listen")
+        self._tasks.spawn(self._read_reports(), "reports")
         self._tasks.spawn(self._assign(), "spread")
         self._tasks.spawn(self._inspect(), "look")
         self._tasks.spawn(self._level_loads(), "level")
@@ -123,12 +127,30 @@ class SlotManager:
             else:
                 await asyncio.sleep(min(loop.time() - began, _PAUSE_S))
 
-    async def _read_reports(self, offset: int) -> None:
+    async def _fetch_reports(self, offset: int) -> None:
+        """Keeps the newest report of each slot until it is read."""
         tail = TopicTail(self._context.cluster, naming.STATUS, offset, self.skipped)
         async for record in tail.records():
             key = job_status.decode_key(record.key)
             if isinstance(key, SlotKey) and key.job == self._context.job and record.value is not None:
-                self._read_report(key.slot, record.value, record.offset)
+                self._unread[key.slot] = record
+                self._arrived.set()
+
+    async def _read_reports(self) -> None:
+        """Reads reports as they come.
+
+        Those of many partitions take long to read. Others come meanwhile, and only the newest ones are read
+        then, so that the rest of the driver goes on.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            unread, self._unread = self._unread, {}
+            for slot, record in unread.items():
+                began = loop.time()
+                self._read_report(slot, record.value or b"", record.offset)
+                await asyncio.sleep((loop.time() - began) * (1 / _REPORTS_SHARE - 1))
 
     def _read_report(self, slot: int, value: bytes, offset: int) -> None:
         """Processes the report of a slot; a report that can't be read is skipped."""

@@ -29,13 +29,12 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.spec import naming
 from runtime.driver.slots.channel import TopicTail, post
-from runtime.driver.task import SlotStartRequest, decode
+from runtime.driver.task import SlotStartRequest, decode, report_interval_s
 from runtime.kafka.cluster import KafkaCluster, opened
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
 from tests.bench.simulation.contents import RECORDS
 
-REPORT_S = 1.0  # a slot that copies heartbeats has something new to report every second
 _RETRY_S = 0.5
 _LONGEST_LINE = 64 << 20
 
@@ -72,7 +71,8 @@ class StandInSlot:
                 await asyncio.sleep(_RETRY_S)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(REPORT_S):
+                # A slot that copies heartbeats always has something new to report.
+                async with asyncio.timeout(report_interval_s(self.partitions)):
                     await self._assigned.wait()
 
     def _status(self) -> SlotStatus:

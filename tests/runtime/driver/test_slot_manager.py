@@ -1,4 +1,4 @@
-"""What the fleet makes of the reports of its slots."""
+"""What the manager makes of the reports of its slots."""
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus, SlotReport, SlotStatus
