@@ -38,7 +38,7 @@ RESULT = "result"  # the column of a task's result, in the output of run_sql_tas
 _COLLECT_AFTER = 50_000  # objects
 _POLL_S = 0.1  # for a version that came into force: the driver waits for its acknowledgement
 _REPORT_S = 1.0
-_REPORTED_PER_S = 5_000  # partitions of a slot: the report of a slot with more comes less often
+_REPORTED_PER_S = 1_000  # partitions of a slot: the report of a slot with more comes less often
 _REPEAT_S = 5.0  # an unchanged report is repeated: its age shows whether the slot is alive
 _PAUSE_S = 0.5
 

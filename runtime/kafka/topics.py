@@ -36,7 +36,7 @@ class TopicCache:
                 self._names.pop(before.topic.id, None)
             known = before.topic if before is not None and before.topic.id == topic.id else None
             self._by_name[topic.name] = _Entry(topic if known is None else _newest(topic, known), now)
-            if topic.id != NO_TOPIC_ID:
+            if known is None and topic.id != NO_TOPIC_ID:
                 self._names[topic.id] = topic.name
                 # Records of the ledger may hold an id made of the name, from before the cluster was upgraded.
                 self._names[name_id(topic.name)] = topic.name

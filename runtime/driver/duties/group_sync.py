@@ -47,7 +47,7 @@ from runtime.groups.translation import SEALING, ClusterRecords, GroupOffsetSides
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.kafka.queries import Committed, Read, committed_by, list_groups
+from runtime.kafka.queries import Read, committed_by, list_groups
 from runtime.ledger.consumer_times import ConsumerTimeTable, LookupRetries
 from runtime.ledger.records import READ_FAILURES, TopicReplaced
 from runtime.metrics.snapshot import GroupSnapshot
@@ -55,6 +55,7 @@ from runtime.metrics.snapshot import GroupSnapshot
 Selects = Callable[[str], bool]
 _PURPOSE = "groups"
 _FULL_PASS_S = 300.0
+_LONG_READ_S, _LONG_READ_TIMES, _LONG_READ_MAX_S = 0.5, 5, 30.0
 _TIMES_PER_PASS = 500  # each is a fetch at the source
 
 
@@ -63,13 +64,17 @@ class CommittedOffsetsSnapshot:
     """A CommittedOffsetsSnapshot holds the committed offsets of one read, by topic.
 
     So a flow goes through the offsets of its own topics alone. `failed` names what could not be read, and
-    why.
+    why. `groups` are all groups of the source, `covered` those whose offsets were read, or tried.
+    `valid_s`: how long the snapshot is used at least, because the read took long.
     """
 
     cluster: KafkaCluster
     read_at: float
+    groups: Collection[str] = ()
+    covered: Set[str] = frozenset()
     offsets: Mapping[str, Mapping[GroupPartition, CommittedOffset]] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
+    valid_s: float = 0.0
 
 
 class CommittedOffsetsReader:
@@ -77,7 +82,8 @@ class CommittedOffsetsReader:
 
     Concurrent callers share one read. `selected` finds the topics of each flow among those with offsets.
 
-    Each read covers the groups of every flow that has called before and not left.
+    Each read covers the groups of every flow that has called before and not left. For a flow that calls for
+    the first time, only groups that no other flow selects are read and added.
     """
 
     def __init__(self) -> None:
@@ -96,35 +102,50 @@ class CommittedOffsetsReader:
     ) -> CommittedOffsetsSnapshot:
         """Returns offsets of all groups that the flow selects, at most `at_most_s` seconds old.
 
-        Raises WireError.
+        Where a read takes longer than half a second, its offsets are used for five times as long as it took,
+        at most 30 s: they would be read all the time otherwise. Raises WireError.
         """
         async with self._reading:
-            newest = self._newest
-            if self._selects.get(flow) != selects:
-                self._selects[flow] = selects
-                newest = None
-            now_s = asyncio.get_running_loop().time()
-            if newest is None or newest.cluster is not cluster or now_s - newest.read_at > at_most_s:
-                newest = self._newest = await self._read(cluster, now_s)
+            self._selects[flow] = selects
+            newest, now_s = self._newest, asyncio.get_running_loop().time()
+            if (
+                newest is None
+                or newest.cluster is not cluster
+                or now_s - newest.read_at > max(at_most_s, newest.valid_s)
+            ):
+                newest = await self._read(cluster, now_s)
+            elif missing := [one for one in newest.groups if one not in newest.covered and selects(one)]:
+                newest = await self._added(newest, missing)
+            self._newest = newest
             return newest
 
     async def _read(self, cluster: KafkaCluster, now_s: float) -> CommittedOffsetsSnapshot:
         selects = list(self._selects.values())
         listed = await list_groups(cluster)
         names = [name for name in listed.groups if any(one(name) for one in selects)]
-        read = await committed_by(cluster, names)
-        failed = [f"{group}: {why}" for group, why in read.failed.items()]
-        failed += [f"broker {node}: {why}" for node, why in listed.missing.items()]
-        return CommittedOffsetsSnapshot(cluster, now_s, _by_topic(read.offsets), tuple(failed))
+        failed = [f"broker {node}: {why}" for node, why in listed.missing.items()]
+        empty = CommittedOffsetsSnapshot(cluster, now_s, tuple(listed.groups), failed=tuple(failed))
+        found = await self._added(empty, names)
+        took_s = asyncio.get_running_loop().time() - now_s
+        valid_s = min(_LONG_READ_TIMES * took_s, _LONG_READ_MAX_S) if took_s > _LONG_READ_S else 0.0
+        return replace(found, valid_s=valid_s)
 
-
-def _by_topic(offsets: Mapping[str, Committed]) -> dict[str, dict[GroupPartition, CommittedOffset]]:
-    """Returns the offsets of all groups by topic."""
-    found: dict[str, dict[GroupPartition, CommittedOffset]] = {}
-    for group, committed in offsets.items():
-        for at, offset in committed.items():
-            found.setdefault(at.topic, {})[GroupPartition(group, *at)] = offset
-    return found
+    async def _added(
+        self, snapshot: CommittedOffsetsSnapshot, groups: Collection[str]
+    ) -> CommittedOffsetsSnapshot:
+        """Returns the snapshot with the offsets of more groups. Raises WireError."""
+        read = await committed_by(snapshot.cluster, groups)
+        added: dict[str, dict[GroupPartition, CommittedOffset]] = {}
+        for group, committed in read.offsets.items():
+            for at, offset in committed.items():
+                added.setdefault(at.topic, {})[GroupPartition(group, *at)] = offset
+        offsets = {topic: {**snapshot.offsets.get(topic, {}), **more} for topic, more in added.items()}
+        return replace(
+            snapshot,
+            covered=snapshot.covered | set(groups),
+            offsets={**snapshot.offsets, **offsets},
+            failed=(*snapshot.failed, *(f"{group}: {why}" for group, why in read.failed.items())),
+        )
 
 
 async def store_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
