@@ -64,7 +64,7 @@ class DescribeAclsRequest:
     def answer(self, version: int, reader: Reader) -> DescribeAclsResponse:
         reader = reader_of(reader, version, self.FLEXIBLE)
         throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         message = reader.nullable_string()
         bindings: list[AclBinding] = []
         for _ in range(reader.count()):
@@ -114,7 +114,7 @@ class DescribeClientQuotasRequest:
     def answer(self, version: int, reader: Reader) -> DescribeClientQuotasResponse:
         reader = reader_of(reader, version, self.FLEXIBLE)
         throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         message = reader.nullable_string()
         entries = reader.array(lambda: _entry(reader))
         return DescribeClientQuotasResponse(throttle_ms, error, message, tuple(entries))
@@ -193,7 +193,7 @@ class AlterClientQuotasRequest:
         throttle_ms = reader.int32()
         refused: dict[frozenset[tuple[str, str | None]], Refusal] = {}
         for _ in range(reader.count()):
-            error, message = ErrorCode(reader.int16()), reader.nullable_string()
+            error, message = reader.error_code(), reader.nullable_string()
             entity = frozenset(_entity(reader).items())
             reader.skip_tags()
             if error:
@@ -237,14 +237,14 @@ class DescribeScramRequest:
 
     def answer(self, version: int, reader: Reader) -> DescribeScramResponse:
         throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         message = reader.nullable_string()
         users = reader.array(lambda: _user(reader))
         return DescribeScramResponse(throttle_ms, error, message, tuple(users))
 
 
 def _user(reader: Reader) -> ScramCredentials:
-    name, error = reader.compact_string(), ErrorCode(reader.int16())
+    name, error = reader.compact_string(), reader.error_code()
     reader.nullable_string()
     iterations: dict[int, int] = {}
     for _ in range(reader.count()):
@@ -289,7 +289,7 @@ class DescribeLogDirsRequest:
     def answer(self, version: int, reader: Reader) -> DescribeLogDirsResponse:
         reader = reader_of(reader, version, self.FLEXIBLE)
         throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16()) if version >= _WITH_ERROR else ErrorCode.NONE
+        error = reader.error_code() if version >= _WITH_ERROR else ErrorCode.NONE
         replicas: list[tuple[TopicPartition, int]] = []
         usable: list[int] = []
         for _ in range(reader.count()):
@@ -377,5 +377,5 @@ class AlterReassignmentsRequest:
 
 
 def _refusal(reader: Reader) -> Refusal | None:
-    error, message = ErrorCode(reader.int16()), reader.nullable_string()
+    error, message = reader.error_code(), reader.nullable_string()
     return Refusal(error, message) if error else None

@@ -200,7 +200,7 @@ class FetchRequest:
             if topic.id != topic_id and is_from_kafka(topic.id)
         }
         throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         session_id = reader.int32()
         partitions: list[FetchedPartition] = []
         for _ in range(reader.count()):
@@ -214,7 +214,7 @@ class FetchRequest:
     def _answer_by_name(self, reader: Reader) -> FetchResponse:
         ids = {topic.name: topic_id for topic_id, topic in self.topics.items()}
         throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         session_id = reader.int32()
         partitions: list[FetchedPartition] = []
         for _ in range(reader.count()):

@@ -67,7 +67,7 @@ class OffsetCommitRequest:
             topic = reader.compact_string()
             for _ in range(reader.count()):
                 partition = reader.int32()
-                errors[TopicPartition(topic, partition)] = ErrorCode(reader.int16())
+                errors[TopicPartition(topic, partition)] = reader.error_code()
                 reader.skip_tags()
             reader.skip_tags()
         return OffsetCommitResponse(throttle_ms, errors)
@@ -116,11 +116,11 @@ class OffsetFetchRequest:
         error = ErrorCode.NONE
         if version < MANY_GROUPS:
             read_group(reader, offsets)
-            return OffsetFetchResponse(throttle_ms, ErrorCode(reader.int16()), offsets)
+            return OffsetFetchResponse(throttle_ms, reader.error_code(), offsets)
         for _ in range(reader.count()):
             reader.compact_string()
             read_group(reader, offsets)
-            error = ErrorCode(reader.int16())
+            error = reader.error_code()
             reader.skip_tags()
         return OffsetFetchResponse(throttle_ms, error, offsets)
 
@@ -132,7 +132,7 @@ def read_group(reader: Reader, offsets: dict[TopicPartition, CommittedOffset | E
         for _ in range(reader.count()):
             partition = reader.int32()
             committed = CommittedOffset(reader.int64(), reader.int32(), reader.nullable_string())
-            error = ErrorCode(reader.int16())
+            error = reader.error_code()
             reader.skip_tags()
             offsets[TopicPartition(topic, partition)] = error or committed
         reader.skip_tags()
@@ -181,7 +181,7 @@ class ListGroupsRequest:
     def answer(self, version: int, reader: Reader) -> ListGroupsResponse:
         reader = reader_of(reader, version, self.FLEXIBLE)
         throttle_ms = reader.int32() if version >= 1 else 0
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         groups = reader.array(lambda: _listed(reader, version))
         return ListGroupsResponse(throttle_ms, error, tuple(groups))
 
@@ -244,7 +244,7 @@ class FetchManyRequest:
             name = reader.compact_string()
             offsets: dict[TopicPartition, CommittedOffset | ErrorCode] = {}
             read_group(reader, offsets)
-            error = ErrorCode(reader.int16())
+            error = reader.error_code()
             reader.skip_tags()
             found[name] = error or offsets
         return FetchManyResponse(throttle_ms, found)

@@ -44,7 +44,7 @@ class ApiVersionsRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> ApiVersionsResponse:
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         if error is ErrorCode.UNSUPPORTED_VERSION:
             return ApiVersionsResponse(error, {}, {})
         versions = {}
@@ -115,7 +115,7 @@ class SaslHandshakeRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> SaslHandshakeResponse:
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         mechanisms = [reader.string() or "" for _ in range(reader.int32())]
         return SaslHandshakeResponse(error, tuple(mechanisms))
 
@@ -149,7 +149,7 @@ class SaslAuthenticateRequest:
 
     def answer(self, version: int, reader: Reader) -> SaslAuthenticateResponse:
         reader = reader_of(reader, version, self.FLEXIBLE)
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         message = reader.nullable_string()
         auth_bytes = reader.compact_bytes()
         lifetime = reader.int64() if version >= 1 else 0

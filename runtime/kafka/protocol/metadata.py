@@ -165,7 +165,7 @@ def _broker(reader: Reader) -> Broker:
 
 
 def _topic(reader: Reader, version: int, name_ids: bool) -> TopicMetadata:
-    error = ErrorCode(reader.int16())
+    error = reader.error_code()
     name = reader.compact_string()
     topic_id = reader.uuid() if version >= _TOPIC_IDS else NO_TOPIC_ID
     internal = reader.boolean()
@@ -238,14 +238,14 @@ class DescribeQuorumRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> DescribeQuorumResponse:
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         leader = -1
         voters: list[QuorumReplica] = []
         for _ in range(reader.count()):
             reader.compact_string()
             for _ in range(reader.count()):
                 reader.int32()
-                error = ErrorCode(reader.int16()) or error
+                error = reader.error_code() or error
                 leader = reader.int32()
                 reader.int32()
                 reader.int64()

@@ -81,7 +81,7 @@ class ListOffsetsRequest:
             topic = reader.compact_string()
             for _ in range(reader.count()):
                 partition = reader.int32()
-                error = ErrorCode(reader.int16())
+                error = reader.error_code()
                 timestamp, offset, epoch = reader.int64(), reader.int64(), reader.int32()
                 reader.skip_tags()
                 answers[TopicPartition(topic, partition)] = error or ListedOffset(offset, timestamp, epoch)
@@ -135,7 +135,7 @@ class EpochEndsRequest:
         for _ in range(reader.count()):
             topic = reader.compact_string()
             for _ in range(reader.count()):
-                error = ErrorCode(reader.int16())
+                error = reader.error_code()
                 partition, epoch, end = reader.int32(), reader.int32(), reader.int64()
                 reader.skip_tags()
                 answers[TopicPartition(topic, partition)] = error or EpochEnd(epoch, end)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import ClassVar, Protocol, TypeVar
 
+from runtime.kafka.errors import ErrorCode
+
 T = TypeVar("T")
 
 INT8 = struct.Struct(">b")
@@ -191,6 +193,10 @@ class Reader:
 
     def boolean(self) -> bool:
         return self.int8() != 0
+
+    def error_code(self) -> ErrorCode:
+        code = self.int16()
+        return ErrorCode(code) if code else ErrorCode.NONE  # a call of an enum is slow
 
     def uvarint(self) -> int:
         value = shift = 0

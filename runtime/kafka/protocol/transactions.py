@@ -70,7 +70,7 @@ class FindCoordinatorRequest:
         throttle_ms = reader.int32()
         if version >= _MANY_KEYS:
             return FindCoordinatorResponse(throttle_ms, tuple(reader.array(lambda: _found(reader))))
-        error, message = ErrorCode(reader.int16()), reader.nullable_string()
+        error, message = reader.error_code(), reader.nullable_string()
         node, host, port = reader.int32(), reader.compact_string(), reader.int32()
         found = _checked(FoundCoordinator(self.keys[0], node, host, port, error, message))
         return FindCoordinatorResponse(throttle_ms, (found,))
@@ -89,7 +89,7 @@ def _found(reader: Reader) -> FoundCoordinator:
         reader.int32(),
         reader.compact_string(),
         reader.int32(),
-        ErrorCode(reader.int16()),
+        reader.error_code(),
         reader.nullable_string(),
     )
     reader.skip_tags()
@@ -147,7 +147,7 @@ class InitProducerIdRequest:
 
     def answer(self, version: int, reader: Reader) -> InitProducerIdResponse:
         throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))
 
 
@@ -197,7 +197,7 @@ class AddPartitionsRequest:
             topic = reader.compact_string()
             for _ in range(reader.count()):
                 partition = reader.int32()
-                errors[topic, partition] = ErrorCode(reader.int16())
+                errors[topic, partition] = reader.error_code()
                 reader.skip_tags()
             reader.skip_tags()
         return AddPartitionsResponse(throttle_ms, errors)
@@ -229,7 +229,7 @@ class EndTransactionRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> EndTransactionResponse:
-        return EndTransactionResponse(reader.int32(), ErrorCode(reader.int16()))
+        return EndTransactionResponse(reader.int32(), reader.error_code())
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class DescribeProducersRequest:
             topic = reader.compact_string()
             for _ in range(reader.count()):
                 partition = reader.int32()
-                error = ErrorCode(reader.int16())
+                error = reader.error_code()
                 reader.nullable_string()
                 producers = tuple(reader.array(lambda: _producer(reader)))
                 reader.skip_tags()
@@ -332,7 +332,7 @@ class DescribeTransactionsRequest:
 
 
 def _state(reader: Reader) -> TransactionState:
-    error = ErrorCode(reader.int16())
+    error = reader.error_code()
     transactional_id, state = reader.compact_string(), reader.compact_string()
     timeout_ms, start_ms, producer_id, epoch = reader.int32(), reader.int64(), reader.int64(), reader.int16()
     partitions: list[TopicPartition] = []
@@ -384,7 +384,7 @@ class ListTransactionsRequest:
 
     def answer(self, version: int, reader: Reader) -> ListTransactionsResponse:
         throttle_ms = reader.int32()
-        error = ErrorCode(reader.int16())
+        error = reader.error_code()
         reader.array(reader.compact_string)  # filters the broker does not know
         found = []
         for _ in range(reader.count()):
