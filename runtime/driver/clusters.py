@@ -27,7 +27,7 @@ from runtime.ledger.records import InternalTopicScan
 from runtime.slot.log import log_driver_message
 
 _LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response
-_LISTING_TIMES, _LISTING_MAX_S = 10, 30.0  # of the time that the request took
+_LISTING_TIMES, _LISTING_MAX_S = 20, 30.0  # of the time that the request took
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class DriverClusters:
     async def listing(self, name: str) -> dict[str, TopicMetadata]:
         """Returns all topics of a cluster, at most half a second old. Concurrent callers share one request.
 
-        The response of a large cluster is used for ten times as long as its request took, at most 30 seconds:
+        The response of a large cluster is used for 20 times as long as its request took, at most 30 seconds:
         the cluster would be listed all the time otherwise. Raises WireError, ClientSettingsError.
         """
         return (await self._listing(name)).topics

@@ -55,7 +55,7 @@ from runtime.metrics.snapshot import GroupSnapshot
 Selects = Callable[[str], bool]
 _PURPOSE = "groups"
 _FULL_PASS_S = 300.0
-_LONG_READ_S, _LONG_READ_TIMES, _LONG_READ_MAX_S = 0.5, 5, 30.0
+_LONG_READ_S, _LONG_READ_TIMES, _LONG_READ_MAX_S = 0.5, 10, 30.0
 _TIMES_PER_PASS = 500  # each is a fetch at the source
 
 
@@ -102,7 +102,7 @@ class CommittedOffsetsReader:
     ) -> CommittedOffsetsSnapshot:
         """Returns offsets of all groups that the flow selects, at most `at_most_s` seconds old.
 
-        Where a read takes longer than half a second, its offsets are used for five times as long as it took,
+        Where a read takes longer than half a second, its offsets are used for ten times as long as it took,
         at most 30 s: they would be read all the time otherwise. Raises WireError.
         """
         async with self._reading:

@@ -122,6 +122,7 @@ class DriverFlow:
         self._mirrors = MirrorTopicManager(spec, job, router, shared.clusters, shared.leadership)
         self._initial: frozenset[str] | None = None
         self._follow_now = asyncio.Event()
+        self._compared: tuple[Mapping[str, int], Mapping[str, int], frozenset[str]] | None = None
         self._cluster_ids = ("", "")
         self._source_answers = False
         self._ledger_lost = False
@@ -222,8 +223,10 @@ class DriverFlow:
             return
         every = self.spec.follow_every_ms
         while not self._superseded:
+            if self._follow_now.is_set():
+                self._follow_now.clear()
+                self._compared = None
             await self._retry_until_done(self._follow)
-            self._follow_now.clear()
             await pause(_until_next(every / 1000) if every is not None else _NO_FOLLOW_S, self._follow_now)
 
     async def _retry_until_done(self, duty: Callable[[], object]) -> None:
@@ -300,7 +303,8 @@ class DriverFlow:
     async def _follow(self) -> None:
         """Compares the source's topics with the destination's once, and starts what is new.
 
-        Raises WireError.
+        Nothing is compared again while the same listings are used, as those of large clusters are for some
+        passes. Raises WireError.
         """
         shared = self._shared
         source = await self._source()
@@ -309,6 +313,13 @@ class DriverFlow:
             return
         source_topics = await shared.clusters.partition_counts(self.spec.source)
         destination_topics = await shared.clusters.partition_counts(self.spec.destination)
+        draining = frozenset(self.draining.topics)
+        if self._compared is not None:
+            before_source, before_destination, before_draining = self._compared
+            same = source_topics is before_source and destination_topics is before_destination
+            if same and draining == before_draining:
+                return
+        self._compared = None
         known = {key.topic for key in shared.ledger.all_progress(self.name)}
         taken = self._selected_of_source(source_topics)
         self._ledger_lost = self._ledger_lost and not known
@@ -327,6 +338,7 @@ class DriverFlow:
         await self._begin_new_partitions(source, wanted)
         if not self._ledger_lost:
             await self._commit_begun({}, wanted)
+            self._compared = (source_topics, destination_topics, draining)
         self._publish_partitions(wanted)
 
     def _selected_of_source(self, topics: Mapping[str, int]) -> dict[str, str]:
