@@ -5,9 +5,10 @@ by key.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import TopicMetadata
@@ -26,6 +27,8 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
+
+T = TypeVar("T")
 
 READ_SECONDS = 30.0
 FIRST_ANSWER_SECONDS = 10.0
@@ -111,31 +114,26 @@ class CommittedLogReader:
 
     def _metadata(self) -> TopicMetadata:
         """Returns the topic's metadata; after a closed connection, a broker is asked again."""
-        deadline = time.monotonic() + FIRST_ANSWER_SECONDS
-        while True:
-            left = max(deadline - time.monotonic(), _AGAIN_SECONDS)
-            try:
-                topics: dict[str, TopicMetadata] = self._reader.list_topics(self._topic, timeout=left).topics
-                return topics[self._topic]
-            except KafkaException as failure:
-                if time.monotonic() > deadline or not is_transient(failure):
-                    raise
-                time.sleep(_AGAIN_SECONDS)
+
+        def ask(left: float) -> TopicMetadata:
+            topics: dict[str, TopicMetadata] = self._reader.list_topics(self._topic, timeout=left).topics
+            return topics[self._topic]
+
+        return _retried(ask, FIRST_ANSWER_SECONDS, is_transient)
 
     def _log_start(self) -> int:
-        deadline = time.monotonic() + READ_SECONDS
-        while True:
-            try:
-                place = TopicPartition(self._topic, self._partition)
-                low, _ = self._reader.get_watermark_offsets(place, timeout=5)
-            except KafkaException as failure:
-                # The leader may know a topic later than the broker that has listed it.
-                is_new = failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-                if time.monotonic() > deadline or not (is_new or is_transient(failure)):
-                    raise
-                time.sleep(_AGAIN_SECONDS)
-            else:
-                return int(low)
+        place = TopicPartition(self._topic, self._partition)
+
+        def ask(_: float) -> int:
+            low, _high = self._reader.get_watermark_offsets(place, timeout=5)
+            return int(low)
+
+        def may_pass(failure: KafkaException) -> bool:
+            # The leader may know a topic later than the broker that has listed it.
+            is_new = failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            return is_new or is_transient(failure)
+
+        return _retried(ask, READ_SECONDS, may_pass)
 
     def _poll(self, records: list[TopicRecord], seconds: float) -> bool:
         """Adds available records to the list; returns whether the end was reached."""
@@ -162,6 +160,18 @@ class CommittedLogReader:
                 "check that its partition has a leader, then run this again",
             )
         )
+
+
+def _retried(ask: Callable[[float], T], seconds: float, may_pass: Callable[[KafkaException], bool]) -> T:
+    """Asks until there is an answer, or some time is over; `ask` gets the seconds that are left."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask(max(deadline - time.monotonic(), _AGAIN_SECONDS))
+        except KafkaException as failure:
+            if time.monotonic() > deadline or not may_pass(failure):
+                raise
+            time.sleep(_AGAIN_SECONDS)
 
 
 def _record(message: Message) -> TopicRecord:
