@@ -19,6 +19,7 @@ build/bench-simulated.json keeps them.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import os
 import subprocess
@@ -26,8 +27,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tests.bench.results import keep
 from tests.bench.simulation.contents import ClusterSize
@@ -147,8 +150,11 @@ def driven(size: ClusterSize, clusters: SimulatedClusters, folder: Path, idle_s:
     phase = Phase("driver: start", size, clusters)
     with DriverProcess(spec, log) as driver:
         driver.wait(lambda one: one.assigned >= every, WITHIN_S, "every partition is assigned")
-        synced = lambda: clusters.counted()[DESTINATION].committed >= size.partitions  # noqa: E731
-        cost = driver.wait(lambda _: synced(), WITHIN_S, "every group offset is at the destination")
+        cost = driver.wait(
+            lambda _: clusters.counted()[DESTINATION].committed >= size.partitions,
+            WITHIN_S,
+            "every group offset is at the destination",
+        )
         rows.append(phase.row(cost.cpu_s, cost.peak_mb, spent(cost)))
         phase, before = Phase("driver: idle", size, clusters), driver.cost()
         time.sleep(idle_s)
@@ -163,21 +169,10 @@ def driven(size: ClusterSize, clusters: SimulatedClusters, folder: Path, idle_s:
 
 def measured(size: ClusterSize, seed: int, rates: FaultRates, idle_s: float, only: str) -> list[Row]:
     """All rows of one size, on clusters of their own."""
-    sizes = [renamed(size, SOURCE, source=True), renamed(size, DESTINATION, source=False)]
+    sizes = [replace(size, name=SOURCE, source=True), replace(size, name=DESTINATION, source=False)]
     with SimulatedClusters(sizes, seed, rates) as clusters, tempfile.TemporaryDirectory() as folder:
         rows = plans(size, clusters, Path(folder))
         return rows if only == "plan" else rows + driven(size, clusters, Path(folder), idle_s)
-
-
-def renamed(size: ClusterSize, name: str, *, source: bool) -> ClusterSize:
-    """Returns the size of a cluster of this name."""
-    return ClusterSize(
-        name=name,
-        partitions=size.partitions,
-        partitions_of_topic=size.partitions_of_topic,
-        topics_of_flow=size.topics_of_flow,
-        source=source,
-    )
 
 
 def with_growth(rows: Iterable[Row]) -> list[Row]:
@@ -186,7 +181,7 @@ def with_growth(rows: Iterable[Row]) -> list[Row]:
     found = []
     for row in rows:
         older = before.get(row.phase)
-        found.append(row if older is None else replace(row, growth=exponent(older, row)))
+        found.append(row if older is None else dataclasses.replace(row, growth=exponent(older, row)))
         before[row.phase] = row
     return found
 
@@ -259,14 +254,8 @@ def main() -> int:
     )
     wanted.add_argument("--only", choices=("plan", "all"), default="all")
     given = wanted.parse_args()
-    usual = FaultRates()
-    rates = FaultRates(
-        not_leader=usual.not_leader * given.faults,
-        closed=usual.closed * given.faults,
-        silent=usual.silent * given.faults,
-        stale_metadata=usual.stale_metadata * given.faults,
-        latency_ms=usual.latency_ms * given.faults,
-    )
+    usual = dataclasses.asdict(FaultRates())
+    rates = FaultRates(**{name: rate * given.faults for name, rate in usual.items()})
     load, rows = os.getloadavg(), []
     for partitions in map(int, given.partitions.split(",")):
         size = ClusterSize(

@@ -96,12 +96,6 @@ class StandInApplication:
         while line := await self._process.stdout.readline():
             self.assigned = int(line)
 
-    @property
-    def pid(self) -> int:
-        """The process of the slots."""
-        assert self._process is not None
-        return self._process.pid
-
     async def await_executors(self) -> None:
         """Returns: there are no executors to wait for."""
 
@@ -148,7 +142,6 @@ async def _serve(meter: DutyMeter, application: StandInApplication) -> None:
             cpu_s=time.process_time(),
             peak_mb=_peak_mb(),
             assigned=application.assigned,
-            slots_pid=application.pid,
         )
         print(msgspec.json.encode(cost).decode(), flush=True)
 

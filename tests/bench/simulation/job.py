@@ -13,7 +13,6 @@ from typing import Self
 import msgspec
 
 from tests.bench.simulation.meter import DriverCost, DutyCost
-from tests.bench.simulation.processes import cpu_s
 
 _POLL_S = 0.5
 
@@ -55,10 +54,6 @@ class DriverProcess:
             last = "\n".join(self._log.read_text().splitlines()[-10:])
             raise SystemExit(f"the driver ended:\n{last}")
         return msgspec.json.decode(line, type=DriverCost)
-
-    def slots_cpu_s(self) -> float:
-        """Returns the seconds of CPU that the stand-in for the slots took."""
-        return cpu_s(self.cost().slots_pid)
 
     def wait(self, holds: Callable[[DriverCost], bool], within_s: float, what: str) -> DriverCost:
         """Waits until it holds, and returns the cost then."""

@@ -35,7 +35,6 @@ class DriverCost(msgspec.Struct, frozen=True):
     cpu_s: float
     peak_mb: float
     assigned: int
-    slots_pid: int
 
 
 class DutyMeter:
