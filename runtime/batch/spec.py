@@ -87,7 +87,7 @@ class OutgoingBatch(NamedTuple):
 
 
 class DroppedRecords(NamedTuple):
-    """Records before the source offset `end`, and behind the dropped records before them, are not copied."""
+    """Counts the records before the source offset `end`, since the entry before, that are not copied."""
 
     end: int
     records: int

@@ -307,7 +307,7 @@ class PartitionCopy:
         for bad in quarantine:
             self.quarantine.append(bad)
             self.queued_bytes += bad.record.size
-        self._dropped += (one for one in dropped if one.end <= cursor.offset)
+        self._dropped += dropped
         self.cursor = cursor
         if batches and self.state is State.BLOCKED_AT_SOURCE:
             self.enter(State.COPYING)

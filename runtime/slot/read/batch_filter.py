@@ -44,7 +44,7 @@ class FilteredBatches(NamedTuple):
 
     Each of `outgoing` comes with the leader epoch of the record before its position. `cursor` is the position
     behind the whole response. `failure` is why the rest of it could not be prepared. `quarantined` are the
-    bad records of a transform that lie before the cursor.
+    bad records of a transform that lie before the cursor, as `dropped` does, in the order of its offsets.
     """
 
     outgoing: list[tuple[OutgoingBatch, int]]
@@ -202,5 +202,6 @@ async def transformed(
     if found.failure is None:
         return filtered._replace(outgoing=outgoing, dropped=dropped, quarantined=found.quarantined)
     at = found.failure.offset
+    dropped = [one for one in dropped if one.end <= at]
     epoch = next(epoch for out, epoch in filtered.outgoing if at < out.position)
     return FilteredBatches(outgoing, Cursor(at, epoch), dropped, found.failure, found.quarantined)
