@@ -106,16 +106,18 @@ class CommittedOffsetsReader:
         at most 30 s: they would be read all the time otherwise. Raises WireError.
         """
         async with self._reading:
-            self._selects[flow] = selects
             newest, now_s = self._newest, asyncio.get_running_loop().time()
             if (
                 newest is None
                 or newest.cluster is not cluster
                 or now_s - newest.read_at > max(at_most_s, newest.valid_s)
             ):
+                self._selects[flow] = selects
                 newest = await self._read(cluster, now_s)
-            elif missing := [one for one in newest.groups if one not in newest.covered and selects(one)]:
-                newest = await self._added(newest, missing)
+            elif self._selects.get(flow) != selects:
+                missing = [one for one in newest.groups if one not in newest.covered and selects(one)]
+                newest = await self._added(newest, missing) if missing else newest
+                self._selects[flow] = selects
             self._newest = newest
             return newest
 
