@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
-from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import (
     FULL_SESSION_EPOCH,
@@ -242,14 +242,18 @@ class FetchSession:
         return response.partitions
 
     async def close(self) -> None:
-        """Closes the session at the broker, if it can be reached, to free the broker's memory."""
+        """Closes the session at the broker, if it can be reached, to free the broker's memory.
+
+        The request takes another connection: a broker reads no further request from the session's own one
+        while a fetch waits there for records.
+        """
         if self._session_id == _NO_SESSION:
             return
         farewell = FetchRequest(0, 0, 0, self._isolation, self._session_id, NO_SESSION_EPOCH, {})
         self._session_id = _NO_SESSION
         self._begin_anew()
         try:
-            told = self._cluster.call(self.node, farewell, self._purpose, _FAREWELL_S)
+            told = self._cluster.call(self.node, farewell, CONTROL, _FAREWELL_S)
             await in_time(told, _FAREWELL_S, "a farewell")  # a throttled request would be delayed
         except (ConnectionFailure, BrokerError):
             return

@@ -1,4 +1,4 @@
-"""Budgets bound the bytes that a slot holds (R8) and the bytes per second of a flow (`rate_limit`)."""
+"""Budgets bound the bytes that a slot holds (R8), the rate of a flow, and the idle fetches of a slot."""
 
 import asyncio
 from collections.abc import Callable
@@ -100,3 +100,30 @@ class TokenBucket:
                 self.throttled_s += min(now - self._at, -self._level / self.rate)
             self._level = min(self._level + (now - self._at) * self.rate, self.rate / 5)
         self._at = now
+
+
+class IdleFetchBudget:
+    """This budget bounds the fetches per second that bring no records, over all fetch sessions of a slot.
+
+    A broker answers a waiting fetch as soon as it has a record, so a longer wait delays no record. It delays
+    what the session is told meanwhile, such as one more partition. Therefore a session never waits longer
+    than it has been idle.
+    """
+
+    def __init__(self, per_s: int = 50, longest_ms: int = 5_000) -> None:
+        self._per_s = per_s
+        self._longest_ms = longest_ms
+        self._sessions = 0
+
+    def join(self) -> None:
+        """Counts one more session."""
+        self._sessions += 1
+
+    def leave(self) -> None:
+        """Counts one session less."""
+        self._sessions -= 1
+
+    def wait_ms(self, least_ms: int, idle_s: float) -> int:
+        """Returns how long the next fetch of a session may wait that has got no record for `idle_s`."""
+        share_ms = self._sessions * 1_000 // self._per_s
+        return max(least_ms, min(share_ms, int(idle_s * 1_000), self._longest_ms))

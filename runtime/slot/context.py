@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger, ProducerDirectory
-from runtime.slot.budget import ByteBudget
+from runtime.slot.budget import ByteBudget, IdleFetchBudget
 from runtime.slot.failpoints import Failpoint
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class SlotContext:
     producers: ProducerDirectory
     map_partitions: int
     budget: ByteBudget
+    idle_fetches: IdleFetchBudget
     failpoint: Failpoint
     spawn: Spawn
     transformer: Transformer | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
-from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
+from runtime.slot.budget import ByteBudget, IdleFetchBudget, ResponseMemory, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
 from runtime.slot.partition import (
@@ -87,6 +88,7 @@ class BrokerIntake:
         cluster: KafkaCluster,
         settings: CopySettings,
         budget: ByteBudget,
+        idle_fetches: IdleFetchBudget,
         bucket: TokenBucket,
         batch_filter: FlowFilter,
         emit: EmitFetchEvent,
@@ -98,6 +100,7 @@ class BrokerIntake:
         self._cluster = cluster
         self._settings = settings
         self._budget = budget
+        self._idle_fetches = idle_fetches
         self._bucket = bucket
         self._filter = batch_filter
         self._emit = emit
@@ -111,11 +114,13 @@ class BrokerIntake:
         self._requested: dict[PartitionCopy, tuple[int, int]] = {}
         self._wake = asyncio.Event()
         self._share = _MIN_SHARE
+        self._idle_since = time.monotonic()
 
     def add(self, copy: PartitionCopy) -> None:
         """Adds a partition, which is fetched from its cursor on."""
         self.copies[copy.progress.source_topic_id, copy.key.partition] = copy
         self._rewrites[copy] = self._filter.rewrite_spec(copy.assigned)
+        self._idle_since = time.monotonic()
         self.mark_changed(copy)
 
     def remove(self, copy: PartitionCopy) -> None:
@@ -141,16 +146,19 @@ class BrokerIntake:
 
     async def run(self) -> None:
         """Fetches until it is cancelled. Raises WireError when the broker does not answer."""
+        self._idle_fetches.join()
         try:
             while True:
                 await self._wait_until_ready()
                 answers = await self._fetch()
                 answered_ms = self._session.answered_ms
                 if answers:
+                    self._idle_since = time.monotonic()
                     await self._queue_response(answers)
                 self._answers.answered(answered_ms)
                 await self._pace(answers)
         finally:
+            self._idle_fetches.leave()
             await self._session.close()
 
     async def _wait_until_ready(self) -> None:
@@ -210,8 +218,8 @@ class BrokerIntake:
             share = min(share, max(self._bucket.rate // 4, _MIN_RATED_SHARE))
         if self._transformer is not None:
             share = min(share, _MAX_TRANSFORMED_SHARE)
-        wait = _HELD_BACK_WAIT_MS if self._held_back else self._settings.fetch_wait_ms
         limits = self._session.limits
+        wait = self._wait_ms()
         if (wait, share) != (limits.max_wait_ms, limits.max_bytes):
             self._session.limits = FetchLimits(wait, 1, share)
         self._budget.take(share)
@@ -219,6 +227,13 @@ class BrokerIntake:
             return await self._session.fetch()
         finally:
             self._budget.give(share)
+
+    def _wait_ms(self) -> int:
+        """Returns how long the broker may wait for records. A partition that is held back is due soon."""
+        if self._held_back:
+            return _HELD_BACK_WAIT_MS
+        idle_s = time.monotonic() - self._idle_since
+        return self._idle_fetches.wait_ms(self._settings.fetch_wait_ms, idle_s)
 
     async def _pace(self, answers: Sequence[FetchedPartition]) -> None:
         """Adapts the share to the response's size, and waits a moment after a small response.
@@ -445,6 +460,7 @@ class SourceReader:
                 self._source,
                 context.settings,
                 context.budget,
+                context.idle_fetches,
                 self._bucket,
                 self._filter,
                 self._emit,

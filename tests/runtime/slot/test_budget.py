@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
+from runtime.slot.budget import ByteBudget, IdleFetchBudget, ResponseMemory, TokenBucket
 
 
 def test_a_response_is_given_back_with_its_last_view() -> None:
@@ -90,3 +90,27 @@ def test_without_a_rate_nothing_waits() -> None:
     bucket.set_rate(10)
     bucket.take(20)
     assert bucket.wait_s() == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("sessions", "idle_s", "wait_ms"),
+    [
+        (1, 60.0, 500),  # few sessions keep the flow's own wait
+        (25, 60.0, 500),
+        (100, 60.0, 2_000),  # 50 fetches/s
+        (250, 60.0, 5_000),
+        (10_000, 60.0, 5_000),  # at most so long
+        (250, 0.0, 500),  # records came just now
+        (250, 1.2, 1_200),  # never longer than the session has been idle
+    ],
+)
+def test_idle_fetches_wait_longer_where_there_are_many_sessions(
+    sessions: int, idle_s: float, wait_ms: int
+) -> None:
+    budget = IdleFetchBudget(per_s=50, longest_ms=5_000)
+    for _ in range(sessions + 1):
+        budget.join()
+    budget.leave()
+
+    assert budget.wait_ms(500, idle_s) == wait_ms
+    assert budget.wait_ms(60_000, idle_s) == 60_000  # a longer wait of the flow's own

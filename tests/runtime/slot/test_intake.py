@@ -17,7 +17,7 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
-from runtime.slot.budget import ByteBudget, TokenBucket
+from runtime.slot.budget import ByteBudget, IdleFetchBudget, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FlowFilter
@@ -36,12 +36,14 @@ class Leader:
     clock: Callable[[int], None]
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {}))
     now: int = 0
+    waits_ms: list[int] = field(default_factory=list)
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> FetchResponse:
         if not self.answers:
             raise Disconnected("broker 1", "it is gone", sent=True)
         self.now += 1_000
         self.clock(self.now)
+        self.waits_ms.append(request.max_wait_ms)
         return self.answers.pop(0)
 
     def leader(self, topic: str, partition: int) -> None:
@@ -69,13 +71,14 @@ def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> Fe
     return FetchResponse(0, session, 0 if session else 7, tuple(found))
 
 
-def intake_of(leader: Leader) -> BrokerIntake:
+def intake_of(leader: Leader, idle_fetches: IdleFetchBudget | None = None) -> BrokerIntake:
     """Its events are ignored: the partitions hold no records."""
     return BrokerIntake(
         1,
         cast(KafkaCluster, leader),
         CopySettings(linger_ms=0),
         ByteBudget(1 << 20),
+        idle_fetches or IdleFetchBudget(),
         TokenBucket(None, lambda: 0.0),
         FlowFilter(flow_spec("flow"), "id-1", "id-2", None),
         lambda _: None,
@@ -116,6 +119,26 @@ def test_the_last_answer_of_an_idle_partition_is_that_of_its_session(
     assert heard(monkeypatch, *answers) == times
 
 
+def test_fetches_wait_longer_while_no_records_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer takes a second of the leader's clock. The last answer but one has news."""
+    time = SimpleNamespace(now=0.0)
+
+    def clock(now: int) -> None:
+        time.now = now / 1_000
+
+    monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", lambda: time.now)
+    leader = Leader([told(0), told(), told(), told(), told(0), told()], clock)
+    budget = IdleFetchBudget(per_s=2, longest_ms=2_500)
+    for _ in range(9):
+        budget.join()
+    intake = intake_of(leader, budget)
+    intake.add(partition(0))
+    with pytest.raises(WireError):
+        asyncio.run(intake.run())
+
+    assert leader.waits_ms == [500, 500, 1_000, 2_000, 2_500, 500]
+
+
 def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -147,6 +170,7 @@ def test_a_transformed_flow_has_two_intakes_of_a_leader(transformer: object, int
         destination=SimpleNamespace(cluster_id="id-2"),
         settings=CopySettings(),
         budget=ByteBudget(1 << 20),
+        idle_fetches=IdleFetchBudget(),
         transformer=transformer,
     )
     reader = SourceReader(
