@@ -102,16 +102,23 @@ class TokenBucket:
         self._at = now
 
 
-class IdleFetchBudget:
-    """This budget bounds the fetches per second that bring no records, over all fetch sessions of a slot.
+_LEAST_BYTES = 512 << 10
+
+
+class SessionShares:
+    """This object divides a slot's memory and its rate of idle fetches between its fetch sessions.
+
+    A waiting fetch reserves the bytes of its response. The reservations of all waiting fetches together take
+    at most half of the memory, so that no session waits for another one that has no records.
 
     A broker answers a waiting fetch as soon as it has a record, so a longer wait delays no record. It delays
     what the session is told meanwhile, such as one more partition. Therefore a session never waits longer
     than it has been idle.
     """
 
-    def __init__(self, per_s: int = 50, longest_ms: int = 5_000) -> None:
-        self._per_s = per_s
+    def __init__(self, budget: ByteBudget, idle_per_s: int = 50, longest_ms: int = 5_000) -> None:
+        self._budget = budget
+        self._idle_per_s = idle_per_s
         self._longest_ms = longest_ms
         self._sessions = 0
 
@@ -123,7 +130,12 @@ class IdleFetchBudget:
         """Counts one session less."""
         self._sessions -= 1
 
+    def least_bytes(self) -> int:
+        """Returns how many bytes a fetch reserves at least."""
+        limit = self._budget.limit
+        return max(1, min(_LEAST_BYTES, limit // 4, limit // (2 * max(self._sessions, 1))))
+
     def wait_ms(self, least_ms: int, idle_s: float) -> int:
         """Returns how long the next fetch of a session may wait that has got no record for `idle_s`."""
-        share_ms = self._sessions * 1_000 // self._per_s
+        share_ms = self._sessions * 1_000 // self._idle_per_s
         return max(least_ms, min(share_ms, int(idle_s * 1_000), self._longest_ms))

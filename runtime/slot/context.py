@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger, ProducerDirectory
-from runtime.slot.budget import ByteBudget, IdleFetchBudget
+from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.failpoints import Failpoint
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SlotContext:
     producers: ProducerDirectory
     map_partitions: int
     budget: ByteBudget
-    idle_fetches: IdleFetchBudget
+    shares: SessionShares
     failpoint: Failpoint
     spawn: Spawn
     transformer: Transformer | None = None

@@ -20,7 +20,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.timing import callback_failures, wait_at_most
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot import failpoints, log
-from runtime.slot.budget import ByteBudget, IdleFetchBudget
+from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import SlotMustEnd
 from runtime.slot.flow_run import FlowRun, SourceClusters
@@ -202,7 +202,7 @@ class Slot:
                     producers=ProducerDirectory(destination),
                     map_partitions=max(len(topic.partitions), 1),
                     budget=self._budget,
-                    idle_fetches=IdleFetchBudget(),
+                    shares=SessionShares(self._budget),
                     failpoint=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                     transformer=self._transformer,

@@ -19,7 +19,7 @@ from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
-from runtime.slot.budget import ByteBudget, IdleFetchBudget, ResponseMemory, TokenBucket
+from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
 from runtime.slot.partition import (
@@ -39,7 +39,6 @@ _HELD_BACK_WAIT_MS = 10
 # Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
 _COPY_OUT = 64 << 10
 _QUIET_BYTES = 32 << 10
-_MIN_SHARE = 512 << 10
 # A response is transformed as a whole before its records are sent: a large one would hold much memory.
 _MAX_TRANSFORMED_SHARE = 2 << 20
 _MIN_RATED_SHARE = 32 << 10
@@ -88,7 +87,7 @@ class BrokerIntake:
         cluster: KafkaCluster,
         settings: CopySettings,
         budget: ByteBudget,
-        idle_fetches: IdleFetchBudget,
+        shares: SessionShares,
         bucket: TokenBucket,
         batch_filter: FlowFilter,
         emit: EmitFetchEvent,
@@ -100,7 +99,7 @@ class BrokerIntake:
         self._cluster = cluster
         self._settings = settings
         self._budget = budget
-        self._idle_fetches = idle_fetches
+        self._shares = shares
         self._bucket = bucket
         self._filter = batch_filter
         self._emit = emit
@@ -113,7 +112,7 @@ class BrokerIntake:
         self._held_back: dict[PartitionCopy, None] = {}
         self._requested: dict[PartitionCopy, tuple[int, int]] = {}
         self._wake = asyncio.Event()
-        self._share = _MIN_SHARE
+        self._share = 0
         self._idle_since = time.monotonic()
 
     def add(self, copy: PartitionCopy) -> None:
@@ -146,7 +145,7 @@ class BrokerIntake:
 
     async def run(self) -> None:
         """Fetches until it is cancelled. Raises WireError when the broker does not answer."""
-        self._idle_fetches.join()
+        self._shares.join()
         try:
             while True:
                 await self._wait_until_ready()
@@ -158,7 +157,7 @@ class BrokerIntake:
                 self._answers.answered(answered_ms)
                 await self._pace(answers)
         finally:
-            self._idle_fetches.leave()
+            self._shares.leave()
             await self._session.close()
 
     async def _wait_until_ready(self) -> None:
@@ -211,7 +210,7 @@ class BrokerIntake:
 
         The share is small while the source has few new records.
         """
-        least = min(_MIN_SHARE, self._budget.limit // 4)
+        least = self._shares.least_bytes()
         await self._budget.wait_for_room(least)
         share = max(least, min(self._share, self._budget.left))
         if self._bucket.rate is not None:  # One fetch must not take the rate of several seconds.
@@ -233,7 +232,7 @@ class BrokerIntake:
         if self._held_back:
             return _HELD_BACK_WAIT_MS
         idle_s = time.monotonic() - self._idle_since
-        return self._idle_fetches.wait_ms(self._settings.fetch_wait_ms, idle_s)
+        return self._shares.wait_ms(self._settings.fetch_wait_ms, idle_s)
 
     async def _pace(self, answers: Sequence[FetchedPartition]) -> None:
         """Adapts the share to the response's size, and waits a moment after a small response.
@@ -241,10 +240,11 @@ class BrokerIntake:
         Without the wait, a slow stream of records would cost one fetch for each record.
         """
         size = sum(len(answer.records) for answer in answers)
-        if size * 2 >= self._share:
-            self._share = min(self._share * 2, self._settings.fetch_bytes)
-        elif size * 8 < self._share:
-            self._share = max(self._share // 2, _MIN_SHARE)
+        share = max(self._share, self._shares.least_bytes())
+        if size * 2 >= share:
+            self._share = min(share * 2, self._settings.fetch_bytes)
+        elif size * 8 < share:
+            self._share = share // 2
         if answers and size < _QUIET_BYTES:
             await asyncio.sleep(self._settings.linger_ms / 1000)
 
@@ -460,7 +460,7 @@ class SourceReader:
                 self._source,
                 context.settings,
                 context.budget,
-                context.idle_fetches,
+                context.shares,
                 self._bucket,
                 self._filter,
                 self._emit,

@@ -3,8 +3,10 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from runtime.slot.budget import ByteBudget, IdleFetchBudget, ResponseMemory, TokenBucket
+from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
 
 
 def test_a_response_is_given_back_with_its_last_view() -> None:
@@ -107,10 +109,23 @@ def test_without_a_rate_nothing_waits() -> None:
 def test_idle_fetches_wait_longer_where_there_are_many_sessions(
     sessions: int, idle_s: float, wait_ms: int
 ) -> None:
-    budget = IdleFetchBudget(per_s=50, longest_ms=5_000)
-    for _ in range(sessions + 1):
-        budget.join()
-    budget.leave()
+    shares = shared_by(sessions, 96 << 20)
 
-    assert budget.wait_ms(500, idle_s) == wait_ms
-    assert budget.wait_ms(60_000, idle_s) == 60_000  # a longer wait of the flow's own
+    assert shares.wait_ms(500, idle_s) == wait_ms
+    assert shares.wait_ms(60_000, idle_s) == 60_000  # a longer wait of the flow's own
+
+
+def shared_by(sessions: int, memory: int) -> SessionShares:
+    shares = SessionShares(ByteBudget(memory), idle_per_s=50, longest_ms=5_000)
+    for _ in range(sessions + 1):
+        shares.join()
+    shares.leave()
+    return shares
+
+
+@given(st.integers(0, 5_000), st.integers(1, 1 << 30))
+def test_waiting_fetches_of_all_sessions_leave_half_of_the_memory(sessions: int, memory: int) -> None:
+    least = shared_by(sessions, memory).least_bytes()
+
+    assert 1 <= least <= 512 << 10
+    assert least == 1 or sessions * least <= memory // 2

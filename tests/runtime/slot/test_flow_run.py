@@ -15,7 +15,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.slot import failpoints
-from runtime.slot.budget import ByteBudget, IdleFetchBudget
+from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
 from runtime.slot.flow_run import FlowRun, Opening, SourceClusters
 from runtime.slot.partition import PartitionCopy
@@ -40,7 +40,7 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         producers=ProducerDirectory(destination),
         map_partitions=1,
         budget=ByteBudget(1),
-        idle_fetches=IdleFetchBudget(),
+        shares=SessionShares(ByteBudget(1)),
         failpoint=failpoints.from_environment({}),
         spawn=asyncio.create_task,
     )

@@ -17,7 +17,7 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
-from runtime.slot.budget import ByteBudget, IdleFetchBudget, TokenBucket
+from runtime.slot.budget import ByteBudget, SessionShares, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FlowFilter
@@ -71,14 +71,14 @@ def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> Fe
     return FetchResponse(0, session, 0 if session else 7, tuple(found))
 
 
-def intake_of(leader: Leader, idle_fetches: IdleFetchBudget | None = None) -> BrokerIntake:
+def intake_of(leader: Leader, shares: SessionShares | None = None) -> BrokerIntake:
     """Its events are ignored: the partitions hold no records."""
     return BrokerIntake(
         1,
         cast(KafkaCluster, leader),
         CopySettings(linger_ms=0),
         ByteBudget(1 << 20),
-        idle_fetches or IdleFetchBudget(),
+        shares or SessionShares(ByteBudget(1 << 20)),
         TokenBucket(None, lambda: 0.0),
         FlowFilter(flow_spec("flow"), "id-1", "id-2", None),
         lambda _: None,
@@ -128,10 +128,10 @@ def test_fetches_wait_longer_while_no_records_come(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", lambda: time.now)
     leader = Leader([told(0), told(), told(), told(), told(0), told()], clock)
-    budget = IdleFetchBudget(per_s=2, longest_ms=2_500)
+    shares = SessionShares(ByteBudget(1 << 20), idle_per_s=2, longest_ms=2_500)
     for _ in range(9):
-        budget.join()
-    intake = intake_of(leader, budget)
+        shares.join()
+    intake = intake_of(leader, shares)
     intake.add(partition(0))
     with pytest.raises(WireError):
         asyncio.run(intake.run())
@@ -170,7 +170,7 @@ def test_a_transformed_flow_has_two_intakes_of_a_leader(transformer: object, int
         destination=SimpleNamespace(cluster_id="id-2"),
         settings=CopySettings(),
         budget=ByteBudget(1 << 20),
-        idle_fetches=IdleFetchBudget(),
+        shares=SessionShares(ByteBudget(1 << 20)),
         transformer=transformer,
     )
     reader = SourceReader(
