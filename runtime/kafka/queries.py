@@ -70,7 +70,8 @@ async def list_offsets(
     within: float = DEFAULT_S,
 ) -> dict[TopicPartition, ListedOffset | ErrorCode]:
     """Lists offsets; each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
-    asked = {key: OffsetQuestion(at) for key, at in questions.items()}
+    made = {at: OffsetQuestion(at) for at in set(questions.values())}
+    asked = {key: made[at] for key, at in questions.items()}
     return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), within)
 
 
@@ -112,6 +113,9 @@ async def active_producers(
     """Returns each partition's producers and when their open transactions started, to find hung ones."""
     asked = dict.fromkeys(partitions, None)
     return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), within)
+
+
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 async def by_leader(
@@ -166,8 +170,7 @@ def _again(answer: object) -> bool:
 
     A missing topic is final, because only the caller knows whether it will be created.
     """
-    gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-    return isinstance(answer, ErrorCode) and answer.retriable and answer not in gone
+    return isinstance(answer, ErrorCode) and answer.retriable and answer not in _GONE
 
 
 async def _ask(

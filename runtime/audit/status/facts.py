@@ -133,11 +133,15 @@ class LedgerFacts:
 
 @dataclass(frozen=True, slots=True)
 class StatusSnapshot:
-    """Holds the facts of one inspection. `ledgers` has no entry for a destination that could not be read."""
+    """Holds the facts of one inspection. `ledgers` has no entry for a destination that could not be read.
+
+    The ledgers were read at `ledgers_ms`, the last fact at `at_ms`.
+    """
 
     at_ms: int
     clusters: Mapping[str, ClusterFacts]
     ledgers: Mapping[str, LedgerFacts]
+    ledgers_ms: int
 
 
 def lag_ms(

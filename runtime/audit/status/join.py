@@ -368,7 +368,7 @@ _NOTHING = LedgerFacts()
 
 
 def join(asked: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | None = None) -> StatusView:
-    """Derives the status. `before` is an earlier inspection.
+    """Derives the status. `before` is an earlier inspection, of which only the ledgers matter.
 
     Rates are computed from the changes since then, and a heartbeat that moved since then shows a live job.
     """
@@ -378,7 +378,7 @@ def join(asked: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | Non
     return StatusView(
         topology=asked.topology,
         at_ms=now.at_ms,
-        over_ms=now.at_ms - before.at_ms,
+        over_ms=now.ledgers_ms - before.ledgers_ms,
         clusters=[_cluster(one, flows) for _, one in sorted(now.clusters.items())],
         jobs=[jobs[key].seen for key in sorted(jobs)],
         flows=flows,
@@ -423,7 +423,7 @@ def _jobs(
             now.ledgers.get(destination),
             before.ledgers.get(destination),
             now.at_ms,
-            before.at_ms,
+            before.ledgers_ms,
             names,
             asked.standbys.get(job, 0),
         )
@@ -473,7 +473,7 @@ def _flow(
             promoted=frozenset(topic for topic in names if promoted.match(topic)),
             handed_over=_handed_over(flow, generation, now),
             now_ms=now.at_ms,
-            elapsed_ms=now.at_ms - before.at_ms,
+            elapsed_ms=now.ledgers_ms - before.ledgers_ms,
         )
     )
 

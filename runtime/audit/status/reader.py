@@ -232,15 +232,15 @@ AGAIN_S = 2.0  # longer than the interval of heartbeats
 async def read_status(
     asked: StatusRequest, over_s: float = 1.0, within_s: float = DEFAULT_S, *, retention: bool = False
 ) -> StatusView:
-    """Inspects all clusters twice, `over_s` apart, and derives the status.
+    """Inspects all clusters, reads the ledgers twice, at least `over_s` apart, and derives the status.
 
     A job or a standby that seems dead is inspected once more before the status reports it as dead.
     """
     async with StatusReader(asked, within_s, retention=retention) as looker:
-        first = await looker.read()
-        await asyncio.sleep(over_s)
-        second = await looker.read() if over_s else first
+        first = await looker.read_ledgers() if over_s else None
+        second = await looker.read(asyncio.get_running_loop().time() + over_s if over_s else None)
         if any(doubtful(ledger, second.at_ms, asked.standbys) for ledger in second.ledgers.values()):
+            first = first or second
             await asyncio.sleep(AGAIN_S)
             second = await looker.read()
         return join(asked, second, first)
@@ -320,28 +320,42 @@ class StatusReader:
         for site in self._sites.values():
             await site.close()
 
-    async def read(self) -> StatusSnapshot:
+    async def read_ledgers(self) -> StatusSnapshot:
+        """Reads only the ledgers, which is all that `join` needs of an earlier inspection."""
+        found = {name: _Found(site) for name, site in self._sites.items()}
+        await asyncio.gather(*(self._open(one) for one in found.values()))
+        ledgers = await self._ledgers(found)
+        return StatusSnapshot(_now_ms(), {}, ledgers, _now_ms())
+
+    async def read(self, ledgers_after: float | None = None) -> StatusSnapshot:
+        """Inspects all clusters. The ledgers are read after this moment of the event loop's clock."""
         found = {name: _Found(site) for name, site in self._sites.items()}
         await asyncio.gather(*(self._listed(one) for one in found.values()))
         self._want_sources(found)
         await asyncio.gather(*(self._guarded(one, self._starts) for one in found.values()))
+        if ledgers_after is not None:
+            await asyncio.sleep(ledgers_after - asyncio.get_running_loop().time())
         ledgers = await self._ledgers(found)
+        ledgers_ms = _now_ms()
         self._want_destinations(found, ledgers)
         await asyncio.gather(*(self._guarded(one, self._ends) for one in found.values()))
         if self._times:
             await asyncio.gather(*(self._missing(name, one, ledgers) for name, one in found.items()))
         await asyncio.gather(*(self._guarded(found[name], self._kept) for name in self._retention))
         await asyncio.gather(*(self._guarded(found[name], self._measured) for name in self._traffic))
-        at_ms = int(time.time() * 1000)
-        return StatusSnapshot(at_ms, {name: one.facts() for name, one in found.items()}, ledgers)
+        return StatusSnapshot(
+            _now_ms(), {name: one.facts() for name, one in found.items()}, ledgers, ledgers_ms
+        )
 
-    async def _listed(self, one: _Found) -> None:
+    async def _open(self, one: _Found) -> None:
         try:
             one.cluster = await one.site.cluster(self._within(one))
             one.id = one.cluster.cluster_id
         except AuditFailure as failure:
             one.why = failure.why
-            return
+
+    async def _listed(self, one: _Found) -> None:
+        await self._open(one)
         await self._guarded(one, self._listing)
 
     async def _guarded(self, one: _Found, work: _Work) -> None:
@@ -470,6 +484,10 @@ class StatusReader:
     def _part_limit(self, one: _Found) -> float:
         """Returns the time limit of a part of the work, so that results of other partitions are not lost."""
         return self._within(one) * 0.8
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 async def _done(work: Awaitable[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
@@ -16,6 +17,10 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 
 Q = TypeVar("Q")
+_OFFSET_QUESTION = struct.Struct(">iq")  # the current epoch, and the time
+_LISTED_OFFSET = struct.Struct(">ihqqi")  # partition, error, timestamp, offset, epoch
+_EPOCH_QUESTION = struct.Struct(">ii")  # the current epoch, and the requested one
+_EPOCH_END = struct.Struct(">hiiq")  # error, partition, epoch, end offset
 
 
 class TopicPartition(NamedTuple):
@@ -34,8 +39,7 @@ class OffsetQuestion:
     current_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ListedOffset:
+class ListedOffset(NamedTuple):
     """The `offset` of a ListedOffset is -1 where no record is as late as the requested timestamp."""
 
     offset: int
@@ -66,8 +70,7 @@ class ListOffsetsRequest:
         writer.int8(self.isolation)
 
         def question(at: OffsetQuestion) -> None:
-            writer.int32(at.current_epoch)
-            writer.int64(at.at)
+            writer.fields(_OFFSET_QUESTION, at.current_epoch, at.at)
 
         write_by_topic(writer, self.questions, question)
         writer.no_tags()
@@ -80,11 +83,10 @@ class ListOffsetsRequest:
         for _ in range(reader.count()):
             topic = reader.compact_string()
             for _ in range(reader.count()):
-                partition = reader.int32()
-                error = reader.error_code()
-                timestamp, offset, epoch = reader.int64(), reader.int64(), reader.int32()
+                partition, code, timestamp, offset, epoch = reader.fields(_LISTED_OFFSET)
                 reader.skip_tags()
-                answers[TopicPartition(topic, partition)] = error or ListedOffset(offset, timestamp, epoch)
+                listed = ErrorCode(code) if code else ListedOffset(offset, timestamp, epoch)
+                answers[TopicPartition(topic, partition)] = listed
             reader.skip_tags()
         return ListOffsetsResponse(throttle_ms, answers)
 
@@ -121,8 +123,7 @@ class EpochEndsRequest:
         writer.int32(-1)
 
         def question(epoch: EpochQuestion) -> None:
-            writer.int32(epoch.current_epoch)
-            writer.int32(epoch.leader_epoch)
+            writer.fields(_EPOCH_QUESTION, epoch.current_epoch, epoch.leader_epoch)
 
         write_by_topic(writer, self.questions, question)
         writer.no_tags()
@@ -135,10 +136,10 @@ class EpochEndsRequest:
         for _ in range(reader.count()):
             topic = reader.compact_string()
             for _ in range(reader.count()):
-                error = reader.error_code()
-                partition, epoch, end = reader.int32(), reader.int32(), reader.int64()
+                code, partition, epoch, end = reader.fields(_EPOCH_END)
                 reader.skip_tags()
-                answers[TopicPartition(topic, partition)] = error or EpochEnd(epoch, end)
+                found = ErrorCode(code) if code else EpochEnd(epoch, end)
+                answers[TopicPartition(topic, partition)] = found
             reader.skip_tags()
         return EpochEndsResponse(throttle_ms, answers)
 
