@@ -116,7 +116,7 @@ class SessionShares:
     than it has been idle.
     """
 
-    def __init__(self, budget: ByteBudget, idle_per_s: int = 50, longest_ms: int = 5_000) -> None:
+    def __init__(self, budget: ByteBudget, idle_per_s: int = 20, longest_ms: int = 5_000) -> None:
         self._budget = budget
         self._idle_per_s = idle_per_s
         self._longest_ms = longest_ms
