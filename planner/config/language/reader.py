@@ -131,8 +131,8 @@ class ShapeReader:
             case shapes.SettingsShape():
                 return self._settings(shape, node, of)
             case shapes.OffOrShape():
-                if isinstance(node, Scalar) and node.plain and node.text in FALSE:
-                    return None
+                if isinstance(node, Scalar) and node.text in FALSE:
+                    return None if node.plain else self._quoted(node, of, "off")
                 return self._record(shape.shape, node, of, "off, or ")
             case shapes.AlternativesShape():
                 return self._alternative(shape, node, of)
@@ -206,10 +206,12 @@ class ShapeReader:
         if node.text in TRUE or node.text in FALSE:
             if node.plain:
                 return node.text in TRUE
-            return self.wrong(
-                node.source, f'"{of}" is the text {shown(node)}', "it takes true or false: remove the quotes"
-            )
+            return self._quoted(node, of, "true or false")
         return self._unexpected(shape, node, of)
+
+    def _quoted(self, node: Scalar, of: str, taken: str) -> Invalid:
+        what = f'"{of}" is the text {shown(node)}'
+        return self.wrong(node.source, what, f"it takes {taken}: remove the quotes")
 
     def _integer(self, shape: shapes.IntegerShape, node: Scalar, of: str) -> int | Invalid:
         try:
@@ -219,9 +221,7 @@ class ShapeReader:
                 return self.wrong(node.source, not_readable.what, not_readable.hint)
             return self._unexpected(shape, node, of)
         if not node.plain and not shape.quoted:
-            return self.wrong(
-                node.source, f'"{of}" is the text {shown(node)}', "it takes a number: remove the quotes"
-            )
+            return self._quoted(node, of, "a number")
         if not shape.least <= number <= shape.most:
             return self.wrong(node.source, f'"{of}" is {number}', f"it takes {describe(shape)}")
         return number
@@ -231,9 +231,7 @@ class ShapeReader:
         if number is None:
             return self._unexpected(shape, node, of)
         if not node.plain:
-            return self.wrong(
-                node.source, f'"{of}" is the text {shown(node)}', "it takes a number: remove the quotes"
-            )
+            return self._quoted(node, of, "a number")
         return number or self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")
 
     def _parsed(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:

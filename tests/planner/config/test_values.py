@@ -167,6 +167,7 @@ WRONG = {
     "follow: on": '6:13: "follow" is "on" — it takes off, or a map with every',
     "provenance: heders": '6:17: "provenance" is "heders", none of off, batch, headers or auto — '
     'did you mean "headers"?',
+    "heartbeats: 'off'": '6:17: "heartbeats" is the text "off" — it takes off: remove the quotes',
     "acls: {sync: 'true'}": '6:18: "sync" is the text "true" — it takes true or false: remove the quotes',
     "acls: {sync: 1}": '6:18: "sync" is "1" — it takes true or false',
     "start: erliest": '6:12: "start" is "erliest" — did you mean "earliest"?',
