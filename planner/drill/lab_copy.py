@@ -7,6 +7,7 @@ difference is a note: one sentence in the report.
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from planner.graph.acl_protection import job_principal
@@ -14,6 +15,7 @@ from planner.graph.lints.transforms import changed_fields_of
 from planner.model.topology import (
     Acl,
     Cluster,
+    Flow,
     Job,
     JobRightsMode,
     Protect,
@@ -119,21 +121,15 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
     `by_registry` are the flows that go on to ask their schema registry.
     """
     brokers = topology.drill.brokers
-    jobs = {flow.job for flow in topology.flows.values()} | set(topology.jobs)
+    jobs = {flow.job for flow in _all_flows(topology)} | set(topology.jobs)
     declared = {name: topology.jobs.get(name, Job(name)) for name in sorted(jobs)}
     copy = replace(
         topology,
         clusters={name: _cluster(one, topology) for name, one in topology.clusters.items()},
         topics=tuple(_topic(one, brokers) for one in topology.topics),
         acls=tuple(_acl(one, job_logins(topology)) for one in topology.acls),
-        flows={
-            name: replace(
-                flow,
-                replication=_replication(flow.replication, brokers),
-                transform=flow.transform if name in by_registry else _without_registry(flow.transform),
-            )
-            for name, flow in topology.flows.items()
-        },
+        flows={name: _flow(one, brokers, by_registry) for name, one in topology.flows.items()},
+        file_flows={name: _flow(one, brokers, by_registry) for name, one in topology.file_flows.items()},
         jobs={
             name: replace(
                 one,
@@ -153,6 +149,29 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
         drill=replace(topology.drill, samples=()),
     )
     return copy, tuple(_notes(topology, declared.values()))
+
+
+def _all_flows(topology: Topology) -> list[Flow]:
+    return [*topology.flows.values(), *topology.file_flows.values()]
+
+
+def _flow(flow: Flow, brokers: int, by_registry: Collection[str]) -> Flow:
+    return replace(
+        flow,
+        replication=_replication(flow.replication, brokers),
+        transform=flow.transform if flow.name in by_registry else _without_registry(flow.transform),
+    )
+
+
+def with_own_folders(topology: Topology, folder: Path) -> Topology:
+    """Returns the topology with a folder below this one in place of each endpoint's folder or bucket.
+
+    A drill must not write to the files of production.
+    """
+    endpoints = {
+        name: replace(one, folder=str(folder / name), client={}) for name, one in topology.endpoints.items()
+    }
+    return replace(topology, endpoints=endpoints)
 
 
 def lab_clusters(
@@ -305,7 +324,7 @@ def _without_registry(transform: Transform | None) -> Transform | None:
 
 def _cores(topology: Topology, job: str) -> int:
     """Returns the cores of a job: each flow with a transform has a slot of its own, all others share one."""
-    flows = [flow for flow in topology.flows.values() if flow.job == job]
+    flows = [flow for flow in _all_flows(topology) if flow.job == job]
     transforms = sum(flow.transform is not None for flow in flows)
     return max(_FEWEST_CORES, transforms + (transforms < len(flows)))
 
@@ -326,6 +345,9 @@ def _notes(topology: Topology, jobs: Collection[Job]) -> Iterator[str]:
             f" principal of the drill, {OTHER}; commands and other clients of the drill are super users"
         )
     yield from _rights(topology)
+    for name, endpoint in sorted(topology.endpoints.items()):
+        untried = ": the store, its settings and its rights are not tried" if endpoint.in_store else ""
+        yield f"{name}: an empty folder of the drill in place of {endpoint.folder}{untried}"
     if any(one.launcher != "local" for one in jobs):
         yield "jobs run on this machine, whatever their launcher is"
     if lossy := [name for name, flow in sorted(topology.flows.items()) if changed_fields_of(flow)]:

@@ -15,7 +15,14 @@ from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.config import load
-from planner.drill.lab_copy import client_of, job_logins, lab_clusters, login_variables, scaled_down
+from planner.drill.lab_copy import (
+    client_of,
+    job_logins,
+    lab_clusters,
+    login_variables,
+    scaled_down,
+    with_own_folders,
+)
 from planner.drill.link import DrillLink
 from planner.drill.load.records import LoadedTopic, load_of
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of, replication_loops
@@ -125,7 +132,9 @@ class Replica:
     ) -> None:
         self.load = load_of(topology, map(_loaded, routes_of(topology)))
         self._declared = topology
-        self.topology, notes = scaled_down(topology, self.load.by_registry)
+        self._folder = folder.resolve()  # as processes below have it in their environment
+        copy, notes = scaled_down(topology, self.load.by_registry)
+        self.topology = with_own_folders(copy, self._folder / "files")
         self.notes = (*notes, *self.load.notes)
         self.job_logins = job_logins(topology)
         self.routes = routes_of(self.topology)
@@ -133,7 +142,6 @@ class Replica:
             f"{flow}: its failback is left out, because {other} copies a topic of both back"
             for flow, other in not_failed_back(self.routes).items()
         )
-        self._folder = folder.resolve()  # as processes below have it in their environment
         self.file = self._folder / "topology.yaml"
         # Hidden, so that they are no part of the topology in this folder.
         self._lab = self._folder / ".lab"
@@ -292,6 +300,8 @@ class Replica:
         self._log_in(lab)
         self.topology = replace(self.topology, clusters=clusters)
         self.file.write_text(topology_yaml(self.topology), encoding="utf-8")
+        for endpoint in self.topology.endpoints.values():
+            Path(endpoint.folder).mkdir(parents=True)
         declared = {(one.cluster, one.name) for one in self.topology.topics}
         for cluster in clusters:
             topics = {one.topic for one in self.routes if one.source == cluster}

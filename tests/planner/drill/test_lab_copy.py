@@ -19,6 +19,7 @@ from planner.drill.lab_copy import (
     login_variables,
     needs_authorizer,
     scaled_down,
+    with_own_folders,
 )
 from planner.model.diagnostic import Failure
 from planner.model.topology import SecretRef, Topology
@@ -192,6 +193,35 @@ def test_a_plain_topology_has_no_note_on_logins(tmp_path: Path) -> None:
     small, notes = scaled_down(topology(tmp_path))
     assert not any("connect" in one or "authorizer" in one for one in notes)
     assert not any(one.client for one in small.clusters.values())
+
+
+def test_a_drill_writes_to_no_endpoint_of_the_topology(tmp_path: Path) -> None:
+    credentials = {"region": "eu", "access.key": {"env": "KEY"}, "secret.key": {"env": "SECRET"}}
+    endpoints = {
+        "archive": {"file": "s3a://bucket/kafka", "format": "raw", "client": credentials},
+        "inbox": {"file": "/data/inbox", "format": "text"},
+    }
+    flows = [
+        {"name": "backup", "from": "paris", "to": "archive", "topics": {"include": ["orders"]}},
+        {"name": "lines", "from": "inbox", "to": "paris", "topics": {"to": "lines"}},
+    ]
+    small, notes = scaled_down(topology(tmp_path, endpoints=endpoints, flows=flows))
+    (tmp_path / "topology.yaml").write_text(topology_yaml(with_own_folders(small, tmp_path / "files")))
+    copy = load(tmp_path)
+
+    assert {name: one.folder for name, one in copy.endpoints.items()} == {
+        "archive": f"{tmp_path}/files/archive",
+        "inbox": f"{tmp_path}/files/inbox",
+    }
+    assert not any(one.client for one in copy.endpoints.values())
+    assert copy.endpoints["archive"].format == "raw"
+    assert notes[-2:] == (
+        (
+            "archive: an empty folder of the drill in place of s3a://bucket/kafka:"
+            " the store, its settings and its rights are not tried"
+        ),
+        "inbox: an empty folder of the drill in place of /data/inbox",
+    )
 
 
 JOB_RULE = {"cluster": "paris", "allow": ["READ"], "topic": "orders", "host": "10.0.0.7"}
