@@ -181,6 +181,10 @@ class Replica:
         """Returns the flows as the copy declares them now: commands change their states."""
         return load(self.file).flows
 
+    def flows_into_files(self) -> Mapping[str, Flow]:
+        """Returns the flows from a cluster into files, as the copy declares them now."""
+        return {name: flow for name, flow in load(self.file).file_flows.items() if not flow.from_files}
+
     def read(self) -> str:
         """Returns the text of the topology's file."""
         return self.file.read_text(encoding="utf-8")

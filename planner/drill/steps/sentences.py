@@ -62,7 +62,7 @@ def _(drill: ScenarioRun, group: str) -> None:
 
 @step("the flows have copied everything")
 def _(drill: ScenarioRun) -> None:
-    """Waits until no active flow has lag, and the groups that are synced are translated."""
+    """Waits until no active flow has lag, also into files, and the synced groups are translated."""
     drill.await_copied()
 
 
