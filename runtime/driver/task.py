@@ -151,7 +151,7 @@ def run_compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
 
 def run_load(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Runs the task of a flow from files. One that Spark repeats by itself resumes where the ledger says."""
-    from runtime.files.load import load
+    from runtime.files.source.load import load
 
     die_with_parent(forked_by_one_thread=True)
     log.start(os.environ)

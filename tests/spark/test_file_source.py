@@ -29,7 +29,7 @@ from tests.checker.reader import read as consume
 from tests.checker.shapes import digest
 from tests.commands import begin, repl
 from tests.records import create_topic, recreate_topic, wait_for
-from tests.runtime.files.rows import read_all, reader_of, unpacked, values_of
+from tests.runtime.files.source.rows import read_all, reader_of, unpacked, values_of
 from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
 from tests.spark.job import Running, flow_of, spec_of, start_job
 

@@ -19,10 +19,10 @@ from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
 from runtime.batch import Record
 from runtime.batch.varint import read_size, varint
 from runtime.contract.spec.files import LinesSpec
-from runtime.files.lines import NO_HEADERS, NO_KEY, fingerprint, open_file, sized
+from runtime.files.source.lines import NO_HEADERS, NO_KEY, fingerprint, open_file, sized
 
 if TYPE_CHECKING:
-    from runtime.files.parquet_rows import RowReader
+    from runtime.files.source.parquet_rows import RowReader
 
 NO_TIME: Final = -2  # of records that have the time of reading
 _READ: Final = 8 << 20  # bytes of lines that are read at a time (R8)
@@ -154,7 +154,7 @@ def _read_lines(file: int, found: FileRecords) -> None:
 
 def _row_reader(file: int) -> RowReader:
     """Returns the reader of rows. Raises OSError, UnreadableFile."""
-    from runtime.files.parquet_rows import RowReader  # only this format loads pyarrow
+    from runtime.files.source.parquet_rows import RowReader  # only this format loads pyarrow
 
     reader = RowReader(file)
     if (problem := reader.problem()) is not None:

@@ -29,9 +29,9 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.selection import regex
-from runtime.files.lines import KnownFile, Reconciliation, reconcile
 from runtime.files.manifest import EndpointUnavailable
-from runtime.files.source_folder import folder_of
+from runtime.files.source.folder import folder_of
+from runtime.files.source.lines import KnownFile, Reconciliation, reconcile
 from runtime.kafka.protocol.offsets import TopicPartition
 
 _WHOLE: Final = "name no range, no share: the files are compared whole"

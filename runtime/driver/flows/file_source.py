@@ -33,7 +33,8 @@ from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import ROUND_S, PositionsLost, RoundFlow, entered, finished
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.task import run_load
-from runtime.files.lines import (
+from runtime.files.source.folder import folder_of
+from runtime.files.source.lines import (
     NO_FINGERPRINT,
     FileProblem,
     KnownFile,
@@ -42,7 +43,7 @@ from runtime.files.lines import (
     partition_for,
     reconcile,
 )
-from runtime.files.load import (
+from runtime.files.source.load import (
     LoadedFile,
     LoadFile,
     LoadResult,
@@ -51,7 +52,6 @@ from runtime.files.load import (
     encode_ticket,
     moved_progress,
 )
-from runtime.files.source_folder import folder_of
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.ledger.ledger import UndecidedProgress

@@ -49,8 +49,8 @@ from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.files import LinesSpec, SourceFormat
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
-from runtime.files.lines import KnownFile, Reconciliation, fingerprint, open_file
-from runtime.files.parquet_rows import parquet_fingerprint
+from runtime.files.source.lines import KnownFile, Reconciliation, fingerprint, open_file
+from runtime.files.source.parquet_rows import parquet_fingerprint
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.kafka.protocol.offsets import (

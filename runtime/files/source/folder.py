@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.contract.spec.files import LinesSpec
-from runtime.files.lines import FileState, KnownFile, Listing, fingerprint, list_files, open_file
 from runtime.files.manifest import EndpointUnavailable
+from runtime.files.source.lines import FileState, KnownFile, Listing, fingerprint, list_files, open_file
 
 if TYPE_CHECKING:
-    from runtime.files.parquet_rows import Footers
+    from runtime.files.source.parquet_rows import Footers
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class SourceFolder:
     def _fingerprint(self, file: int, position: int) -> bytes | None:
         if self.footers is None:
             return fingerprint(file, position)
-        from runtime.files.parquet_rows import parquet_fingerprint
+        from runtime.files.source.parquet_rows import parquet_fingerprint
 
         return parquet_fingerprint(file, position)
 
@@ -87,6 +87,6 @@ def folder_of(lines: LinesSpec) -> SourceFolder:
     """Returns the folder of a flow from files, at which nothing was looked yet."""
     if lines.format != "parquet":
         return SourceFolder(Path(lines.folder), lines.recursive)
-    from runtime.files.parquet_rows import Footers  # only this format loads pyarrow
+    from runtime.files.source.parquet_rows import Footers  # only this format loads pyarrow
 
     return SourceFolder(Path(lines.folder), lines.recursive, Footers())

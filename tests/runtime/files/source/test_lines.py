@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.files.lines import (
+from runtime.files.source.lines import (
     FileState,
     KnownFile,
     Lines,

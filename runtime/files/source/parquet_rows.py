@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from runtime.batch.varint import varint
-from runtime.files.lines import (
+from runtime.files.source.lines import (
     NO_FINGERPRINT,
     NO_HEADERS,
     NO_KEY,
@@ -33,7 +33,7 @@ from runtime.files.lines import (
     open_file,
     sized,
 )
-from runtime.files.row_json import RowEncoder, UnreadableRows
+from runtime.files.source.row_json import RowEncoder, UnreadableRows
 
 _MAGIC: Final = (b"PAR1", b"PARE")  # the second is that of an encrypted footer, which no reader opens
 _LEAST: Final = 12  # bytes of a file without rows and columns

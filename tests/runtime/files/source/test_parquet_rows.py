@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from runtime.batch import PartitionLocation, Record
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.files.formats import PartitionFiles
-from runtime.files.lines import KnownFile, list_files
 from runtime.files.manifest import ManifestFolder
-from runtime.files.parquet_rows import Footers
-from runtime.files.source_folder import folder_of
+from runtime.files.source.folder import folder_of
+from runtime.files.source.lines import KnownFile, list_files
+from runtime.files.source.parquet_rows import Footers
 from tests.runtime.batch.forge import batch_bytes, sets
-from tests.runtime.files.rows import LONGEST, read_all, reader_of, unpacked, values_of
+from tests.runtime.files.source.rows import LONGEST, read_all, reader_of, unpacked, values_of
 
 NOON = 1_700_049_600_000
 

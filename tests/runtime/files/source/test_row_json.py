@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.runtime.files.rows import reader_of, values_of
+from tests.runtime.files.source.rows import reader_of, values_of
 
 
 def written(path: Path, column: pa.Array, **options: Any) -> list[bytes | None]:

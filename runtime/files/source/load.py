@@ -25,7 +25,7 @@ from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.spec.files import LinesSpec, SourceFormat
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.files.lines import NO_FINGERPRINT, FileReader, LineReader, open_file
+from runtime.files.source.lines import NO_FINGERPRINT, FileReader, LineReader, open_file
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -365,7 +365,7 @@ def _reader_of(file: int, form: SourceFormat) -> FileReader:
     """Returns the reader of an open file. Raises OSError."""
     if form != "parquet":
         return LineReader(file, form)
-    from runtime.files.parquet_rows import RowReader  # only this format loads pyarrow
+    from runtime.files.source.parquet_rows import RowReader  # only this format loads pyarrow
 
     return RowReader(file)
 

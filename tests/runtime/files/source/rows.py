@@ -8,8 +8,8 @@ from pathlib import Path
 from runtime.batch import Codec, PartitionLocation, Record, records
 from runtime.batch.rewrite import batch_of
 from runtime.batch.splice import join
-from runtime.files.lines import Found, open_file
-from runtime.files.parquet_rows import RowReader
+from runtime.files.source.lines import Found, open_file
+from runtime.files.source.parquet_rows import RowReader
 
 LONGEST = 1 << 20
 
