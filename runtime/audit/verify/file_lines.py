@@ -6,12 +6,8 @@ Of each record only a digest and its position are held, and a timestamp where ro
 from __future__ import annotations
 
 import hashlib
-import os
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from runtime.audit.partition_logs import FetchedRecord
@@ -19,7 +15,9 @@ from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
 from runtime.batch import Record
 from runtime.batch.varint import read_size, varint
 from runtime.contract.spec.files import LinesSpec
-from runtime.files.source.lines import NO_HEADERS, NO_KEY, fingerprint, open_file, sized
+from runtime.files.source.lines import NO_HEADERS, NO_KEY, fingerprint, sized
+from runtime.files.source.open_file import OpenFile
+from runtime.files.source.sources import source_of
 
 if TYPE_CHECKING:
     from runtime.files.source.parquet_rows import RowReader
@@ -89,7 +87,7 @@ class FileRecords:
         with _opened(self.lines, self.read) as file:
             if self.lines.format != "parquet":
                 size = self.position(number + 1) - position
-                line = os.pread(file, size, position).split(b"\n")[0].removesuffix(b"\r")
+                line = file.read(position, size).split(b"\n")[0].removesuffix(b"\r")
                 return RecordContent(NO_TIME, None, condensed(line), ())
             found = _row_reader(file).read(position, _LONGEST)
             if not found.records:
@@ -118,25 +116,20 @@ def records_up_to(lines: LinesSpec, read: ReadFile, *, timed: bool) -> FileRecor
         return found
 
 
-@contextmanager
-def _opened(lines: LinesSpec, read: ReadFile) -> Iterator[int]:
+def _opened(lines: LinesSpec, read: ReadFile) -> OpenFile:
     try:
-        file = open_file(Path(lines.folder), read.name)
+        return source_of(lines).open(read.name)
     except FileNotFoundError:
         raise UnreadableFile("the file was renamed meanwhile: run it again") from None
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
-def _read_lines(file: int, found: FileRecords) -> None:
+def _read_lines(file: OpenFile, found: FileRecords) -> None:
     """Reads the complete lines before the position. Blank lines of the format json are no records."""
     at, end, rest = 0, found.read.position, b""
     blank = found.lines.format == "json"
     begin = 0
     while at < end:
-        text = os.pread(file, min(_READ, end - at), at)
+        text = file.read(at, min(_READ, end - at))
         if not text:
             raise UnreadableFile(_CHANGED)
         at += len(text)
@@ -152,7 +145,7 @@ def _read_lines(file: int, found: FileRecords) -> None:
         raise UnreadableFile(_CHANGED)
 
 
-def _row_reader(file: int) -> RowReader:
+def _row_reader(file: OpenFile) -> RowReader:
     """Returns the reader of rows. Raises OSError, UnreadableFile."""
     from runtime.files.source.parquet_rows import RowReader  # only this format loads pyarrow
 

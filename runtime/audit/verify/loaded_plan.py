@@ -30,8 +30,8 @@ from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.selection import regex
 from runtime.files.manifest import EndpointUnavailable
-from runtime.files.source.folder import folder_of
-from runtime.files.source.lines import KnownFile, Reconciliation, reconcile
+from runtime.files.source.known_files import KnownFile, Reconciliation, reconcile
+from runtime.files.source.sources import source_of
 from runtime.kafka.protocol.offsets import TopicPartition
 
 _WHOLE: Final = "name no range, no share: the files are compared whole"
@@ -94,9 +94,9 @@ def _chosen(
 
 def _looked(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Reconciliation:
     """Returns what became of the files that were read. Raises AuditFailure."""
-    folder = folder_of(lines)
+    source = source_of(lines)
     try:
-        listing = folder.look()
+        listing = source.look()
     except EndpointUnavailable as problem:
         way_out = "it is read on this machine, with --on-cluster on those of the job"
         raise AuditFailure(lines.endpoint, str(problem), way_out) from None
@@ -104,7 +104,7 @@ def _looked(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Reconc
         key.topic: KnownFile(key.topic, one.position, one.source_topic_id, one.source_epoch)
         for key, one in chosen.items()
     }
-    return reconcile(listing.files, known, lambda name, one: folder.holds(listing.files, name, one))
+    return reconcile(listing.files, known, lambda name, one: source.holds(listing.files, name, one))
 
 
 def _planned(

@@ -33,8 +33,7 @@ from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import ROUND_S, PositionsLost, RoundFlow, entered, finished
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.task import run_load
-from runtime.files.source.folder import folder_of
-from runtime.files.source.lines import (
+from runtime.files.source.known_files import (
     NO_FINGERPRINT,
     FileProblem,
     KnownFile,
@@ -52,6 +51,7 @@ from runtime.files.source.load import (
     encode_ticket,
     moved_progress,
 )
+from runtime.files.source.sources import source_of
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.ledger.ledger import UndecidedProgress
@@ -97,7 +97,7 @@ class FileSourceFlow(RoundFlow):
         assert spec.lines is not None, "a flow from a cluster is a DriverFlow"
         super().__init__(spec, job, router, shared, spec.lines.every_ms)
         self.lines = spec.lines
-        self._folder = folder_of(spec.lines)
+        self._files = source_of(spec.lines)
         self._unit = "rows" if spec.lines.format == "parquet" else "bytes"
         self._problems: dict[PartitionKey, _Problem] = {}
         self._limit = (float("-inf"), _DEFAULT_LARGEST)
@@ -107,14 +107,14 @@ class FileSourceFlow(RoundFlow):
         super().inherit(before)
         if not isinstance(before, FileSourceFlow) or before.spec.reached != self.spec.reached:
             return
-        if (before._folder.footers is None) == (self._folder.footers is None):
-            self._folder = before._folder
+        if (before._files.footers is None) == (self._files.footers is None):
+            self._files = before._files
 
     def _is_lost(self, error: Exception) -> bool:
         return isinstance(error, PositionsLost)
 
     def _forget(self) -> None:
-        self._folder.verified.clear()
+        self._files.verified.clear()
 
     async def _round(self) -> bool:
         """Reads what is new once, and returns whether there is more to read at once."""
@@ -134,7 +134,7 @@ class FileSourceFlow(RoundFlow):
                 " another name to read all files anew"
             )
         topic = await self._topic()
-        listing = await asyncio.to_thread(self._folder.look)
+        listing = await asyncio.to_thread(self._files.look)
         look = await asyncio.to_thread(self._examine, listing, known, topic)
         if look.records:
             await finished(self._commit(look))
@@ -162,13 +162,13 @@ class FileSourceFlow(RoundFlow):
         self, listing: Listing, known: Mapping[PartitionKey, Progress], topic: TopicMetadata
     ) -> _Look:
         """Decides what is read, and what became of the files that were read before (R4)."""
-        look, folder = _Look(listing), self._folder
+        look, source = _Look(listing), self._files
         keys = {key.topic: key for key in known}
         files = {
             name: KnownFile(name, known[key].position, known[key].source_topic_id, known[key].source_epoch)
             for name, key in keys.items()
         }
-        found = reconcile(listing.files, files, lambda name, one: folder.holds(listing.files, name, one))
+        found = reconcile(listing.files, files, lambda name, one: source.holds(listing.files, name, one))
         moved_from = {keys[one.name] for one, _ in found.moved}
         for one, name in found.moved:
             self._follow_move(look, keys[one.name], name, known[keys[one.name]])
@@ -183,7 +183,7 @@ class FileSourceFlow(RoundFlow):
         ]
         for name, one in files.items():
             if name in listing.files and name not in displaced and keys[name] not in moved_from:
-                folder.gone_since.pop(name, None)
+                source.gone_since.pop(name, None)
                 if not self._recreated(look, keys[name], known[keys[name]], topic):
                     wanted.append(LoadFile(name, keys[name].partition, one.position, one.fingerprint))
         for load in wanted:
@@ -191,9 +191,9 @@ class FileSourceFlow(RoundFlow):
                 self._note_problem(look, load, problem)
         wanted = [one for one in wanted if one.name not in listing.problems]
         look.read = [one for one in wanted if self._has_more(one, listing.files[one.name].size)]
-        folder.unclear = displaced
+        source.unclear = displaced
         unknown = displaced | listing.problems.keys()
-        folder.sizes |= {name: state.size for name, state in listing.files.items() if name not in unknown}
+        source.sizes |= {name: state.size for name, state in listing.files.items() if name not in unknown}
         return look
 
     def _note_problem(self, look: _Look, one: LoadFile, problem: FileProblem) -> None:
@@ -228,7 +228,7 @@ class FileSourceFlow(RoundFlow):
         """Notes that a file has another name. Its records stay in their partition."""
         after = PartitionKey(self.name, name, before.partition)
         look.records[ProgressKey(after)] = replace(progress, written_at=_now_ms())
-        self._folder.sizes.pop(before.topic, None)
+        self._files.sizes.pop(before.topic, None)
         log_event(
             "file_renamed",
             key=f"{self.name} {before.topic}",
@@ -242,23 +242,23 @@ class FileSourceFlow(RoundFlow):
     def _displaced(
         self, look: _Look, key: PartitionKey, one: KnownFile, progress: Progress, *, there: bool
     ) -> None:
-        """Decides about a file whose bytes are nowhere in the folder.
+        """Decides about a file whose bytes no file holds any more.
 
         Files of sub-folders that are not looked at any more keep their positions.
         """
-        folder, name = self._folder, one.name
-        if not folder.covers(name):
+        source, name = self._files, one.name
+        if not source.covers(name):
             return
-        if name not in folder.unclear:
+        if name not in source.unclear:
             look.unclear = True
             return
-        unread = folder.sizes.get(name, one.position) - one.position
+        unread = source.sizes.get(name, one.position) - one.position
         if not there and unread <= 0:
-            since = folder.gone_since.setdefault(name, time.monotonic())
+            since = source.gone_since.setdefault(name, time.monotonic())
             if time.monotonic() - since > _FORGET_S:
                 look.records[ProgressKey(key)] = None
             return
-        if there and name in folder.gone_since:
+        if there and name in source.gone_since:
             self._read_anew(look, key, progress)
             return
         if there:
@@ -271,7 +271,7 @@ class FileSourceFlow(RoundFlow):
             look.states[key] = state, why
             return
         look.continued.add(key)
-        folder.sizes.pop(name, None)
+        source.sizes.pop(name, None)
         gap = Gap(one.position, one.position + max(unread, 0), "lost", _now_ms())
         if there:
             again = _from_the_beginning(progress)
@@ -290,8 +290,8 @@ class FileSourceFlow(RoundFlow):
 
     def _read_anew(self, look: _Look, key: PartitionKey, progress: Progress) -> None:
         """Notes that a new file has the name of one that was read to its end and then deleted."""
-        self._folder.gone_since.pop(key.topic, None)
-        self._folder.sizes.pop(key.topic, None)
+        self._files.gone_since.pop(key.topic, None)
+        self._files.sizes.pop(key.topic, None)
         look.records[ProgressKey(key)] = _from_the_beginning(progress)
         log_event(
             "file_name_reused",
@@ -310,7 +310,7 @@ class FileSourceFlow(RoundFlow):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, stuck[0])
         await shared.writer.commit(look.records)
         await self._decided(look.records)
-        self._folder.verified.clear()
+        self._files.verified.clear()
         self.clear_accepted_loss(look.continued)
 
     async def _decided(self, records: Collection[LedgerKey]) -> None:
@@ -366,12 +366,12 @@ class FileSourceFlow(RoundFlow):
         partitions = {one.name: one.partition for one in look.read}
         for one in result.files:
             key = PartitionKey(self.name, one.name, partitions[one.name])
-            self._folder.sizes[one.name] = max(one.size, one.position)
+            self._files.sizes[one.name] = max(one.size, one.position)
             self._problems.pop(key, None)
             if (problem := _problem_of(one)) is not None:
                 self._problems[key] = _Problem(one.position, one.size, time.monotonic(), *problem)
             if one.stopped == "replaced":
-                self._folder.verified.pop(one.name, None)
+                self._files.verified.pop(one.name, None)
         self._stats = replace(
             self._stats,
             records=self._stats.records + sum(one.records for one in result.files),
@@ -390,7 +390,7 @@ class FileSourceFlow(RoundFlow):
         for key in sorted(wanted):
             progress = known.get(key)
             position = progress.position if progress is not None else 0
-            size = max(self._folder.sizes.get(key.topic, 0), sizes.get(key.topic, 0))
+            size = max(self._files.sizes.get(key.topic, 0), sizes.get(key.topic, 0))
             state, why = self._state_of(look, key, position, size)
             size = position if state is S.CAUGHT_UP else size  # an incomplete line is not to be copied yet
             before = self._states.get(key) or PartitionStatus(*key, S.STARTING, now_ms)

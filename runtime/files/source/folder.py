@@ -1,92 +1,133 @@
-"""What the driver sees of the folder of a flow from files, and how it recognises files that were read."""
+"""The files in a folder of this machine."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
-from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
-from runtime.files.source.lines import FileState, KnownFile, Listing, fingerprint, list_files, open_file
+from runtime.files.source.file_source import FileSource
+from runtime.files.source.known_files import FileState, Listing
+from runtime.files.source.open_file import LocalFile
 
-if TYPE_CHECKING:
-    from runtime.files.source.parquet_rows import Footers
+PACKED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".snappy")
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(slots=True)
-class SourceFolder:
-    """What was seen in the folder: once per round, in a thread.
+class FolderSource(FileSource):
+    """The files of a folder, with `recursive` also those of its sub-folders."""
 
-    `verified` holds the files whose bytes before the position were compared. `unclear` holds known files that
-    were not in their place at the last look: a look during a rotation may see no name of a file.
-    """
+    def __init__(self, folder: Path, *, recursive: bool = False, in_rows: bool = False) -> None:
+        super().__init__(recursive=recursive, in_rows=in_rows)
+        self._folder = folder
 
-    path: Path
-    recursive: bool = False
-    footers: Footers | None = None  # of Parquet files
-    verified: dict[str, tuple[FileState, KnownFile]] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    unclear: set[str] = field(default_factory=set)
-    gone_since: dict[str, float] = field(default_factory=dict)
-
-    def look(self) -> Listing:
-        """Returns the files now. Raises EndpointUnavailable."""
+    def listing(self) -> Listing:
         try:
-            found = list_files(self.path, recursive=self.recursive)
+            return list_files(self._folder, recursive=self.recursive)
         except FileNotFoundError as error:
             raise EndpointUnavailable(
-                f"the folder {self.path} is not there: create it, or mount it"
+                f"the folder {self._folder} is not there: create it, or mount it"
             ) from error
         except OSError as error:
-            where = error.filename or self.path
+            where = error.filename or self._folder
             raise EndpointUnavailable(f"the folder {where} can't be read: {error.strerror}") from error
-        return found if self.footers is None else self.footers.look(self.path, found)
 
-    def covers(self, name: str) -> bool:
-        """Returns whether the look would show a file of this name."""
-        return self.recursive or "/" not in name
+    def open(self, name: str) -> LocalFile:
+        return open_file(self._folder, name)
 
-    def holds(self, files: Mapping[str, FileState], name: str, known: KnownFile) -> bool:
-        """Returns whether the file of this name holds what was read of the known file.
 
-        A file that can't be opened is taken for what it was: its task says why it is not read.
-        """
-        state = files[name]
-        if self.footers is None and state.size < known.position:
-            return False
-        if self.verified.get(name) == (state, known):
-            return True
+def list_files(folder: Path, *, recursive: bool = False) -> Listing:
+    """Returns the files of a folder whose lines are read; with `recursive` those of its sub-folders, too.
+
+    A file of a sub-folder has its relative path as name. Names that begin with a dot or an underscore are
+    files that someone still writes, as readers of Hadoop's folders have it. A symbolic link could lead out of
+    the folder. Another file system has inodes of its own, by which files could be confused. Raises OSError.
+    """
+    files: dict[str, FileState] = {}
+    ignored: Counter[str] = Counter()
+    device = folder.stat().st_dev
+    folders = [""]
+    while folders:
+        below = folders.pop()
+        for name, found in _entries(folder, below):
+            is_folder = recursive and stat.S_ISDIR(found.st_mode)
+            why = _why_ignored(name, found.st_mode, is_read=is_folder)
+            if is_folder and found.st_dev != device:
+                why = "folders of other file systems"
+            if why:
+                ignored[why] += 1
+            elif is_folder:
+                folders.append(f"{below}{name}/")
+            else:
+                files[below + name] = FileState(found.st_size, found.st_ino, found.st_mtime_ns)
+    return Listing(files, ignored)
+
+
+def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields what is directly in a folder below the flow's one, except for hidden names. Raises OSError.
+
+    What is renamed meanwhile is left out: the next look shows it.
+    """
+    try:
+        handle = _open_folder(folder, below.split("/")[:-1])
+    except OSError as error:
+        if below and error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return
+        raise OSError(error.errno, error.strerror, str(folder / below)) from error
+    try:
+        with os.scandir(handle) as entries:
+            for entry in entries:
+                if entry.name.startswith((".", "_")):
+                    continue
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield entry.name, found
+    finally:
+        os.close(handle)
+
+
+def _why_ignored(name: str, mode: int, *, is_read: bool) -> str:
+    """Returns why an entry is not read. `is_read` names a folder that is looked into."""
+    if stat.S_ISLNK(mode):
+        return "symbolic links"
+    if not stat.S_ISREG(mode) and not is_read:
+        return "folders and special files"
+    if name.endswith(PACKED) and not is_read:
+        return "compressed files"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "files whose names are not UTF-8"
+    return ""
+
+
+def open_file(folder: Path, name: str) -> LocalFile:
+    """Opens a file of the folder for reading, never one that a link leads to. Raises OSError."""
+    *folders, last = name.split("/")
+    handle = _open_folder(folder, folders)
+    try:
+        return LocalFile(os.open(last, _FILE, dir_fd=handle))
+    finally:
+        os.close(handle)
+
+
+def _open_folder(folder: Path, names: Iterable[str]) -> int:
+    """Opens a folder below the flow's one, step by step, so that no link leads out of it. Raises OSError."""
+    handle = os.open(folder, _FOLDER)
+    for name in names:
+        above = handle
         try:
-            file = open_file(self.path, name)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return name == known.name
-        try:
-            same = self._fingerprint(file, known.position) == known.fingerprint
-        except OSError:
-            return name == known.name
+            if name in ("", ".", ".."):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+            handle = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
         finally:
-            os.close(file)
-        if same and name == known.name:
-            self.verified[name] = state, known
-        return same
-
-    def _fingerprint(self, file: int, position: int) -> bytes | None:
-        if self.footers is None:
-            return fingerprint(file, position)
-        from runtime.files.source.parquet_rows import parquet_fingerprint
-
-        return parquet_fingerprint(file, position)
-
-
-def folder_of(lines: LinesSpec) -> SourceFolder:
-    """Returns the folder of a flow from files, at which nothing was looked yet."""
-    if lines.format != "parquet":
-        return SourceFolder(Path(lines.folder), lines.recursive)
-    from runtime.files.source.parquet_rows import Footers  # only this format loads pyarrow
-
-    return SourceFolder(Path(lines.folder), lines.recursive, Footers())
+            os.close(above)
+    return handle

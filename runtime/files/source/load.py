@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -23,9 +22,13 @@ from runtime.batch import Batch, Codec, PartitionLocation, RewriteReason, Rewrit
 from runtime.batch.rewrite import fitting
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
-from runtime.contract.spec.files import LinesSpec, SourceFormat
+from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.files.source.lines import NO_FINGERPRINT, FileReader, LineReader, open_file
+from runtime.files.source.file_source import FileSource
+from runtime.files.source.known_files import NO_FINGERPRINT
+from runtime.files.source.lines import FileReader
+from runtime.files.source.open_file import OpenFile
+from runtime.files.source.sources import reader_of, source_of
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -134,7 +137,7 @@ class _Source:
     key: PartitionKey
     position: int
     committed: int
-    file: int = -1
+    file: OpenFile | None = None
     inode: int = -1
     reader: FileReader | None = None
     records: int = 0
@@ -164,6 +167,10 @@ class FileLoad:
     ticket: LoadTicket
     _sources: list[_Source] = field(default_factory=list)
     _progress: dict[PartitionKey, Progress] = field(default_factory=dict)
+    _files: FileSource = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = source_of(self.ticket.lines)
 
     async def run(self, cluster: KafkaCluster) -> None:
         """Copies until all files are read, or the round is over. Raises WireError, READ_FAILURES."""
@@ -200,9 +207,9 @@ class FileLoad:
     def close(self) -> None:
         """Closes all files."""
         for one in self._sources:
-            if one.file >= 0:
-                os.close(one.file)
-                one.file = -1
+            if one.file is not None:
+                one.file.close()
+                one.file = None
 
     async def _begin(self, cluster: KafkaCluster) -> None:
         """Checks that this generation still has the flow, and opens the files where the ledger has them.
@@ -233,9 +240,9 @@ class FileLoad:
         if progress is not None:
             self._progress[key] = progress
         try:
-            source.file = open_file(Path(self.ticket.lines.folder), one.name)
-            source.inode = os.fstat(source.file).st_ino
-            source.reader = reader = _reader_of(source.file, self.ticket.lines.format)
+            source.file = file = self._files.open(one.name)
+            source.inode = file.inode()
+            source.reader = reader = reader_of(file, self.ticket.lines.format)
             source.size = reader.size()
             if reader.fingerprint(one.position) != one.fingerprint:
                 source.stopped = "replaced"
@@ -359,15 +366,6 @@ def moved_progress(
         open_end=position,
         written_at=now_ms,
     )
-
-
-def _reader_of(file: int, form: SourceFormat) -> FileReader:
-    """Returns the reader of an open file. Raises OSError."""
-    if form != "parquet":
-        return LineReader(file, form)
-    from runtime.files.source.parquet_rows import RowReader  # only this format loads pyarrow
-
-    return RowReader(file)
 
 
 def _groups(records: Sequence[tuple[int, bytes]]) -> Iterator[Sequence[tuple[int, bytes]]]:

@@ -7,13 +7,11 @@ position of a file is the number of its next row.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -21,18 +19,9 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from runtime.batch.varint import varint
-from runtime.files.source.lines import (
-    NO_FINGERPRINT,
-    NO_HEADERS,
-    NO_KEY,
-    READ_BYTES,
-    FileProblem,
-    FileState,
-    Found,
-    Listing,
-    open_file,
-    sized,
-)
+from runtime.files.source.known_files import NO_FINGERPRINT, FileProblem, FileState, Listing
+from runtime.files.source.lines import NO_HEADERS, NO_KEY, READ_BYTES, Found, sized
+from runtime.files.source.open_file import OpenFile
 from runtime.files.source.row_json import RowEncoder, UnreadableRows
 
 _MAGIC: Final = (b"PAR1", b"PARE")  # the second is that of an encrypted footer, which no reader opens
@@ -62,10 +51,10 @@ class Footer(NamedTuple):
         return self.ends[-1] if self.ends else 0
 
 
-def read_footer(file: int) -> Footer:
+def read_footer(file: OpenFile) -> Footer:
     """Returns what the footer of an open file says. Raises OSError."""
-    size = os.fstat(file).st_size
-    if size < _LEAST or os.pread(file, 4, size - 4) not in _MAGIC:
+    size = file.size()
+    if size < _LEAST or file.read(size - 4, 4) not in _MAGIC:
         why = "it is not complete: it does not end as a Parquet file does, with a footer"
         return Footer(problem=FileProblem("incomplete", why))
     try:
@@ -80,32 +69,36 @@ def read_footer(file: int) -> Footer:
         return Footer(problem=FileProblem("corrupt", f"its footer can't be read: {_reason(error)}"))
 
 
-def parquet_fingerprint(file: int, position: int) -> bytes | None:
+def parquet_fingerprint(file: OpenFile, position: int) -> bytes | None:
     """Returns the fingerprint of an open file, of which rows were read: a digest of size, head and footer."""
     return _digest(file) if position else NO_FINGERPRINT
 
 
-def _digest(file: int) -> bytes:
-    size = os.fstat(file).st_size
+def _digest(file: OpenFile) -> bytes:
+    size = file.size()
     tail = min(size, _HASHED_TAIL)
-    parts = size.to_bytes(8), os.pread(file, _HASHED, 0), os.pread(file, tail, size - tail)
+    parts = size.to_bytes(8), file.read(0, _HASHED), file.read(size - tail, tail)
     return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
 
 @dataclass(slots=True)
 class Footers:
-    """Remembers the footers of the files in a folder: that of a file that has not changed is read once."""
+    """Remembers the footers of files: that of a file that has not changed is read once.
 
+    `open_file` opens a file by its name. It raises OSError.
+    """
+
+    open_file: Callable[[str], OpenFile]
     _known: dict[str, tuple[FileState, Footer]] = field(default_factory=dict)
 
-    def look(self, folder: Path, listing: Listing) -> Listing:
+    def look(self, listing: Listing) -> Listing:
         """Returns the listing with rows as sizes, and with the files that can't be read."""
         found: dict[str, Footer] = {}
         for name, state in listing.files.items():
             known = self._known.get(name)
             if known is not None and known[0] == state:
                 found[name] = known[1]
-            elif (footer := _footer_of(folder, name)) is not None:
+            elif (footer := self._footer_of(name)) is not None:
                 found[name] = footer
         files = listing.files
         problems = {name: one.problem for name, one in found.items() if one.problem is not None}
@@ -117,21 +110,15 @@ class Footers:
         sizes = {name: files[name]._replace(size=one.rows) for name, one in found.items()}
         return Listing(sizes, listing.ignored, problems)
 
-
-def _footer_of(folder: Path, name: str) -> Footer | None:
-    """Returns the footer of a file; None where it was renamed meanwhile."""
-    try:
-        file = open_file(folder, name)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return Footer(problem=FileProblem("unreadable", error.strerror or str(error)))
-    try:
-        return read_footer(file)
-    except OSError as error:
-        return Footer(problem=FileProblem("unreadable", error.strerror or str(error)))
-    finally:
-        os.close(file)
+    def _footer_of(self, name: str) -> Footer | None:
+        """Returns the footer of a file; None where it was renamed meanwhile."""
+        try:
+            with self.open_file(name) as file:
+                return read_footer(file)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return Footer(problem=FileProblem("unreadable", error.strerror or str(error)))
 
 
 class _Group(NamedTuple):
@@ -146,11 +133,11 @@ class _Group(NamedTuple):
 class RowReader:
     """Reads rows. A page of each column of one row group is open at a time: that bounds the memory (R8)."""
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: OpenFile) -> None:
         """Raises OSError."""
         self._file = file
         self._digest = _digest(file)
-        self._modified = os.fstat(file).st_mtime_ns
+        self._modified = file.modified_ns()
         self._footer = read_footer(file)
         self._next = -1
         self._group: _Group | None = None
@@ -174,7 +161,7 @@ class RowReader:
 
     def fingerprint(self, position: int) -> bytes | None:
         """Returns the fingerprint at a position; None where the file was written since it was opened."""
-        if os.fstat(self._file).st_mtime_ns != self._modified and _digest(self._file) != self._digest:
+        if self._file.modified_ns() != self._modified and _digest(self._file) != self._digest:
             return None
         return self._digest if position else NO_FINGERPRINT
 
@@ -239,10 +226,10 @@ def _from(batches: Iterator[pa.RecordBatch], skipped: int) -> Iterator[pa.Record
             yield batch.slice(begin, step)
 
 
-def _opened(file: int) -> pq.ParquetFile:
-    """Opens Parquet on a descriptor, which stays open. Raises OSError, and what Arrow raises."""
+def _opened(file: OpenFile) -> pq.ParquetFile:
+    """Opens Parquet on a file, which stays open. Raises OSError, and what Arrow raises."""
     return pq.ParquetFile(
-        os.fdopen(file, "rb", closefd=False),
+        file.stream(),
         buffer_size=_BUFFER,
         pre_buffer=False,
         coerce_int96_timestamp_unit="us",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +48,9 @@ from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.files import LinesSpec, SourceFormat
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
-from runtime.files.source.lines import KnownFile, Reconciliation, fingerprint, open_file
+from runtime.files.source.folder import open_file
+from runtime.files.source.known_files import KnownFile, Reconciliation
+from runtime.files.source.lines import fingerprint
 from runtime.files.source.parquet_rows import parquet_fingerprint
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
@@ -72,11 +73,8 @@ def lines_in(folder: Path, form: SourceFormat = "text") -> LinesSpec:
 
 
 def read_file(folder: Path, name: str, position: int, form: SourceFormat = "text") -> ReadFile:
-    file = open_file(folder, name)
-    try:
+    with open_file(folder, name) as file:
         mark = parquet_fingerprint(file, position) if form == "parquet" else fingerprint(file, position)
-    finally:
-        os.close(file)
     assert mark is not None
     return ReadFile(name, position, mark, 0)
 

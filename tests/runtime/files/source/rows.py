@@ -1,6 +1,5 @@
 """Reads Parquet files as a flow's task does, for tests."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +7,8 @@ from pathlib import Path
 from runtime.batch import Codec, PartitionLocation, Record, records
 from runtime.batch.rewrite import batch_of
 from runtime.batch.splice import join
-from runtime.files.source.lines import Found, open_file
+from runtime.files.source.folder import open_file
+from runtime.files.source.lines import Found
 from runtime.files.source.parquet_rows import RowReader
 
 LONGEST = 1 << 20
@@ -17,11 +17,8 @@ LONGEST = 1 << 20
 @contextmanager
 def reader_of(path: Path) -> Iterator[RowReader]:
     """Opens a file with a reader of its rows."""
-    file = open_file(path.parent, path.name)
-    try:
+    with open_file(path.parent, path.name) as file:
         yield RowReader(file)
-    finally:
-        os.close(file)
 
 
 def read_all(reader: RowReader, position: int = 0, longest: int = LONGEST) -> Found:

@@ -1,36 +1,22 @@
 """Which lines of a file are complete, and what became of files that were read before."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.files.source.lines import (
-    FileState,
-    KnownFile,
-    Lines,
-    fingerprint,
-    list_files,
-    open_file,
-    partition_for,
-    read_lines,
-    reconcile,
-)
+from runtime.files.source.folder import list_files, open_file
+from runtime.files.source.known_files import FileState, KnownFile, partition_for, reconcile
+from runtime.files.source.lines import Lines, fingerprint, read_lines
+from runtime.files.source.open_file import LocalFile
 
 LONGEST = 100
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[int]:
-    file = open_file(path.parent, path.name)
-    try:
-        yield file
-    finally:
-        os.close(file)
+def opened(path: Path) -> LocalFile:
+    return open_file(path.parent, path.name)
 
 
 def lines_of(path: Path, content: bytes, position: int = 0, form: str = "text", most: int = 1 << 20) -> Lines:
@@ -90,16 +76,14 @@ def test_a_line_without_an_end_is_too_long_before_all_of_it_is_read(path: Path) 
 @given(st.lists(st.binary(max_size=30).map(lambda one: one.hex().encode()), max_size=30), st.integers(1, 200))
 def test_however_much_is_read_at_a_time_the_lines_are_the_same(lines: list[bytes], most: int) -> None:
     content = b"".join(line + b"\n" for line in lines) + b"rest"
-    file = os.memfd_create("lines")
-    try:
-        os.write(file, content)
+    descriptor = os.memfd_create("lines")
+    os.write(descriptor, content)
+    with LocalFile(descriptor) as file:
         found: list[bytes] = []
         position = 0
         while (part := read_lines(file, position, "text", most, LONGEST)).position > position:
             found += part.lines
             position = part.position
-    finally:
-        os.close(file)
     assert (found, position) == (lines, len(content) - len(b"rest"))
 
 
@@ -142,11 +126,8 @@ def test_files_of_sub_folders_have_their_relative_paths_as_names(tmp_path: Path)
     found = list_files(inbox, recursive=True)
     assert sorted(found.files) == ["a.log", "eu/a.log", "eu/west/2026.gz/b.log"]
     assert found.ignored == {"symbolic links": 2, "compressed files": 1}
-    handle = open_file(inbox, "eu/west/2026.gz/b.log")
-    try:
-        assert os.read(handle, 99) == b"line\n"
-    finally:
-        os.close(handle)
+    with open_file(inbox, "eu/west/2026.gz/b.log") as file:
+        assert file.read(0, 99) == b"line\n"
 
 
 @pytest.mark.parametrize(

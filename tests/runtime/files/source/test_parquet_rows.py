@@ -15,9 +15,9 @@ from runtime.batch import PartitionLocation, Record
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder
-from runtime.files.source.folder import folder_of
-from runtime.files.source.lines import KnownFile, list_files
-from runtime.files.source.parquet_rows import Footers
+from runtime.files.source.folder import FolderSource
+from runtime.files.source.known_files import KnownFile
+from runtime.files.source.sources import source_of
 from tests.runtime.batch.forge import batch_bytes, sets
 from tests.runtime.files.source.rows import LONGEST, read_all, reader_of, unpacked, values_of
 
@@ -234,9 +234,9 @@ def test_a_look_shows_rows_as_sizes_and_files_that_are_not_read(path: Path) -> N
     (folder / "bad").write_bytes(b"x" * 100 + b"\x10\0\0\0PAR1")
     (folder / "secret").write_bytes(b"")
     (folder / "secret").chmod(0)
-    footers = Footers()
+    source = FolderSource(folder, in_rows=True)
     for _ in range(2):
-        found = footers.look(folder, list_files(folder))
+        found = source.look()
         assert {name: state.size for name, state in found.files.items()} == {
             "a.parquet": 3, "part": 0, "bad": 0, "secret": 0,
         }  # fmt: skip
@@ -244,21 +244,21 @@ def test_a_look_shows_rows_as_sizes_and_files_that_are_not_read(path: Path) -> N
         hidden = "incomplete" if os.access(folder / "secret", os.R_OK) else "unreadable"
         assert kinds == {"part": "incomplete", "bad": "corrupt", "secret": hidden}
     write(folder / "part", {"a": [1, 2]})
-    found = footers.look(folder, list_files(folder))
+    found = source.look()
     assert (found.files["part"].size, "part" in found.problems) == (2, False)
 
 
 def test_the_driver_recognises_a_file_by_its_footer(path: Path) -> None:
     lines = LinesSpec(endpoint="e", folder=str(path.parent), format="parquet", topic="t")
-    folder = folder_of(lines)
+    source = source_of(lines)
     write(path, {"at": [datetime(2026, 1, 31, tzinfo=UTC)] * 5})
     with reader_of(path) as reader:
         mark = reader.fingerprint(3)
     assert mark is not None
     known = KnownFile("a.parquet", 3, mark, path.stat().st_ino)
     path.rename(path.parent / "b.parquet")
-    files = folder.look().files
-    assert folder.holds(files, "b.parquet", known)
+    files = source.look().files
+    assert source.holds(files, "b.parquet", known)
     write(path.parent / "b.parquet", {"at": [datetime(2026, 2, 1, tzinfo=UTC)] * 5})
-    assert not folder.holds(folder.look().files, "b.parquet", known)
-    assert folder.holds(files, "b.parquet", known._replace(position=0, fingerprint=b""))
+    assert not source.holds(source.look().files, "b.parquet", known)
+    assert source.holds(files, "b.parquet", known._replace(position=0, fingerprint=b""))

@@ -1,0 +1,82 @@
+"""Where the files of a flow come from, and what was seen there: a folder, for example.
+
+All methods block. A file that is not there is a FileNotFoundError; another OSError has a text for people.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from runtime.files.source.known_files import FileState, KnownFile, Listing
+from runtime.files.source.lines import fingerprint
+from runtime.files.source.open_file import OpenFile
+
+if TYPE_CHECKING:
+    from runtime.files.source.parquet_rows import Footers
+
+
+class FileSource(ABC):
+    """The files of a flow, and what was seen of them: once per round, in a thread.
+
+    `verified` holds the files whose bytes before the position were compared. `unclear` holds known files that
+    were not in their place at the last look: a look during a rotation may see no name of a file.
+    """
+
+    def __init__(self, *, recursive: bool, in_rows: bool) -> None:
+        self.recursive = recursive
+        self.verified: dict[str, tuple[FileState, KnownFile]] = {}
+        self.sizes: dict[str, int] = {}
+        self.unclear: set[str] = set()
+        self.gone_since: dict[str, float] = {}
+        self.footers: Footers | None = None
+        if in_rows:
+            from runtime.files.source.parquet_rows import Footers  # only this format loads pyarrow
+
+            self.footers = Footers(self.open)
+
+    @abstractmethod
+    def listing(self) -> Listing:
+        """Returns the files now, with their sizes in bytes. Raises EndpointUnavailable."""
+
+    @abstractmethod
+    def open(self, name: str) -> OpenFile:
+        """Opens a file for reading. Raises OSError."""
+
+    def look(self) -> Listing:
+        """Returns the files now, with their sizes in the unit of positions. Raises EndpointUnavailable."""
+        found = self.listing()
+        return found if self.footers is None else self.footers.look(found)
+
+    def covers(self, name: str) -> bool:
+        """Returns whether a look would show a file of this name."""
+        return self.recursive or "/" not in name
+
+    def holds(self, files: Mapping[str, FileState], name: str, known: KnownFile) -> bool:
+        """Returns whether the file of this name holds what was read of the known file.
+
+        A file that can't be opened is taken for what it was: its task says why it is not read.
+        """
+        state = files[name]
+        if self.footers is None and state.size < known.position:
+            return False
+        if self.verified.get(name) == (state, known):
+            return True
+        try:
+            with self.open(name) as file:
+                same = self._fingerprint(file, known.position) == known.fingerprint
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return name == known.name
+        if same and name == known.name:
+            self.verified[name] = state, known
+        return same
+
+    def _fingerprint(self, file: OpenFile, position: int) -> bytes | None:
+        if self.footers is None:
+            return fingerprint(file, position)
+        from runtime.files.source.parquet_rows import parquet_fingerprint
+
+        return parquet_fingerprint(file, position)

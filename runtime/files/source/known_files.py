@@ -1,0 +1,104 @@
+"""The files that a look found, those that were read before, and what became of the latter.
+
+A file is known by its name, the position behind the last record that was read, and a fingerprint: a digest of
+bytes before that position. A file whose bytes before the position have changed is another file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
+
+
+class FileState(NamedTuple):
+    """The size of a file, the number that its file system gives it, and when it was written last.
+
+    The size is in the unit of positions: bytes of lines, rows of Parquet. A rename keeps the inode.
+    """
+
+    size: int
+    inode: int
+    modified_ns: int = 0
+
+
+class KnownFile(NamedTuple):
+    """A file that was read up to `position`."""
+
+    name: str
+    position: int
+    fingerprint: bytes
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """Says why a look at a file was enough to see that it can't be read now."""
+
+    kind: Literal["incomplete", "corrupt", "unreadable"]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a folder. `ignored` counts the entries that are not read, by the reason."""
+
+    files: Mapping[str, FileState]
+    ignored: Mapping[str, int]
+    problems: Mapping[str, FileProblem] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Reconciliation:
+    """What became of the known files, and the names of the files that are new.
+
+    `moved` are known files with their new names. `replaced` names hold another file than before, and
+    `vanished` names hold none; the known file is nowhere.
+    """
+
+    moved: list[tuple[KnownFile, str]] = field(default_factory=list)
+    replaced: list[KnownFile] = field(default_factory=list)
+    vanished: list[KnownFile] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+
+
+def reconcile(
+    files: Mapping[str, FileState], known: Mapping[str, KnownFile], holds: Callable[[str, KnownFile], bool]
+) -> Reconciliation:
+    """Compares the files of a folder with the known ones. `holds` says whether a name has a file's bytes.
+
+    A known file moved where another name has its inode and its bytes: bytes alone may be alike, as headers
+    are, and a file system gives the inode of a deleted file to another one. A copy is a new file; a second
+    link to a file that is read is none.
+    """
+    found = Reconciliation()
+    displaced = [one for name, one in known.items() if name not in files or not holds(name, one)]
+    gone = {one.name for one in displaced}
+    free = {name for name in files if name not in known or name in gone}
+    for one in sorted(displaced):
+        places = [name for name in free if files[name].inode == one.inode and holds(name, one)]
+        if places:
+            found.moved.append((one, min(places)))
+            free.remove(min(places))
+        elif one.name in files:
+            found.replaced.append(one)
+        else:
+            found.vanished.append(one)
+    taken = {one.name for one in found.replaced}
+    linked = {files[name].inode for name in known if name in files and name not in gone}
+    linked |= {files[name].inode for _, name in found.moved}
+    found.new = sorted(name for name in free if name not in taken and files[name].inode not in linked)
+    return found
+
+
+def partition_for(name: str, partitions: int) -> int:
+    """Returns the partition that takes the lines of a file, so that they keep their order."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest()) % partitions
+
+
+def ignored_notes(ignored: Mapping[str, int]) -> Collection[str]:
+    """Returns what the status says of entries that are not read."""
+    return [f"{count:,} {why} in the folder are not read" for why, count in sorted(ignored.items())]
