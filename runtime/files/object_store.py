@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, TypeVar, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -27,7 +27,7 @@ from runtime.contract.client import stores
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.client.stores import Setting
-from runtime.files.store import FileStore, NameTaken, NotExclusive, Upload
+from runtime.files.store import FileStore, NameTaken, NotExclusive, RangeReader, Upload
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -52,6 +52,8 @@ _R = TypeVar("_R")
 
 class ObjectStore(FileStore):
     """A prefix of a bucket. Credentials are resolved when it is first used."""
+
+    rights: ClassVar[str] = "s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject"
 
     def __init__(
         self, address: str, client: Mapping[str, Setting], environ: Mapping[str, str] | None = None
@@ -112,7 +114,8 @@ class ObjectStore(FileStore):
     def open(self, name: str) -> BinaryIO:
         with self._explained(name):
             size = obstore.head(self._store(), name)["size"]
-        return cast(BinaryIO, io.BufferedReader(_ObjectReader(self, name, size), _READ))
+        ranges = RangeReader(lambda start, length: self.read_range(name, start, length), size)
+        return cast(BinaryIO, io.BufferedReader(ranges, _READ))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         with self._explained(name):
@@ -214,12 +217,16 @@ class ObjectStore(FileStore):
                 self._connected = self._connect()
             return self._connected
 
-    def _connect(self) -> S3Store:
+    def _settings(self) -> dict[str, str]:
+        """Returns the settings with their credentials. Raises ClientSettingsError."""
         environ = os.environ if self._environ is None else self._environ
-        settings = ClientSecrets(environ).resolve_store(self._client)
+        return ClientSecrets(environ).resolve_store(self._client)
+
+    def _connect(self) -> S3Store:
+        settings = self._settings()
         config: dict[str, Any] = {}
-        if stores.ENDPOINT in settings:  # the second name comes before the endpoint of the environment
-            config["endpoint"] = config["aws_endpoint_url_s3"] = settings[stores.ENDPOINT].rstrip("/")
+        if stores.ENDPOINT in settings:
+            config |= endpoint_of(settings[stores.ENDPOINT].rstrip("/"))
         if stores.REGION in settings:
             config["region"] = settings[stores.REGION]
         options: dict[str, Any] = {
@@ -235,7 +242,7 @@ class ObjectStore(FileStore):
             config=cast(Any, config),
             client_options=cast(Any, options),
             retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY},
-            credential_provider=_declared(settings),
+            credential_provider=declared(settings),
         )
 
     def _explained(self, name: str = "") -> _Explained:
@@ -244,14 +251,14 @@ class ObjectStore(FileStore):
     def problem(self, error: Exception, name: str = "") -> OSError:
         """Returns the OSError that says what a foreign error means."""
         at = stores.host_of(self._client)
-        number, text = explained(str(error), self._at.bucket, f"{at.host}:{at.port}")
+        number, text = explained(str(error), self._at.bucket, f"{at.host}:{at.port}", self.rights)
         where = self.path(name) if name and number == errno.ENOENT else self.address
         if number == errno.ENOENT:
             return FileNotFoundError(number, text, where)
         return OSError(number, redacted(text), where)
 
 
-def _declared(settings: Mapping[str, str]) -> Callable[[], S3Credential] | None:
+def declared(settings: Mapping[str, str]) -> Callable[[], S3Credential] | None:
     """Returns the credentials that the endpoint declares; None for those of the machine.
 
     Given as a whole, no token of the environment is mixed with them: it belongs to other keys.
@@ -266,6 +273,14 @@ def _declared(settings: Mapping[str, str]) -> Callable[[], S3Credential] | None:
     if stores.SESSION_TOKEN in settings:
         found["token"] = settings[stores.SESSION_TOKEN]
     return lambda: found
+
+
+def endpoint_of(url: str) -> dict[str, str]:
+    """Returns the settings by which requests go to this address.
+
+    The second name comes before the endpoint of the environment.
+    """
+    return {"endpoint": url, "aws_endpoint_url_s3": url}
 
 
 class _Explained:
@@ -319,39 +334,6 @@ class _Upload:
         self._writer = None
 
 
-class _ObjectReader(io.RawIOBase):
-    """Reads ranges of an object."""
-
-    def __init__(self, store: ObjectStore, name: str, size: int) -> None:
-        super().__init__()
-        self._store, self._name, self._size = store, name, size
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(base + offset, 0)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        length = min(len(view), self._size - self._position)
-        if length <= 0:
-            return 0
-        text = self._store.read_range(self._name, self._position, length)
-        view[: len(text)] = text
-        self._position += len(text)
-        return len(text)
-
-
 def _code_of(text: str) -> str:
     """Returns S3's code of an error, or the HTTP status where there is none."""
     if (found := _CODE.search(text)) is not None:
@@ -372,8 +354,11 @@ _BUSY: Final = frozenset({"SlowDown", "ServiceUnavailable", "RequestLimitExceede
 _FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
 
 
-def explained(text: str, bucket: str, host: str) -> tuple[int, str]:
-    """Returns the number of an error of the store, and one sentence that says what it means."""
+def explained(text: str, bucket: str, host: str, rights: str = ObjectStore.rights) -> tuple[int, str]:
+    """Returns the number of an error of the store, and one sentence that says what it means.
+
+    `rights` are those that the credentials need.
+    """
     code = _code_of(text)
     if any(word in text for word in _METADATA):
         return errno.EACCES, "this machine has no credentials for the store: name them with client.access.key"
@@ -382,7 +367,6 @@ def explained(text: str, bucket: str, host: str) -> tuple[int, str]:
     if code in _CREDENTIALS:
         return errno.EACCES, f"the store refuses the credentials ({code})"
     if code in _DENIED:
-        rights = "s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject"
         return errno.EACCES, f"access denied ({code}): the credentials need {rights}"
     if code in _BUSY:
         return errno.EBUSY, f"the store has no capacity for more requests now ({code})"

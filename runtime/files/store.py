@@ -7,6 +7,7 @@ text for people: a missing file is a FileNotFoundError. A file appears under its
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import uuid
@@ -14,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 from runtime.contract.client.stores import Setting, is_store
 
@@ -134,6 +135,39 @@ class StoredFile:
 
     def __str__(self) -> str:
         return self.store.path(self.name)
+
+
+class RangeReader(io.RawIOBase):
+    """Reads ranges of an object. `read` returns the bytes of a range, by its start and its length."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        super().__init__()
+        self._read_range, self._size = read, size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(base + offset, 0)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        length = min(len(view), self._size - self._position)
+        if length <= 0:
+            return 0
+        text = self._read_range(self._position, length)
+        view[: len(text)] = text
+        self._position += len(text)
+        return len(text)
 
 
 def opened(address: str, client: Mapping[str, Setting] | None = None) -> FileStore:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +17,7 @@ from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
 from runtime.batch import Record
 from runtime.batch.varint import read_size, varint
 from runtime.contract.spec.files import LinesSpec
+from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.lines import NO_HEADERS, NO_KEY, fingerprint, sized
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import source_of
@@ -84,7 +87,7 @@ class FileRecords:
     def content(self, number: int) -> RecordContent:
         """Returns a record. Raises OSError, UnreadableFile."""
         position = self.positions[number]
-        with _opened(self.lines, self.read) as file:
+        with _explained(), _opened(self.lines, self.read) as file:
             if self.lines.format != "parquet":
                 size = self.position(number + 1) - position
                 line = file.read(position, size).split(b"\n")[0].removesuffix(b"\r")
@@ -101,7 +104,7 @@ def records_up_to(lines: LinesSpec, read: ReadFile, *, timed: bool) -> FileRecor
 
     `timed` says whether the timestamps of rows count: a topic may replace them.
     """
-    with _opened(lines, read) as file:
+    with _explained(), _opened(lines, read) as file:
         if lines.format != "parquet":
             if fingerprint(file, read.position) != read.fingerprint:
                 raise UnreadableFile(_CHANGED)
@@ -117,14 +120,25 @@ def records_up_to(lines: LinesSpec, read: ReadFile, *, timed: bool) -> FileRecor
 
 
 def _opened(lines: LinesSpec, read: ReadFile) -> OpenFile:
+    source = source_of(lines)
     try:
-        return source_of(lines).open(read.name)
+        return source.open(read.name)
     except FileNotFoundError:
-        raise UnreadableFile("the file was renamed meanwhile: run it again") from None
+        what = "renamed" if source.place == "folder" else "deleted"
+        raise UnreadableFile(f"the file was {what} meanwhile: run it again") from None
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Converts EndpointUnavailable, which concerns all files, into what is said of this one."""
+    try:
+        yield
+    except EndpointUnavailable as error:
+        raise UnreadableFile(str(error)) from error
 
 
 def _read_lines(file: OpenFile, found: FileRecords) -> None:
-    """Reads the complete lines before the position. Blank lines of the format json are no records."""
+    """Reads the lines before the position, where one ends. Blank lines of the format json are no records."""
     at, end, rest = 0, found.read.position, b""
     blank = found.lines.format == "json"
     begin = 0
@@ -134,6 +148,9 @@ def _read_lines(file: OpenFile, found: FileRecords) -> None:
             raise UnreadableFile(_CHANGED)
         at += len(text)
         *whole, rest = (rest + text).split(b"\n")
+        if at == end and file.complete and rest:
+            whole.append(rest)  # its last line, when it was read, had no line feed
+            rest = b""
         for one in whole:
             line = one.removesuffix(b"\r")
             if line.strip() or not blank:

@@ -1,6 +1,6 @@
 """Defines the file endpoints of a job: the folder that a flow writes to, or the folder whose files it reads.
 
-The folder of a flow into files may be a prefix in an object store: `s3a://bucket/prefix`.
+The folder may be a prefix in an object store: `s3a://bucket/prefix`.
 
 A layout such as `{topic}/date={date}/` names the folder of a record below the endpoint's folder.
 """
@@ -80,12 +80,14 @@ class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Describes how a flow reads the lines of the files in a folder, or the rows of Parquet files.
 
     `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
-    the job. Each complete line or row becomes a record of `topic`; a line of the format `json` must hold a
-    JSON value. The folder is looked at every `every_ms`, with `recursive` its sub-folders, too.
+    the job, or its address in an object store, which `client` says how to reach. Each complete line or row
+    becomes a record of `topic`; a line of the format `json` must hold a JSON value. The folder is looked at
+    every `every_ms`, with `recursive` its sub-folders, too.
     """
 
     endpoint: str
-    folder: Annotated[str, msgspec.Meta(pattern="^/", max_length=4_096)]
+    folder: Annotated[str, msgspec.Meta(pattern="^(/|s3a?://)", max_length=4_096)]
+    client: dict[str, Setting] = {}
     format: SourceFormat
     topic: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
     every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 1_000
@@ -112,8 +114,8 @@ def folder_problem(folder: str) -> tuple[str, str] | None:
     return None
 
 
-def store_problem(files: FilesSpec) -> str | None:
-    """Returns what is wrong with the settings of the store that a flow writes to."""
+def store_problem(files: FilesSpec | LinesSpec) -> str | None:
+    """Returns what is wrong with the settings of the store that a flow writes to or reads."""
     if not is_store(files.folder):
         return f"{files.folder} is a folder, and has no client" if files.client else None
     if (problem := client_problem(files.client)) is not None:

@@ -31,6 +31,7 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import ROUND_S, PositionsLost, RoundFlow, entered, finished
+from runtime.driver.flows.shown_files import shown_files
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.task import run_load
 from runtime.files.source.known_files import (
@@ -65,6 +66,7 @@ _UNDECIDED_S, _DECIDED_WITHIN_S = 0.05, 30.0
 _DEFAULT_LARGEST: Final = 1_048_588
 _LARGEST: Final = "max.message.bytes"
 _KEPT_GAPS: Final = 16
+_READ_AT_ONCE: Final = 1_000  # files of a task
 S = PartitionState
 
 
@@ -80,9 +82,13 @@ class _Problem(NamedTuple):
 
 @dataclass(slots=True)
 class _Look:
-    """What one look found: the listing, the states of files, and what the ledger has to hold."""
+    """What one look found: the listing, the states of files, and what the ledger has to hold.
+
+    `unread` are all files that may hold more to read now; `read` are those of the next task.
+    """
 
     listing: Listing
+    unread: list[LoadFile] = field(default_factory=list)
     read: list[LoadFile] = field(default_factory=list)
     records: dict[LedgerKey, LedgerValue | None] = field(default_factory=dict)
     states: dict[PartitionKey, tuple[PartitionState, str]] = field(default_factory=dict)
@@ -101,6 +107,7 @@ class FileSourceFlow(RoundFlow):
         self._unit = "rows" if spec.lines.format == "parquet" else "bytes"
         self._problems: dict[PartitionKey, _Problem] = {}
         self._limit = (float("-inf"), _DEFAULT_LARGEST)
+        self._last_read = ""  # the last name that a task was given
 
     def inherit(self, before: DriverFlow) -> None:
         """Continues from the state of an older version of the same flow."""
@@ -114,7 +121,7 @@ class FileSourceFlow(RoundFlow):
         return isinstance(error, PositionsLost)
 
     def _forget(self) -> None:
-        self._files.verified.clear()
+        self._files.forget()
 
     async def _round(self) -> bool:
         """Reads what is new once, and returns whether there is more to read at once."""
@@ -147,7 +154,8 @@ class FileSourceFlow(RoundFlow):
         self._take_result(look, result)
         if result.error:
             raise WireError(result.error)
-        return any(one.more and one.stopped in ("", "moved", "replaced") for one in result.files)
+        more = any(one.more and one.stopped in ("", "moved", "replaced") for one in result.files)
+        return more or len(look.read) < len(look.unread)
 
     async def _topic(self) -> TopicMetadata:
         """Returns the topic that takes the records. Raises BrokerError where it is not there."""
@@ -178,19 +186,21 @@ class FileSourceFlow(RoundFlow):
         for one in (*found.replaced, *found.vanished):
             self._displaced(look, keys[one.name], one, known[keys[one.name]], there=one.name in listing.files)
         wanted = [
-            LoadFile(name, partition_for(name, len(topic.partitions)), 0, NO_FINGERPRINT)
+            self._to_read(listing, name, partition_for(name, len(topic.partitions)), 0, NO_FINGERPRINT)
             for name in found.new
         ]
         for name, one in files.items():
             if name in listing.files and name not in displaced and keys[name] not in moved_from:
                 source.gone_since.pop(name, None)
                 if not self._recreated(look, keys[name], known[keys[name]], topic):
-                    wanted.append(LoadFile(name, keys[name].partition, one.position, one.fingerprint))
+                    partition = keys[name].partition
+                    wanted.append(self._to_read(listing, name, partition, one.position, one.fingerprint))
         for load in wanted:
             if problem := listing.problems.get(load.name):
                 self._note_problem(look, load, problem)
         wanted = [one for one in wanted if one.name not in listing.problems]
-        look.read = [one for one in wanted if self._has_more(one, listing.files[one.name].size)]
+        look.unread = [one for one in wanted if self._has_more(one)]
+        look.read = self._next_ones(look.unread)
         source.unclear = displaced
         unknown = displaced | listing.problems.keys()
         source.sizes |= {name: state.size for name, state in listing.files.items() if name not in unknown}
@@ -201,8 +211,22 @@ class FileSourceFlow(RoundFlow):
         states = {"incomplete": S.CAUGHT_UP, "corrupt": S.RECORD_CORRUPT, "unreadable": S.RETRYING}
         look.states[PartitionKey(self.name, one.name, one.partition)] = states[problem.kind], problem.why
 
-    def _has_more(self, one: LoadFile, size: int) -> bool:
+    @staticmethod
+    def _to_read(listing: Listing, name: str, partition: int, position: int, mark: bytes) -> LoadFile:
+        state = listing.files[name]
+        return LoadFile(name, partition, position, mark, state.size, state.version)
+
+    def _next_ones(self, unread: Sequence[LoadFile]) -> list[LoadFile]:
+        """Returns the files of the next task: by their names, behind those of the task before it."""
+        if len(unread) <= _READ_AT_ONCE:
+            return list(unread)
+        ordered = sorted(unread, key=lambda one: (one.name <= self._last_read, one.name))[:_READ_AT_ONCE]
+        self._last_read = ordered[-1].name
+        return ordered
+
+    def _has_more(self, one: LoadFile) -> bool:
         """Returns whether a file may hold records behind its position that can be read now."""
+        size = one.size
         problem = self._problems.get(PartitionKey(self.name, one.name, one.partition))
         if problem is None or (problem.position, problem.size) != (one.position, size):
             return size > one.position
@@ -310,7 +334,7 @@ class FileSourceFlow(RoundFlow):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, stuck[0])
         await shared.writer.commit(look.records)
         await self._decided(look.records)
-        self._files.verified.clear()
+        self._files.forget()
         self.clear_accepted_loss(look.continued)
 
     async def _decided(self, records: Collection[LedgerKey]) -> None:
@@ -371,7 +395,7 @@ class FileSourceFlow(RoundFlow):
             if (problem := _problem_of(one)) is not None:
                 self._problems[key] = _Problem(one.position, one.size, time.monotonic(), *problem)
             if one.stopped == "replaced":
-                self._files.verified.pop(one.name, None)
+                self._files.recheck(one.name)
         self._stats = replace(
             self._stats,
             records=self._stats.records + sum(one.records for one in result.files),
@@ -385,9 +409,14 @@ class FileSourceFlow(RoundFlow):
         now_ms = _now_ms()
         sizes = {name: state.size for name, state in look.listing.files.items()}
         states: dict[PartitionKey, PartitionStatus] = {}
-        wanted = {PartitionKey(self.name, one.name, one.partition) for one in look.read}
-        wanted |= {key for key in (*known, *self._problems) if key.topic in sizes} | look.states.keys()
-        for key in sorted(wanted):
+        waiting = {}
+        for one in look.unread:
+            key = PartitionKey(self.name, one.name, one.partition)
+            waiting[key] = max(one.size - known[key].position if key in known else one.size, 0)
+        self._problems = {key: one for key, one in self._problems.items() if key.topic in sizes}
+        read = {key: progress.written_at for key, progress in known.items() if key.topic in sizes}
+        shown, not_shown = shown_files(look.states.keys() | self._problems, waiting, read, self._unit)
+        for key in sorted(shown):
             progress = known.get(key)
             position = progress.position if progress is not None else 0
             size = max(self._files.sizes.get(key.topic, 0), sizes.get(key.topic, 0))
@@ -408,9 +437,8 @@ class FileSourceFlow(RoundFlow):
                 bytes=progress.bytes if progress is not None else 0,
             )
         self._states = states
-        self._problems = {key: one for key, one in self._problems.items() if key in states}
         self.partitions = {key: AssignedPartition(*key, destination_topic=self.lines.topic) for key in states}
-        self._notes = tuple(ignored_notes(look.listing.ignored))
+        self._notes = (*ignored_notes(look.listing.ignored, self._files.place), *not_shown)
 
     def _state_of(
         self, look: _Look, key: PartitionKey, position: int, size: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from runtime.files.source.known_files import FileState, KnownFile, Listing
 from runtime.files.source.lines import fingerprint
@@ -23,6 +23,8 @@ class FileSource(ABC):
     `verified` holds the files whose bytes before the position were compared. `unclear` holds known files that
     were not in their place at the last look: a look during a rotation may see no name of a file.
     """
+
+    place: ClassVar[str]  # for people
 
     def __init__(self, *, recursive: bool, in_rows: bool) -> None:
         self.recursive = recursive
@@ -41,8 +43,23 @@ class FileSource(ABC):
         """Returns the files now, with their sizes in bytes. Raises EndpointUnavailable."""
 
     @abstractmethod
-    def open(self, name: str) -> OpenFile:
-        """Opens a file for reading. Raises OSError."""
+    def open(self, name: str, version: str = "") -> OpenFile:
+        """Opens a file for reading, with `version` no other version of it. Raises OSError.
+
+        The file, and this method, raise EndpointUnavailable where no file of the source can be read now.
+        """
+
+    def recheck(self, name: str) -> None:
+        """Has the next look show all changes: this file is not what the last one showed."""
+        self.verified.pop(name, None)
+
+    def forget(self) -> None:
+        """Discards what was compared: it is compared again."""
+        self.verified.clear()
+
+    def _is_unchanged(self, state: FileState, known: KnownFile) -> bool:
+        """Returns whether the states alone say that this is the file that was read."""
+        return self.verified.get(known.name) == (state, known)
 
     def look(self) -> Listing:
         """Returns the files now, with their sizes in the unit of positions. Raises EndpointUnavailable."""
@@ -56,15 +73,16 @@ class FileSource(ABC):
     def holds(self, files: Mapping[str, FileState], name: str, known: KnownFile) -> bool:
         """Returns whether the file of this name holds what was read of the known file.
 
-        A file that can't be opened is taken for what it was: its task says why it is not read.
+        A file that can't be opened is taken for what it was: its task says why it is not read. Raises
+        EndpointUnavailable.
         """
         state = files[name]
         if self.footers is None and state.size < known.position:
             return False
-        if self.verified.get(name) == (state, known):
+        if name == known.name and self._is_unchanged(state, known):
             return True
         try:
-            with self.open(name) as file:
+            with self.open(name, state.version) as file:
                 same = self._fingerprint(file, known.position) == known.fingerprint
         except FileNotFoundError:
             return False

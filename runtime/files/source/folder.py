@@ -23,6 +23,8 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class FolderSource(FileSource):
     """The files of a folder, with `recursive` also those of its sub-folders."""
 
+    place = "folder"
+
     def __init__(self, folder: Path, *, recursive: bool = False, in_rows: bool = False) -> None:
         super().__init__(recursive=recursive, in_rows=in_rows)
         self._folder = folder
@@ -38,7 +40,7 @@ class FolderSource(FileSource):
             where = error.filename or self._folder
             raise EndpointUnavailable(f"the folder {where} can't be read: {error.strerror}") from error
 
-    def open(self, name: str) -> LocalFile:
+    def open(self, name: str, version: str = "") -> LocalFile:
         return open_file(self._folder, name)
 
 

@@ -15,14 +15,16 @@ NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
 
 
 class FileState(NamedTuple):
-    """The size of a file, the number that its file system gives it, and when it was written last.
+    """The size of a file, the number by which it is recognised, and when it was written last.
 
-    The size is in the unit of positions: bytes of lines, rows of Parquet. A rename keeps the inode.
+    The size is in the unit of positions: bytes of lines, rows of Parquet. The number is the inode in a
+    folder, which a rename keeps. In a bucket it stands for the key and for `version`, the size and the ETag.
     """
 
     size: int
-    inode: int
+    identity: int
     modified_ns: int = 0
+    version: str = ""
 
 
 class KnownFile(NamedTuple):
@@ -31,7 +33,7 @@ class KnownFile(NamedTuple):
     name: str
     position: int
     fingerprint: bytes
-    inode: int
+    identity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a folder. `ignored` counts the entries that are not read, by the reason."""
+    """The files of a source. `ignored` counts the entries that are not read, by the reason."""
 
     files: Mapping[str, FileState]
     ignored: Mapping[str, int]
@@ -68,9 +70,9 @@ class Reconciliation:
 def reconcile(
     files: Mapping[str, FileState], known: Mapping[str, KnownFile], holds: Callable[[str, KnownFile], bool]
 ) -> Reconciliation:
-    """Compares the files of a folder with the known ones. `holds` says whether a name has a file's bytes.
+    """Compares the files of a source with the known ones. `holds` says whether a name has a file's bytes.
 
-    A known file moved where another name has its inode and its bytes: bytes alone may be alike, as headers
+    A known file moved where another name has its identity and its bytes: bytes alone may be alike, as headers
     are, and a file system gives the inode of a deleted file to another one. A copy is a new file; a second
     link to a file that is read is none.
     """
@@ -79,7 +81,7 @@ def reconcile(
     gone = {one.name for one in displaced}
     free = {name for name in files if name not in known or name in gone}
     for one in sorted(displaced):
-        places = [name for name in free if files[name].inode == one.inode and holds(name, one)]
+        places = [name for name in free if files[name].identity == one.identity and holds(name, one)]
         if places:
             found.moved.append((one, min(places)))
             free.remove(min(places))
@@ -88,9 +90,9 @@ def reconcile(
         else:
             found.vanished.append(one)
     taken = {one.name for one in found.replaced}
-    linked = {files[name].inode for name in known if name in files and name not in gone}
-    linked |= {files[name].inode for _, name in found.moved}
-    found.new = sorted(name for name in free if name not in taken and files[name].inode not in linked)
+    linked = {files[name].identity for name in known if name in files and name not in gone}
+    linked |= {files[name].identity for _, name in found.moved}
+    found.new = sorted(name for name in free if name not in taken and files[name].identity not in linked)
     return found
 
 
@@ -99,6 +101,6 @@ def partition_for(name: str, partitions: int) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest()) % partitions
 
 
-def ignored_notes(ignored: Mapping[str, int]) -> Collection[str]:
-    """Returns what the status says of entries that are not read."""
-    return [f"{count:,} {why} in the folder are not read" for why, count in sorted(ignored.items())]
+def ignored_notes(ignored: Mapping[str, int], place: str) -> Collection[str]:
+    """Returns what the status says of entries that are not read. `place` is a folder or a bucket."""
+    return [f"{count:,} {why} in the {place} are not read" for why, count in sorted(ignored.items())]

@@ -18,6 +18,7 @@ from runtime.files.source.known_files import NO_FINGERPRINT, FileProblem
 from runtime.files.source.open_file import OpenFile
 
 _HASHED: Final = 1_024  # bytes at the beginning of a file, and before the position
+_ENDS: Final = (b"\r\n", b"\n")
 READ_BYTES: Final = 4 << 20  # of one file, in one transaction
 NO_KEY: Final = varint(-1)
 NO_HEADERS: Final = varint(0)
@@ -32,13 +33,20 @@ Stop = Literal["", "corrupt", "too_large"]
 
 
 def fingerprint(file: OpenFile, position: int) -> bytes | None:
-    """Returns the fingerprint of an open file at a position; None where the file ends before it."""
+    """Returns the fingerprint of an open file at a position.
+
+    None where the file ends before it, or goes on with a line of which only the beginning was read.
+    """
     if position == 0:
         return NO_FINGERPRINT
     size = min(position, _HASHED)
     head, tail = file.read(0, size), file.read(position - size, size)
     if len(head) < size or len(tail) < size:
         return None
+    if file.complete and tail[-1:] != b"\n":
+        behind = file.read(position, 2)
+        if behind and not behind.startswith(_ENDS):
+            return None
     return hashlib.blake2b(head + tail, digest_size=16).digest()
 
 
@@ -120,19 +128,24 @@ class LineReader:
 def read_lines(file: OpenFile, position: int, form: LineFormat, most: int, longest: int) -> Lines:
     """Returns the complete lines from a position on, of about `most` bytes. Raises OSError.
 
-    A line ends with a line feed, which a carriage return may precede. What follows the last line feed waits.
-    Blank lines of the format json are left out. `longest` is the size of the longest line.
+    A line ends with a line feed, which a carriage return may precede. What follows the last line feed waits,
+    unless the file is complete. Blank lines of the format json are left out. `longest` is the size of the
+    longest line.
     """
+    position += _end_of_last_line(file, position)
     wanted = max(most, longest + 2)
     data = file.read(position, wanted)
     more = len(data) == wanted
-    end = data.rfind(b"\n") + 1
+    ends_here = file.complete and not more and not data.endswith(b"\n")
+    end = len(data) if ends_here else data.rfind(b"\n") + 1
     if end == 0 and more:
         return Lines(
             [], position, "too_large", f"the line at byte {position} has no end within {wanted} bytes", more
         )
     data = data[:end]
-    whole = data.split(b"\n")[:-1]
+    whole = data.split(b"\n")
+    if not whole[-1]:
+        whole.pop()
     if form == "text" and _is_utf8(data) and b"\r" not in data and max(map(len, whole), default=0) <= longest:
         return Lines(whole, position + end, more=more)
     lines: list[bytes] = []
@@ -141,10 +154,18 @@ def read_lines(file: OpenFile, position: int, form: LineFormat, most: int, longe
         line = one.removesuffix(b"\r")
         if problem := _problem(line, form, longest):
             return Lines(lines, at, problem[0], f"the line at byte {at} {problem[1]}", more=True)
-        at += len(one) + 1
+        at = min(at + len(one) + 1, position + end)
         if form == "text" or line.strip():
             lines.append(line)
     return Lines(lines, at, more=more)
+
+
+def _end_of_last_line(file: OpenFile, position: int) -> int:
+    """Returns the size of a line feed that ends a line which was read as the last one of a complete file."""
+    if not file.complete or position == 0 or file.read(position - 1, 1) == b"\n":
+        return 0
+    found = file.read(position, 2)
+    return next((len(end) for end in _ENDS if found.startswith(end)), 0)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -24,6 +24,7 @@ from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.file_source import FileSource
 from runtime.files.source.known_files import NO_FINGERPRINT
 from runtime.files.source.lines import FileReader
@@ -44,12 +45,17 @@ _failpoint = from_environment(os.environ)
 
 
 class LoadFile(msgspec.Struct, frozen=True):
-    """Names a file, the partition for its records, and how far it was read by the driver's knowledge."""
+    """Names a file, the partition for its records, and how far it was read by the driver's knowledge.
+
+    `size` and `version` are those of the driver's look.
+    """
 
     name: str
     partition: int
     position: int
     fingerprint: bytes
+    size: int = 0
+    version: str = ""
 
 
 class LoadTicket(msgspec.Struct, frozen=True):
@@ -122,7 +128,7 @@ async def _load(ticket: LoadTicket) -> LoadResult:
         spec = named(ticket.cluster, ticket.client_id)
         async with await opened(ticket.destination, spec, os.environ) as cluster:
             await task.run(cluster)
-    except (WireError, *READ_FAILURES) as failure:
+    except (WireError, EndpointUnavailable, *READ_FAILURES) as failure:
         error = f"{host}: {failure}"
     finally:
         task.close()
@@ -131,14 +137,17 @@ async def _load(ticket: LoadTicket) -> LoadResult:
 
 @dataclass(slots=True)
 class _Source:
-    """An open file, how far it was read, and how far that is committed."""
+    """A file of the ticket, how far it was read, and how far that is committed.
 
-    name: str
+    It is open from its first record on, until nothing is left to read.
+    """
+
+    asked: LoadFile
     key: PartitionKey
     position: int
     committed: int
     file: OpenFile | None = None
-    inode: int = -1
+    identity: int = -1
     reader: FileReader | None = None
     records: int = 0
     bytes: int = 0
@@ -146,6 +155,12 @@ class _Source:
     more: bool = True
     stopped: Literal["", "corrupt", "too_large", "replaced", "moved", "unreadable"] = ""
     why: str = ""
+
+    def close(self) -> None:
+        """Closes the file. Its reader is not used any more."""
+        if self.file is not None:
+            self.file.close()
+            self.file = self.reader = None
 
 
 class _Chunk(NamedTuple):
@@ -199,7 +214,14 @@ class FileLoad:
         """Returns how far each file is committed."""
         return [
             LoadedFile(
-                one.name, one.committed, one.size, one.records, one.bytes, one.more, one.stopped, one.why
+                one.asked.name,
+                one.committed,
+                one.size,
+                one.records,
+                one.bytes,
+                one.more,
+                one.stopped,
+                one.why,
             )
             for one in self._sources
         ]
@@ -207,12 +229,10 @@ class FileLoad:
     def close(self) -> None:
         """Closes all files."""
         for one in self._sources:
-            if one.file is not None:
-                one.file.close()
-                one.file = None
+            one.close()
 
     async def _begin(self, cluster: KafkaCluster) -> None:
-        """Checks that this generation still has the flow, and opens the files where the ledger has them.
+        """Checks that this generation still has the flow, and the positions of its files.
 
         It is called after the transactional id was initialised: no older task writes any more (fencing 3).
         Raises WireError, READ_FAILURES.
@@ -229,53 +249,59 @@ class FileLoad:
             progress = ledger.progress(key)
             if isinstance(progress, UndecidedProgress):
                 raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the position of {one.name}")
-            self._sources.append(await asyncio.to_thread(self._opened, one, key, progress))
+            self._sources.append(self._source(one, key, progress))
 
-    def _opened(self, one: LoadFile, key: PartitionKey, progress: Progress | None) -> _Source:
-        source = _Source(one.name, key, one.position, one.position)
+    def _source(self, one: LoadFile, key: PartitionKey, progress: Progress | None) -> _Source:
+        source = _Source(one, key, one.position, one.position, size=one.size)
         held = (progress.position, progress.source_topic_id) if progress is not None else (0, NO_FINGERPRINT)
         if held != (one.position, one.fingerprint):
             source.stopped = "moved"
-            return source
-        if progress is not None:
+        elif progress is not None:
             self._progress[key] = progress
-        try:
-            source.file = file = self._files.open(one.name)
-            source.inode = file.inode()
-            source.reader = reader = reader_of(file, self.ticket.lines.format)
-            source.size = reader.size()
-            if reader.fingerprint(one.position) != one.fingerprint:
-                source.stopped = "replaced"
-            elif problem := reader.problem():
-                source.stopped = "corrupt" if problem.kind == "corrupt" else "replaced"
-                source.why = problem.why
-        except FileNotFoundError:
-            source.stopped = "replaced"
-        except OSError as error:
-            source.stopped, source.why = "unreadable", error.strerror or str(error)
         return source
+
+    def _open(self, source: _Source) -> None:
+        """Opens a file, or notes why it is not read. Raises OSError, EndpointUnavailable."""
+        one = source.asked
+        source.file = file = self._files.open(one.name, one.version)
+        source.identity = file.identity()
+        source.reader = reader = reader_of(file, self.ticket.lines.format)
+        source.size = reader.size()
+        if reader.fingerprint(one.position) != one.fingerprint:
+            source.stopped = "replaced"
+        elif problem := reader.problem():
+            source.stopped = "corrupt" if problem.kind == "corrupt" else "replaced"
+            source.why = problem.why
 
     def _chunks(self) -> Iterator[_Chunk]:
         """Yields chunks of the files in turn, so that a large file does not hold up the others.
 
         A file whose reader is midway is read on first: one such reader at a time holds memory (R8).
+        Raises EndpointUnavailable.
         """
         waiting = deque(one for one in self._sources if not one.stopped)
         while waiting:
             source = waiting.popleft()
             try:
                 chunk = self._chunk(source)
+            except FileNotFoundError:
+                source.stopped, chunk = "replaced", None
             except OSError as error:
-                source.stopped, source.why = "unreadable", error.strerror or str(error)
-                continue
+                source.stopped, source.why, chunk = "unreadable", error.strerror or str(error), None
             if chunk is not None:
                 yield chunk
             if source.more and not source.stopped:
                 midway = source.reader is not None and source.reader.midway
                 (waiting.appendleft if midway else waiting.append)(source)
+            else:
+                source.close()
 
     def _chunk(self, source: _Source) -> _Chunk | None:
         """Returns the next records of a file as batches; None where nothing is left that can be read."""
+        if source.reader is None:
+            self._open(source)
+            if source.stopped:
+                return None
         reader, begin = source.reader, source.position
         assert reader is not None
         found = reader.read(begin, self.ticket.max_message_bytes - _OVERHEAD)
@@ -293,7 +319,7 @@ class FileLoad:
         return _Chunk(source, batches, found.position, mark, len(found.records), found.size, now_ms)
 
     def _batches(self, source: _Source, records: Sequence[tuple[int, bytes]]) -> list[Batch]:
-        at = PartitionLocation(source.name, source.key.partition)
+        at = PartitionLocation(source.asked.name, source.key.partition)
         spec = RewriteSpec(at, self.ticket.max_message_bytes)
         batches: list[Batch] = []
         for some in _groups(records):
@@ -317,7 +343,7 @@ class FileLoad:
                 replace(before, generation=ticket.generation, destination_topic_id=ticket.topic_id),
                 chunk.position,
                 chunk.fingerprint,
-                source.inode,
+                source.identity,
                 end,
                 chunk.now_ms,
             )
@@ -349,16 +375,16 @@ class FileLoad:
 
 
 def moved_progress(
-    before: Progress, position: int, mark: bytes, inode: int, destination_end: int, now_ms: int
+    before: Progress, position: int, mark: bytes, identity: int, destination_end: int, now_ms: int
 ) -> Progress:
     """Returns the progress of a file at another position.
 
-    The file's fingerprint stands in the place of the source topic's id, and its inode in that of the epoch.
+    The file's fingerprint stands in the place of the source topic's id, its identity in that of the epoch.
     """
     return replace(
         before,
         source_topic_id=mark,
-        source_epoch=inode,
+        source_epoch=identity,
         position=position,
         destination_end=destination_end,
         open_low=position,

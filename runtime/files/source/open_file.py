@@ -8,19 +8,26 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, ClassVar, Self
 
 
 class OpenFile(ABC):
-    """A file that is open for reading. All methods but `close` raise OSError."""
+    """A file that is open for reading. All methods but `close` raise OSError.
+
+    A `complete` file does not grow, so its end ends its last line. `page` is how much of it is read at a time
+    where small parts are wanted.
+    """
+
+    complete: ClassVar[bool] = False
+    page: ClassVar[int] = 64 << 10
 
     @abstractmethod
     def size(self) -> int:
         """Returns the size in bytes now."""
 
     @abstractmethod
-    def inode(self) -> int:
-        """Returns the number of a FileState."""
+    def identity(self) -> int:
+        """Returns the `identity` of a FileState."""
 
     @abstractmethod
     def modified_ns(self) -> int:
@@ -55,7 +62,7 @@ class LocalFile(OpenFile):
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
-    def inode(self) -> int:
+    def identity(self) -> int:
         return os.fstat(self._descriptor).st_ino
 
     def modified_ns(self) -> int:

@@ -10,6 +10,7 @@ import hashlib
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -28,7 +29,7 @@ _MAGIC: Final = (b"PAR1", b"PARE")  # the second is that of an encrypted footer,
 _LEAST: Final = 12  # bytes of a file without rows and columns
 _HASHED: Final = 1 << 10
 _HASHED_TAIL: Final = 64 << 10
-_BUFFER: Final = 64 << 10  # of one column
+_AT_ONCE: Final = 16  # files whose footers are read
 _MOST_ROWS: Final = 256  # that are unpacked at a time
 _UNIT_MS: Final = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
 # The columns of Spark's Kafka source, and those that `repl` writes.
@@ -85,22 +86,24 @@ def _digest(file: OpenFile) -> bytes:
 class Footers:
     """Remembers the footers of files: that of a file that has not changed is read once.
 
-    `open_file` opens a file by its name. It raises OSError.
+    `open_file` opens a file by its name and its version. It raises OSError, EndpointUnavailable.
     """
 
-    open_file: Callable[[str], OpenFile]
+    open_file: Callable[[str, str], OpenFile]
     _known: dict[str, tuple[FileState, Footer]] = field(default_factory=dict)
 
     def look(self, listing: Listing) -> Listing:
-        """Returns the listing with rows as sizes, and with the files that can't be read."""
-        found: dict[str, Footer] = {}
-        for name, state in listing.files.items():
-            known = self._known.get(name)
-            if known is not None and known[0] == state:
-                found[name] = known[1]
-            elif (footer := self._footer_of(name)) is not None:
-                found[name] = footer
+        """Returns the listing with rows as sizes, and with the files that can't be read.
+
+        Raises EndpointUnavailable.
+        """
         files = listing.files
+        found = {
+            name: known[1]
+            for name, state in files.items()
+            if (known := self._known.get(name)) is not None and known[0] == state
+        }
+        found |= self._read([(name, state) for name, state in files.items() if name not in found])
         problems = {name: one.problem for name, one in found.items() if one.problem is not None}
         self._known = {
             name: (files[name], one)
@@ -110,10 +113,18 @@ class Footers:
         sizes = {name: files[name]._replace(size=one.rows) for name, one in found.items()}
         return Listing(sizes, listing.ignored, problems)
 
-    def _footer_of(self, name: str) -> Footer | None:
+    def _read(self, files: Sequence[tuple[str, FileState]]) -> Mapping[str, Footer]:
+        """Reads the footers of files, without those that were renamed meanwhile."""
+        if not files:
+            return {}
+        with ThreadPoolExecutor(min(_AT_ONCE, len(files)), "footers") as pool:
+            found = pool.map(lambda one: self._footer_of(one[0], one[1].version), files)
+            return {name: one for (name, _), one in zip(files, found, strict=True) if one is not None}
+
+    def _footer_of(self, name: str, version: str) -> Footer | None:
         """Returns the footer of a file; None where it was renamed meanwhile."""
         try:
-            with self.open_file(name) as file:
+            with self.open_file(name, version) as file:
                 return read_footer(file)
         except FileNotFoundError:
             return None
@@ -230,7 +241,7 @@ def _opened(file: OpenFile) -> pq.ParquetFile:
     """Opens Parquet on a file, which stays open. Raises OSError, and what Arrow raises."""
     return pq.ParquetFile(
         file.stream(),
-        buffer_size=_BUFFER,
+        buffer_size=file.page,
         pre_buffer=False,
         coerce_int96_timestamp_unit="us",
         page_checksum_verification=True,

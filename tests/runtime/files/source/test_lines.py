@@ -169,7 +169,7 @@ FIRST, SECOND = KnownFile("app.log", 10, b"first", 1), KnownFile("app.log.1", 20
         ({"app.log": None, "app.log.1": SECOND}, [], [FIRST], [], []),
         ({"app.log.1": SECOND, "other": None}, [], [], [FIRST], ["other"]),
         ({"app.log": SECOND, "app.log.1": FIRST}, [(FIRST, "app.log.1"), (SECOND, "app.log")], [], [], []),
-        ({"copy": FIRST._replace(inode=3), "app.log.1": SECOND}, [], [], [FIRST], ["copy"]),
+        ({"copy": FIRST._replace(identity=3), "app.log.1": SECOND}, [], [], [FIRST], ["copy"]),
         (
             {"app.log": None, "app.log.1": SECOND, "reused": KnownFile("", 0, b"", 1)},
             [],
@@ -187,7 +187,7 @@ def test_files_are_recognised_by_what_was_read_of_them(
     vanished: list[KnownFile],
     new: list[str],
 ) -> None:
-    files = {name: FileState(100, one.inode if one is not None else 9) for name, one in names.items()}
+    files = {name: FileState(100, one.identity if one is not None else 9) for name, one in names.items()}
     known = {one.name: one for one in (FIRST, SECOND)}
     found = reconcile(files, known, lambda name, one: _bytes(names[name]) == _bytes(one))
     assert (found.moved, found.replaced, found.vanished, found.new) == (moved, replaced, vanished, new)
