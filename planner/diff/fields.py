@@ -25,6 +25,7 @@ from planner.model.shapes import (
 )
 from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow
 from planner.model.topology.quotas import NO_LIMIT
+from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 
 
@@ -130,6 +131,7 @@ def _lines(flow: FlowSpec) -> dict[str, object] | None:
     below = {"recursive": True} if lines.recursive else {}
     return {
         "folder": lines.folder,
+        **_client(lines),
         **below,
         "format": lines.format,
         "topic": lines.topic,
@@ -154,10 +156,9 @@ def _files(flow: FlowSpec) -> dict[str, object] | None:
         if merges is not None
         else {}
     )
-    client = {"client": dict(sorted(files.client.items()))} if files.client else {}
     return {
         "folder": files.folder,
-        **client,
+        **_client(files),
         "format": files.format,
         "layout": files.layout,
         "size": files.size_bytes,
@@ -165,6 +166,10 @@ def _files(flow: FlowSpec) -> dict[str, object] | None:
         **snapshots,
         **compact,
     }
+
+
+def _client(endpoint: FilesSpec | LinesSpec) -> dict[str, object]:
+    return {"client": dict(sorted(endpoint.client.items()))} if endpoint.client else {}
 
 
 # Fields that are not read from the attribute of their name.

@@ -38,8 +38,7 @@ from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, RegistryEntry
 from planner.model.plan import Action, Change, FieldChange, Value
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import FilesSpec
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.restarts import regrouped
 
 EXACTLY = "every partition resumes exactly where its ledger says"
@@ -280,18 +279,20 @@ def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
         else one
         for name, one in wanted.clusters.items()
     }
-    stores = {flow.files.endpoint: flow.files.client for flow in running.flows if flow.files is not None}
-    flows = [
-        msgspec.structs.replace(flow, files=_with_store_of(stores[flow.files.endpoint], flow.files))
-        if flow.files is not None and flow.files.endpoint in stores
-        else flow
-        for flow in wanted.flows
-    ]
+    known = {
+        flow.endpoint.endpoint: flow.endpoint.client for flow in running.flows if flow.endpoint is not None
+    }
+    flows = [_with_store_of(known, flow) for flow in wanted.flows]
     return msgspec.structs.replace(wanted, clusters=clusters, flows=flows)
 
 
-def _with_store_of(running: Mapping[str, jobspec.Setting], wanted: FilesSpec) -> FilesSpec:
-    return msgspec.structs.replace(wanted, client=_files_of(running, wanted.client))
+def _with_store_of(running: Mapping[str, Mapping[str, jobspec.Setting]], wanted: FlowSpec) -> FlowSpec:
+    """Returns a flow with the paths of the running job in the settings of its object store."""
+    at = wanted.endpoint
+    if at is None or at.endpoint not in running:
+        return wanted
+    at = msgspec.structs.replace(at, client=_files_of(running[at.endpoint], at.client))
+    return msgspec.structs.replace(wanted, **{"files" if wanted.files is not None else "lines": at})
 
 
 def _files_of(

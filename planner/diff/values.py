@@ -317,12 +317,16 @@ def _files(value: Parts) -> str:
             f", files below {_bytes(merges.get('below'))} merged every {_time(merges.get('every'))}"
             f", replaced ones stay for {_time(merges.get('retention'))}"
         )
+    return shown + _client(value)
+
+
+def _client(value: Parts) -> str:
     client = value.get("client")
-    if isinstance(client, Mapping):
-        shown += "".join(
-            f", {key} {_reference(one) if isinstance(one, Mapping) else one}" for key, one in client.items()
-        )
-    return shown
+    if not isinstance(client, Mapping):
+        return ""
+    return "".join(
+        f", {key} {_reference(one) if isinstance(one, Mapping) else one}" for key, one in client.items()
+    )
 
 
 def _time(milliseconds: object) -> object:
@@ -330,14 +334,16 @@ def _time(milliseconds: object) -> object:
 
 
 def _lines(value: Parts) -> str:
-    """`lines of text in /data/inbox and its sub-folders into inbox, looked at every 1s`"""
+    """`lines of text in /data/inbox and its sub-folders into inbox, looked at every 1s`; of an object store
+    also how it is reached, as for files
+    """
     every = value.get("every")
     shown = duration(every) if isinstance(every, int) else every
     folder, into, form = value.get("folder"), value.get("topic"), value.get("format")
     if value.get("recursive") is True:
         folder = f"{folder} and its sub-folders"
     read = "rows of Parquet" if form == "parquet" else f"lines of {form}"
-    return f"{read} in {folder} into {into}, looked at every {shown}"
+    return f"{read} in {folder} into {into}, looked at every {shown}{_client(value)}"
 
 
 def _bytes(size: object) -> object:

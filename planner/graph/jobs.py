@@ -225,10 +225,11 @@ def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) ->
     for key, at in (("files", flow.files), ("lines", flow.lines)):
         if at is not None:
             endpoint = topology.endpoints[at.endpoint]
-            more: dict[str, Any] = {"folder": plain_folder(endpoint.folder)}
-            if key == "files":
-                more["client"] = store_client(endpoint, base)
-            else:
+            more: dict[str, Any] = {
+                "folder": plain_folder(endpoint.folder),
+                "client": store_client(endpoint, base),
+            }
+            if key == "lines":
                 more["recursive"] = endpoint.recursive
             flow = msgspec.structs.replace(flow, **{key: msgspec.structs.replace(at, **more)})
     return flow
@@ -359,7 +360,7 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, fold
         start=_start(flow.start),
         restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
         files=files_spec(flow, topology, folder),
-        lines=_lines(flow, topology),
+        lines=_lines(flow, topology, folder),
         transform=transform_of(flow),
         groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
     )
@@ -384,7 +385,7 @@ def files_spec(flow: Flow, topology: Topology, folder: PurePath) -> FilesSpec | 
     )
 
 
-def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
+def _lines(flow: Flow, topology: Topology, folder: PurePath) -> LinesSpec | None:
     """Returns where and how a flow reads files; None for another flow."""
     declared = topology.file_flows.get(flow.name)
     if declared is None or declared.topics.to is None:
@@ -392,7 +393,8 @@ def _lines(flow: Flow, topology: Topology) -> LinesSpec | None:
     endpoint = topology.endpoints[declared.source_cluster]
     return LinesSpec(
         endpoint=endpoint.name,
-        folder=endpoint.folder.rstrip("/"),
+        folder=plain_folder(endpoint.folder),
+        client=store_client(endpoint, folder),
         format=endpoint.read_format,
         topic=declared.topics.to,
         every_ms=flow.every_ms or DEFAULT_LOOK_MS,

@@ -16,7 +16,7 @@ from planner.workflows.observing import check_jobs
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import (
     BadJobSpec,
     ClusterSpec,
@@ -34,12 +34,19 @@ CLIENT: dict[str, Any] = {
 }
 
 
-def spec(folder: str = "s3a://bucket/a", client: dict[str, Any] | None = None) -> JobSpec:
-    files = FilesSpec(
-        endpoint="archive", folder=folder, client=CLIENT if client is None else client, format="raw"
-    )
+def spec(
+    folder: str = "s3a://bucket/a", client: dict[str, Any] | None = None, *, reads: bool = False
+) -> JobSpec:
+    client = CLIENT if client is None else client
+    files = FilesSpec(endpoint="archive", folder=folder, client=client, format="raw")
+    lines = LinesSpec(endpoint="archive", folder=folder, client=client, format="text", topic="a")
     flow = FlowSpec(
-        name="f", source="dc1", destination="dc1", topics=SelectionSpec(include=["a"]), files=files
+        name="f",
+        source="dc1",
+        destination="dc1",
+        topics=SelectionSpec(include=[] if reads else ["a"]),
+        files=None if reads else files,
+        lines=lines if reads else None,
     )
     clusters = {"dc1": ClusterSpec(bootstrap="127.0.0.1:9092")}
     return JobSpec(job="j", topology="t", destination="dc1", clusters=clusters, flows=[flow])
@@ -54,9 +61,12 @@ def spec(folder: str = "s3a://bucket/a", client: dict[str, Any] | None = None) -
         ("s3a://bucket/a", {}),
     ],
 )
-def test_a_record_can_not_send_a_running_job_to_another_store(folder: str, client: dict[str, Any]) -> None:
-    assert regrouped(spec(), spec(folder, client)) == ["f"]
-    assert regrouped(spec(), spec()) == []
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_record_can_not_send_a_running_job_to_another_store(
+    folder: str, client: dict[str, Any], *, reads: bool
+) -> None:
+    assert regrouped(spec(reads=reads), spec(folder, client, reads=reads)) == ["f"]
+    assert regrouped(spec(reads=reads), spec(reads=reads)) == []
 
 
 @pytest.mark.parametrize(
@@ -71,19 +81,24 @@ def test_a_record_can_not_send_a_running_job_to_another_store(folder: str, clien
         ("/data", {"region": "eu-1"}, "is a folder, and has no client"),
     ],
 )
-def test_a_spec_that_no_job_starts_with(folder: str, client: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_spec_that_no_job_starts_with(
+    folder: str, client: dict[str, Any], why: str, *, reads: bool
+) -> None:
     with pytest.raises(BadJobSpec, match=why):
-        jobspec.decode(jobspec.encode(spec(folder, client)))
+        jobspec.decode(jobspec.encode(spec(folder, client, reads=reads)))
 
 
-def test_references_are_found_and_checked_before_a_launch() -> None:
-    assert referenced_variables(spec()) == ["S3_KEY", "S3_SECRET"]
+@pytest.mark.parametrize("reads", [False, True])
+def test_references_are_found_and_checked_before_a_launch(*, reads: bool) -> None:
+    given = spec(reads=reads)
+    assert referenced_variables(given) == ["S3_KEY", "S3_SECRET"]
     known = {"S3_KEY": "a", "S3_SECRET": "b"}
-    check_references(spec(), known)
+    check_references(given, known)
     with pytest.raises(LaunchError, match=r"archive: access\.key wants the environment variable S3_KEY"):
-        check_references(spec(), {})
+        check_references(given, {})
     with pytest.raises(LaunchError, match=r"s3\.example\.org:443 is not among the addresses"):
-        check_references(spec(), {**known, "REPL_ALLOW_BOOTSTRAP": "127.0.0.1"})
+        check_references(given, {**known, "REPL_ALLOW_BOOTSTRAP": "127.0.0.1"})
 
 
 def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

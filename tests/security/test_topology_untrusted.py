@@ -60,7 +60,8 @@ def test_nothing_lets_others_listen(
 
 
 STORE = "endpoints: {lake: {file: 's3a://bucket', client: %s}}\n"
-INTO = "flows: [{name: f, from: dc1, to: lake, topics: {include: [orders]}}]\n"
+INTO = f"{STORE}flows: [{{name: f, from: dc1, to: lake, topics: {{include: [orders]}}}}]\n"
+FROM = "flows: [{name: lake, from: {file: 's3a://bucket', client: %s}, to: dc1, topics: {to: orders}}]\n"
 KEYS = "access.key: {env: DC1_KEY}, secret.key: {env: DC1_SECRET}"
 
 
@@ -84,7 +85,9 @@ KEYS = "access.key: {env: DC1_KEY}, secret.key: {env: DC1_SECRET}"
         (f"{{endpoint: 'http://s3.ours.org', {KEYS}}}", "in clear text"),
     ],
 )
+@pytest.mark.parametrize("flow", [INTO, FROM], ids=["into", "from"])
 def test_credentials_go_to_no_other_store(
+    flow: str,
     client: str,
     why: str,
     tmp_path: Path,
@@ -94,7 +97,7 @@ def test_credentials_go_to_no_other_store(
     monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "kafka.invalid,s3.ours.org")
     monkeypatch.setenv("REPL_ALLOW_ENV", "DC1_*")
     file = tmp_path / "t.yaml"
-    file.write_text(f"{HEAD}  dc1: {{bootstrap: 'kafka.invalid:9092'}}\n{STORE % client}{INTO}")
+    file.write_text(f"{HEAD}  dc1: {{bootstrap: 'kafka.invalid:9092'}}\n{flow % client}")
 
     assert run(["plan", str(file), "--untrusted"]) == ExitCode.ERROR
 

@@ -182,10 +182,6 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
             place = endpoint.place("format") if "format" in endpoint.places else endpoint.place("file")
             what = f"flow {name} reads lines or rows, and the files of {source.text} are {form.value}"
             yield error(what, "write format: text, json or parquet", source=place, code=ENDPOINT_CODE)
-        if (folder := endpoint.get("file")) is not None and is_store(folder):
-            what = f"flow {name} reads the files of a folder, and {folder} is an object store"
-            hint = "name a folder on every machine of the job: from: {file: /data/inbox}"
-            yield error(what, hint, source=endpoint.place("file"), code=ENDPOINT_CODE)
         for key in ("layout", "size", "snapshots", "compact"):
             if key in endpoint.places:
                 what = f"endpoint {source.text} is read, and {key} is about files that are written"

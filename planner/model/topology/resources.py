@@ -46,8 +46,9 @@ SOURCE_REFERENCE = AlternativesShape(
             (
                 RecordKeyShape(
                     "file",
-                    TextShape("the path of a folder"),
-                    "The folder. A path that begins with `./` starts at the folder of the topology.",
+                    TextShape("the path of a folder, or s3a://bucket/prefix"),
+                    "The folder, or `s3a://bucket/prefix` of an object store. A path that begins with `./`"
+                    " starts at the folder of the topology.",
                     example="./inbox",
                     required=True,
                     field="file",
@@ -67,6 +68,13 @@ SOURCE_REFERENCE = AlternativesShape(
                     default="false",
                     example="true",
                     field="recursive",
+                ),
+                RecordKeyShape(
+                    "client",
+                    SettingsShape(store=True, expected="a map of settings"),
+                    "How an object store is reached: the keys of `client` of an endpoint.",
+                    example="{region: eu-central-1, access.key: {env: S3_KEY}, secret.key: {env: S3_SECRET}}",
+                    field="client",
                 ),
             ),
         ),

@@ -203,10 +203,14 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lines: LinesSpec | None = None
 
     @property
+    def endpoint(self) -> FilesSpec | LinesSpec | None:
+        """The files that the flow writes or reads."""
+        return self.files or self.lines
+
+    @property
     def folder(self) -> str | None:
         """The folder of a flow into files or from files."""
-        at = self.files or self.lines
-        return at.folder if at is not None else None
+        return self.endpoint.folder if self.endpoint is not None else None
 
     @property
     def reached(self) -> tuple[str | None, dict[str, Setting], bool]:
@@ -214,7 +218,7 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         sub-folders are read.
         """
         recursive = self.lines is not None and self.lines.recursive
-        return self.folder, self.files.client if self.files is not None else {}, recursive
+        return self.folder, self.endpoint.client if self.endpoint is not None else {}, recursive
 
 
 class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -348,12 +352,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def stores(self) -> dict[str, dict[str, Setting]]:
-        """The settings of the object stores that flows write to, by endpoint."""
-        return {
-            flow.files.endpoint: flow.files.client
-            for flow in self.flows
-            if flow.files is not None and is_store(flow.files.folder)
-        }
+        """The settings of the object stores that flows write to or read, by endpoint."""
+        endpoints = [flow.endpoint for flow in self.flows if flow.endpoint is not None]
+        return {one.endpoint: one.client for one in endpoints if is_store(one.folder)}
 
 
 class BadJobSpec(ValueError):
@@ -415,10 +416,8 @@ def _check_files(spec: JobSpec) -> None:
         problem = layout_problem(flow.files.layout, flow.files.format) if flow.files is not None else None
         if problem is not None:
             raise BadJobSpec(f"flow {flow.name}: {problem[0]}")
-        if flow.files is not None and (wrong := store_problem(flow.files)):
+        if flow.endpoint is not None and (wrong := store_problem(flow.endpoint)):
             raise BadJobSpec(f"flow {flow.name}: {wrong}")
-        if flow.lines is not None and is_store(flow.lines.folder):
-            raise BadJobSpec(f"flow {flow.name} reads files, and {flow.lines.folder} is no folder")
         if flow.files is not None and flow.lines is not None:
             raise BadJobSpec(f"flow {flow.name} has files on both sides")
 

@@ -132,10 +132,37 @@ def test_two_endpoints_are_never_one_prefix(tmp_path: Path) -> None:
     assert "the endpoints lake and other are one folder" in found
 
 
-def test_files_are_read_from_folders_only(tmp_path: Path) -> None:
-    flow = "flows:\n  - {name: in, from: {file: 's3a://bucket/in'}, to: dc1, topics: {to: inbox}}\n"
+def test_a_flow_reads_files_of_an_object_store_with_the_client_of_an_endpoint(tmp_path: Path) -> None:
+    client = "client: {region: eu-1, access.key: {env: K}, secret.key: {file: s.txt}}"
+    source = f"{{file: 's3://bucket/in/', format: json, {client}}}"
+    found = loaded(tmp_path, f"flows:\n  - {{name: in, from: {source}, to: dc1, topics: {{to: inbox}}}}\n")
+    endpoint = found.endpoints["in"]
+    assert (endpoint.in_store, endpoint.read_format) == (True, "json")
+    assert endpoint.client["access.key"] == SecretRef("env", "K", endpoint.client["access.key"].source)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{file: 'gs://bucket/in'}", f"gs:// is not supported — {SUPPORTED}"),
+        ("{file: 'abfs://c@account/in'}", f"abfs:// is not supported — {SUPPORTED}"),
+        ("{file: 'az://c/in'}", f"az:// is not supported — {SUPPORTED}"),
+        (
+            "{file: /data/in, client: {region: eu-1}}",
+            "/data/in is a folder, and client is for an object store",
+        ),
+        (
+            "{file: 's3a://bucket/in', client: {access.key: A, secret.key: hidden}}",
+            "client.secret.key stands in the topology as plain text — refer to it: secret.key: {env:",
+        ),
+        ("{file: 's3a://bucket/in', client: {proxy: x}}", '"proxy" is no setting of an object store'),
+    ],
+)
+def test_a_store_that_no_flow_can_read(tmp_path: Path, source: str, expected: str) -> None:
+    flow = f"flows:\n  - {{name: in, from: {source}, to: dc1, topics: {{to: inbox}}}}\n"
     (found,) = mistakes(tmp_path, flow)
-    assert "flow in reads the files of a folder, and s3a://bucket/in is an object store" in found
+    assert expected in found
+    assert "hidden" not in found
 
 
 def test_small_files_are_merged_only_where_the_endpoint_says_so(tmp_path: Path) -> None:

@@ -161,7 +161,8 @@ flow_specs = st.builds(
     | st.builds(
         LinesSpec,
         endpoint=st.just("inbox"),
-        folder=st.sampled_from(["/a", "/b"]),
+        folder=st.sampled_from(["/a", "s3a://bucket/b"]),
+        client=st.sampled_from([{}, {"region": "eu-1", "access.key": {"env": "A"}}, {"region": "eu-2"}]),
         format=st.sampled_from(["text", "json", "parquet"]),
         topic=st.sampled_from(["a", "b"]),
         every_ms=st.sampled_from([1_000, 60_000]),

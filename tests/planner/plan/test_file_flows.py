@@ -12,6 +12,7 @@ from planner.model.topology import (
     FileFormat,
     Flow,
     FlowState,
+    SecretRef,
     Selection,
     Topic,
     Topology,
@@ -137,4 +138,33 @@ def test_a_flow_from_files_says_what_it_reads(form: FileFormat, shown: str) -> N
         if field.key == "lines"
     )
     assert displayed(("lines",), field.new) == shown
+    assert disagreements(made) == ()
+
+
+def test_a_flow_from_a_bucket_says_how_it_is_reached_and_holds_no_secret() -> None:
+    read = replace(flow("in"), source_cluster="in", job="in", topics=Selection(to="inbox"))
+    client: dict[str, str | SecretRef] = {
+        "region": "eu-1",
+        "access.key": SecretRef("env", "K"),
+        "secret.key": SecretRef("file", "/run/s"),
+    }
+    declared = replace(
+        topology(flow("x")),
+        topics=(Topic("inbox", "dc2", 2),),
+        file_flows={"in": read},
+        endpoints={"in": FileEndpoint("in", "s3://bucket/in/", FileFormat.TEXT, client=client)},
+    )
+    made = plan(declared)
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob) and step.job == "in")
+    spec = jobspec.decode(launch.spec)
+    lines = spec.flows[0].lines
+    assert lines is not None
+    assert lines.folder == "s3a://bucket/in"
+    assert lines.client == {"region": "eu-1", "access.key": {"env": "K"}, "secret.key": {"file": "/run/s"}}
+    assert spec.stores == {"in": lines.client}
+    (field,) = (one for change in made.changes for one in change.fields if one.key == "lines")
+    assert displayed(("lines",), field.new) == (
+        "lines of text in s3a://bucket/in into inbox, looked at every 1s, access.key {env: K}, region eu-1,"
+        " secret.key {file: /run/s}"
+    )
     assert disagreements(made) == ()

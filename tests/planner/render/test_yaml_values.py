@@ -308,9 +308,23 @@ def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndp
 
 
 @settings(max_examples=20, deadline=None)
-@given(lines_flows, st.sampled_from([FileFormat.JSON, FileFormat.TEXT, FileFormat.PARQUET]))
-def test_a_flow_from_files_loads_as_it_is_written(flow: Flow, form: FileFormat) -> None:
-    inbox = FileEndpoint("inbox", "/data/inbox", form)
+@given(
+    lines_flows,
+    st.sampled_from([FileFormat.JSON, FileFormat.TEXT, FileFormat.PARQUET]),
+    st.sampled_from(
+        [
+            ("/data/inbox", {}),
+            (
+                "s3a://bucket/in",
+                {"access.key": SecretRef("env", "KEY"), "secret.key": SecretRef("file", "/run/secrets/s3")},
+            ),
+        ]
+    ),
+)
+def test_a_flow_from_files_loads_as_it_is_written(
+    flow: Flow, form: FileFormat, place: tuple[str, dict[str, SecretRef]]
+) -> None:
+    inbox = FileEndpoint("inbox", place[0], form, client=place[1])
     topics = (Topic("inbox", "dc1", 2),)
     loaded = reloaded(
         Topology("t", CLUSTERS, topics=topics, file_flows={flow.name: flow}, endpoints={"inbox": inbox})
