@@ -89,7 +89,7 @@ class Compaction:
 class FileEndpoint:
     """A folder that every machine of a job sees under the same path, or a prefix of a bucket.
 
-    Flows write files below it, or one flow reads the lines or rows of the files in a folder.
+    Flows write files below it, or one flow reads the lines or rows of the files in it.
     """
 
     record: ClassVar = RecordName("endpoint", "an endpoint")

@@ -162,6 +162,7 @@ class BucketSource(FileSource):
     """
 
     place = "bucket"
+    lists_versions = True
 
     def __init__(
         self,

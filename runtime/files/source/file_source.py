@@ -1,4 +1,4 @@
-"""Where the files of a flow come from, and what was seen there: a folder, for example.
+"""Where the files of a flow come from, and what was seen there: a folder, or a prefix of a bucket.
 
 All methods block. A file that is not there is a FileNotFoundError; another OSError has a text for people.
 """
@@ -25,6 +25,7 @@ class FileSource(ABC):
     """
 
     place: ClassVar[str]  # for people
+    lists_versions: ClassVar[bool] = False
 
     def __init__(self, *, recursive: bool, in_rows: bool) -> None:
         self.recursive = recursive
@@ -36,7 +37,7 @@ class FileSource(ABC):
         if in_rows:
             from runtime.files.source.parquet_rows import Footers  # only this format loads pyarrow
 
-            self.footers = Footers(self.open)
+            self.footers = Footers(self.open, self.recheck)
 
     @abstractmethod
     def listing(self) -> Listing:
@@ -73,7 +74,8 @@ class FileSource(ABC):
     def holds(self, files: Mapping[str, FileState], name: str, known: KnownFile) -> bool:
         """Returns whether the file of this name holds what was read of the known file.
 
-        A file that can't be opened is taken for what it was: its task says why it is not read. Raises
+        A file that can't be opened is taken for what it was: its task says why it is not read. So is a
+        version that was overwritten since the look: the next look shows the new one. Raises
         EndpointUnavailable.
         """
         state = files[name]
@@ -85,7 +87,8 @@ class FileSource(ABC):
             with self.open(name, state.version) as file:
                 same = self._fingerprint(file, known.position) == known.fingerprint
         except FileNotFoundError:
-            return False
+            self.recheck(name)
+            return self.lists_versions and name == known.name
         except OSError:
             return name == known.name
         if same and name == known.name:

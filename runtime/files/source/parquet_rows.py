@@ -86,10 +86,12 @@ def _digest(file: OpenFile) -> bytes:
 class Footers:
     """Remembers the footers of files: that of a file that has not changed is read once.
 
-    `open_file` opens a file by its name and its version. It raises OSError, EndpointUnavailable.
+    `open_file` opens a file by its name and its version. It raises OSError, EndpointUnavailable. `missing`
+    gets the names of files that are not there any more.
     """
 
     open_file: Callable[[str, str], OpenFile]
+    missing: Callable[[str], None]
     _known: dict[str, tuple[FileState, Footer]] = field(default_factory=dict)
 
     def look(self, listing: Listing) -> Listing:
@@ -127,6 +129,7 @@ class Footers:
             with self.open_file(name, version) as file:
                 return read_footer(file)
         except FileNotFoundError:
+            self.missing(name)
             return None
         except OSError as error:
             return Footer(problem=FileProblem("unreadable", error.strerror or str(error)))

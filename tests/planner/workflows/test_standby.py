@@ -70,6 +70,11 @@ def test_what_is_read_of_a_folder_is_what_this_topology_says(file: Path) -> None
     spec = replace(running("dc2"), job="there", flows=[replace(flow("orders"), lines=lines)])
     (found,) = standby_spec(spec, load(file), PurePath("/here")).flows
     assert found.lines == replace(lines, folder="/data/in", recursive=False)
+    store = replace(lines, folder="s3a://evil/in", client={"endpoint": "https://evil.net"})
+    (found,) = standby_spec(
+        replace(spec, flows=[replace(flow("orders"), lines=store)]), load(file), PurePath("/here")
+    ).flows
+    assert found.lines == replace(lines, folder="/data/in", recursive=False)
 
 
 def test_a_cluster_that_this_topology_lacks_is_not_reached(file: Path) -> None:

@@ -283,6 +283,26 @@ def test_an_object_that_is_as_it_was_read_is_not_read_again() -> None:
     assert len(bucket.ranges) == requests
 
 
+@pytest.mark.parametrize("in_rows", [False, True])
+def test_an_object_that_is_overwritten_behind_a_look_is_judged_at_the_next_one(*, in_rows: bool) -> None:
+    """Also where the next look would list only what is behind the last name."""
+    bucket = bucket_of(*(f"{number:05}.log" for number in range(FEW + 1)))
+    source = BucketSource(bucket)
+    known = read_to_its_end(source, bucket, "00000.log")
+    if in_rows:
+        source = BucketSource(bucket, in_rows=True)
+    bucket.put("00000.log", b"line\nand more of it\n")
+    files = source.listing().files
+    bucket.put("00000.log", b"other\n")
+    if in_rows:
+        assert source.footers is not None
+        assert "00000.log" not in source.footers.look(source.listing()).files
+    else:
+        assert source.holds(files, "00000.log", known)
+    assert source.listing().files["00000.log"].size == 6
+    assert bucket.listed[-2:] == ["", "00999.log"]
+
+
 class WrittenObjects(RuleBasedStateMachine):
     """Objects are put, grow, are exchanged and deleted; all that is there is read now and then.
 
