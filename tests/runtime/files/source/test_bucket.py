@@ -203,6 +203,15 @@ def test_ranges_are_those_of_the_object_and_what_fingerprints_need_is_requested_
     assert stream.read() == content[-3:]
 
 
+def test_a_small_object_is_read_with_one_request() -> None:
+    bucket = bucket_of("a.log")
+    source = BucketSource(bucket)
+    reader = LineReader(source.open("a.log", source.look().files["a.log"].version), "text")
+    assert reader.fingerprint(0) == NO_FINGERPRINT
+    assert reader.fingerprint(reader.read(0, LONGEST).position) is not None
+    assert len(bucket.ranges) == 1
+
+
 @pytest.mark.parametrize(
     ("content", "form", "records"),
     [
