@@ -217,6 +217,11 @@ class ObjectStore(FileStore):
                 self._connected = self._connect()
             return self._connected
 
+    def reconnect(self) -> None:
+        """Resolves the credentials anew for the next request: their variables or files may have changed."""
+        with self._lock:
+            self._connected = None
+
     def _settings(self) -> dict[str, str]:
         """Returns the settings with their credentials. Raises ClientSettingsError."""
         environ = os.environ if self._environ is None else self._environ

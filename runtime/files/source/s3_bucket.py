@@ -55,11 +55,15 @@ class S3Bucket(ObjectStore):
         self._opener: urllib.request.OpenerDirector | None = None
 
     def check(self) -> None:
+        """Where the bucket refuses, the next request resolves the credentials anew."""
         with self._explained():
             try:
                 next(iter(obstore.list(self._store(), chunk_size=1)), None)
             except InvalidPathError:
                 return  # the bucket answers
+            except BaseError:
+                self.reconnect()
+                raise
 
     def page(self, after: str, *, recursive: bool) -> ObjectPage:
         """Returns a page. Where that fails, obstore's listing says why, or the page is tried once more."""

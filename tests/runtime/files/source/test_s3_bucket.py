@@ -108,6 +108,21 @@ def test_what_the_store_refuses_is_said_without_a_secret(
             assert "X-Amz-Signature" not in shown
 
 
+def test_credentials_that_were_exchanged_are_used_after_a_refusal(server: S3Server, bucket: str) -> None:
+    given = {KEY: "nobody", SECRET: "a-secret-that-is-not-right"}
+    server.put(bucket, "in/a.log", b"line\n")
+    (some,) = S3Bucket(f"s3a://{bucket}/in", server.settings, ADMIN).page("", recursive=True).objects
+    file = StoredObject(S3Bucket(f"s3a://{bucket}/in", server.settings, given), some)
+    user = f"u-{uuid.uuid4().hex}"
+    allowed = server.create_user(user)
+    server.allow(user, bucket)
+    with server.rights_checked():
+        with pytest.raises(EndpointUnavailable, match="refuses the credentials"):
+            file.read(0, 5)
+        given |= allowed
+        assert file.read(0, 5) == b"line\n"
+
+
 def test_a_bucket_that_is_not_there_and_a_store_that_does_not_answer(server: S3Server) -> None:
     name = f"b-{uuid.uuid4().hex}"
     with pytest.raises(EndpointUnavailable, match=f"the bucket {name} is not there: create it"):
