@@ -1,0 +1,60 @@
+"""Reads when the first records that flows have not copied were written. The lag in seconds follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from runtime.batch import Batch, PartitionLocation, RecordSet, records, walk
+from runtime.batch.failure import BatchFailure
+from runtime.contract.records.ledger import PartitionKey
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.timing import in_time
+
+MOST = 50  # partitions in one inspection: a batch may have a megabyte
+_CONCURRENT = 8
+_MIN_FETCH_BYTES = 1  # brokers send the first batch whole, however small the limit is
+
+
+async def first_missing(
+    cluster: KafkaCluster, positions: Mapping[PartitionKey, int], within: float
+) -> dict[PartitionKey, int]:
+    """Returns timestamps by partition, for those that could be read.
+
+    It raises nothing: the timestamp is one estimate of several.
+    """
+    limit = asyncio.Semaphore(_CONCURRENT)
+    found: dict[PartitionKey, int] = {}
+
+    async def inspect(key: PartitionKey, position: int) -> None:
+        async with limit:
+            try:
+                timestamp = await in_time(_timestamp(cluster, key, position), within, "reading a record")
+            except (WireError, BatchFailure):
+                return
+        if timestamp is not None and timestamp >= 0:
+            found[key] = timestamp
+
+    await asyncio.gather(*(inspect(key, position) for key, position in positions.items()))
+    return found
+
+
+async def _timestamp(cluster: KafkaCluster, key: PartitionKey, position: int) -> int | None:
+    answer = await fetch_once(
+        cluster, TopicPartition(key.topic, key.partition), position, _MIN_FETCH_BYTES, "look"
+    )
+    if answer.error is not ErrorCode.NONE:
+        return None
+    where = PartitionLocation(key.topic, key.partition)
+    behind = (one for one in walk(answer.records, where).sets if one.next_offset > position)
+    first = next(behind, None)
+    return _written(first, position, where) if first is not None else None
+
+
+def _written(found: RecordSet, position: int, where: PartitionLocation) -> int | None:
+    if isinstance(found, Batch):
+        return found.max_timestamp if found.log_append_time else found.base_timestamp
+    return next((one.timestamp for one in records(found, where) if one.offset >= position), None)
