@@ -225,10 +225,8 @@ def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) ->
     for key, at in (("files", flow.files), ("lines", flow.lines)):
         if at is not None:
             endpoint = topology.endpoints[at.endpoint]
-            more: dict[str, Any] = {
-                "folder": plain_folder(endpoint.folder),
-                "client": store_client(endpoint, base),
-            }
+            client = store_client(endpoint, base)
+            more: dict[str, Any] = {"folder": plain_folder(endpoint.folder), "client": client}
             if key == "lines":
                 more["recursive"] = endpoint.recursive
             flow = msgspec.structs.replace(flow, **{key: msgspec.structs.replace(at, **more)})
