@@ -1,4 +1,4 @@
-"""Reads when the first records that flows have not copied were written. The lag in seconds follows from it."""
+"""Reads when the first records that flows have not copied were written. The lag in seconds follows."""
 
 from __future__ import annotations
 
