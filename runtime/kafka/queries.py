@@ -43,6 +43,7 @@ A_co = TypeVar("A_co", covariant=True)
 R = TypeVar("R")
 
 DEFAULT_S = 10.0
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 _LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -113,9 +114,6 @@ async def active_producers(
     """Returns each partition's producers and when their open transactions started, to find hung ones."""
     asked = dict.fromkeys(partitions, None)
     return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), within)
-
-
-_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 async def by_leader(
