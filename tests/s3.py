@@ -43,6 +43,7 @@ class S3Server:
     def __init__(self, url: str, *, has_users: bool = True) -> None:
         self.url = url
         self.has_users = has_users
+        self.takes_every_key = has_users  # MinIO refuses a key with an empty part
         self._s3 = self._client("s3")
         self.gone = self._s3.exceptions.NoSuchKey
 

@@ -146,7 +146,8 @@ def test_every_line_and_row_of_a_bucket_arrives_once_whatever_happens_to_it(
         large = [f"line {number} {'x' * 1_000}" for number in range(10_000)]  # takes three transactions
         server.create_bucket(text.bucket)
         text.put("eu/large.log", "\n".join(large), *large)  # without a last line feed
-        text.put("eu//odd.log", "a key that can't be read\n")
+        if server.takes_every_key:
+            text.put("eu//odd.log", "a key that can't be read\n")
         text.put("_temporary/part.log", "not complete\n")
         wait_for(lambda: "decision=retry" in job.log.read_text(), _WITHIN_S, about=job.tail)
         wait_for(lambda: bool(text.topic.read()), _WITHIN_S, about=job.tail)
@@ -164,13 +165,9 @@ def test_every_line_and_row_of_a_bucket_arrives_once_whatever_happens_to_it(
             one.arrived()
         read = text.awaited("eu/large.log", S.CAUGHT_UP, "")
         assert (read.position, read.source_end, read.records) == (len("\n".join(large)),) * 2 + (10_000,)
-        job.wait_for(
-            lambda status: any(
-                "1 objects whose keys have an empty part (//) in the bucket are not read" in note
-                for flow in status.flows
-                for note in flow.notes
-            )
-        )
+        ignored = "1 objects whose keys have an empty part (//) in the bucket are not read"
+        if server.takes_every_key:
+            job.wait_for(lambda status: any(ignored in one for flow in status.flows for one in flow.notes))
 
         overwritten(text, large)
         while_the_store_refuses(job, server, text)
