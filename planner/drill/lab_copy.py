@@ -121,7 +121,7 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
     `by_registry` are the flows that go on to ask their schema registry.
     """
     brokers = topology.drill.brokers
-    jobs = {flow.job for flow in _all_flows(topology)} | set(topology.jobs)
+    jobs = {flow.job for flow in topology.job_flows.values()} | set(topology.jobs)
     declared = {name: topology.jobs.get(name, Job(name)) for name in sorted(jobs)}
     copy = replace(
         topology,
@@ -149,10 +149,6 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
         drill=replace(topology.drill, samples=()),
     )
     return copy, tuple(_notes(topology, declared.values()))
-
-
-def _all_flows(topology: Topology) -> list[Flow]:
-    return [*topology.flows.values(), *topology.file_flows.values()]
 
 
 def _flow(flow: Flow, brokers: int, by_registry: Collection[str]) -> Flow:
@@ -324,7 +320,7 @@ def _without_registry(transform: Transform | None) -> Transform | None:
 
 def _cores(topology: Topology, job: str) -> int:
     """Returns the cores of a job: each flow with a transform has a slot of its own, all others share one."""
-    flows = [flow for flow in _all_flows(topology) if flow.job == job]
+    flows = [flow for flow in topology.job_flows.values() if flow.job == job]
     transforms = sum(flow.transform is not None for flow in flows)
     return max(_FEWEST_CORES, transforms + (transforms < len(flows)))
 
