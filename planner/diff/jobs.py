@@ -291,8 +291,7 @@ def _with_store_of(running: Mapping[str, Mapping[str, jobspec.Setting]], wanted:
     at = wanted.endpoint
     if at is None or at.endpoint not in running:
         return wanted
-    at = msgspec.structs.replace(at, client=_files_of(running[at.endpoint], at.client))
-    return msgspec.structs.replace(wanted, **{"files" if wanted.files is not None else "lines": at})
+    return wanted.with_endpoint(client=_files_of(running[at.endpoint], at.client))
 
 
 def _files_of(

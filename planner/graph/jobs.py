@@ -222,15 +222,12 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
 
 def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) -> FlowSpec:
     """Returns a running flow with this topology's folder or store. Raises KeyError for another endpoint."""
-    for key, at in (("files", flow.files), ("lines", flow.lines)):
-        if at is not None:
-            endpoint = topology.endpoints[at.endpoint]
-            client = store_client(endpoint, base)
-            more: dict[str, Any] = {"folder": plain_folder(endpoint.folder), "client": client}
-            if key == "lines":
-                more["recursive"] = endpoint.recursive
-            flow = msgspec.structs.replace(flow, **{key: msgspec.structs.replace(at, **more)})
-    return flow
+    if flow.endpoint is None:
+        return flow
+    endpoint = topology.endpoints[flow.endpoint.endpoint]
+    below = {"recursive": endpoint.recursive} if flow.lines is not None else {}
+    folder, client = plain_folder(endpoint.folder), store_client(endpoint, base)
+    return flow.with_endpoint(folder=folder, client=client, **below)
 
 
 def destination_spec(cluster: Cluster, folder: PurePath) -> ClusterSpec:

@@ -12,7 +12,7 @@ another checkout compare it with its topology.
 import re
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
@@ -206,6 +206,13 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def endpoint(self) -> FilesSpec | LinesSpec | None:
         """The files that the flow writes or reads."""
         return self.files or self.lines
+
+    def with_endpoint(self, **changes: Any) -> Self:
+        """Returns a flow into or from files with these changes of its endpoint."""
+        if self.files is not None:
+            return msgspec.structs.replace(self, files=msgspec.structs.replace(self.files, **changes))
+        assert self.lines is not None, "a flow between clusters has no endpoint"
+        return msgspec.structs.replace(self, lines=msgspec.structs.replace(self.lines, **changes))
 
     @property
     def folder(self) -> str | None:
