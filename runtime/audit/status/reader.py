@@ -193,7 +193,7 @@ async def read_status(
     """
     async with StatusReader(asked, within_s, retention=retention) as looker:
         first = await looker.read_ledgers() if over_s else None
-        second = await looker.read(asyncio.get_running_loop().time() + over_s if over_s else None)
+        second = await looker.read(ledgers_after=asyncio.get_running_loop().time() + over_s)
         if any(doubtful(ledger, second.at_ms, asked.standbys) for ledger in second.ledgers.values()):
             first = first or second
             await asyncio.sleep(AGAIN_S)
@@ -282,14 +282,13 @@ class StatusReader:
         ledgers = await self._ledgers(found)
         return StatusSnapshot(_now_ms(), {}, ledgers, _now_ms())
 
-    async def read(self, ledgers_after: float | None = None) -> StatusSnapshot:
+    async def read(self, ledgers_after: float = 0.0) -> StatusSnapshot:
         """Inspects all clusters. The ledgers are read after this moment of the event loop's clock."""
         found = {name: _Found(site) for name, site in self._sites.items()}
         await asyncio.gather(*(self._listed(one) for one in found.values()))
         self._want_sources(found)
         await asyncio.gather(*(self._guarded(one, self._starts) for one in found.values()))
-        if ledgers_after is not None:
-            await asyncio.sleep(ledgers_after - asyncio.get_running_loop().time())
+        await asyncio.sleep(ledgers_after - asyncio.get_running_loop().time())
         ledgers = await self._ledgers(found)
         ledgers_ms = _now_ms()
         self._want_destinations(found, ledgers)
