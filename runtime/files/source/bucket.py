@@ -18,8 +18,7 @@ from typing import BinaryIO, Final, NamedTuple, Protocol, cast
 
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.file_source import FileSource
-from runtime.files.source.folder import PACKED
-from runtime.files.source.known_files import FileState, KnownFile, Listing
+from runtime.files.source.known_files import HIDDEN, PACKED, FileState, KnownFile, Listing
 from runtime.files.source.open_file import OpenFile
 from runtime.files.store import RangeReader
 
@@ -129,11 +128,11 @@ class StoredObject(OpenFile):
         except FileNotFoundError:
             raise
         except OSError as error:
-            if error.errno not in _OF_THE_STORE:
-                with unavailable(self._bucket):
-                    self._bucket.check()
-                raise
-            raise EndpointUnavailable(f"{self._bucket.address}: {error.strerror or error}") from error
+            with unavailable(self._bucket):
+                if error.errno in _OF_THE_STORE:
+                    raise
+                self._bucket.check()
+            raise
         if len(text) != length:
             raise OSError(errno.EIO, f"the store answers with {len(text)} of {length} bytes")
         return text
@@ -162,7 +161,6 @@ class BucketSource(FileSource):
     """
 
     place = "bucket"
-    lists_versions = True
 
     def __init__(
         self,
@@ -224,7 +222,7 @@ class _Seen:
 
     def add(self, page: ObjectPage) -> None:
         for one in page.objects:
-            hidden = any(part.startswith((".", "_")) for part in one.name.split("/"))
+            hidden = any(part.startswith(HIDDEN) for part in one.name.split("/"))
             if hidden or not one.name or one.name.endswith("/"):
                 continue  # the last two are markers of folders
             if why := _why_ignored(one):

@@ -25,7 +25,6 @@ class FileSource(ABC):
     """
 
     place: ClassVar[str]  # for people
-    lists_versions: ClassVar[bool] = False
 
     def __init__(self, *, recursive: bool, in_rows: bool) -> None:
         self.recursive = recursive
@@ -88,7 +87,7 @@ class FileSource(ABC):
                 same = self._fingerprint(file, known.position) == known.fingerprint
         except FileNotFoundError:
             self.recheck(name)
-            return self.lists_versions and name == known.name
+            return bool(state.version) and name == known.name
         except OSError:
             return name == known.name
         if same and name == known.name:

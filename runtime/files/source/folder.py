@@ -12,10 +12,9 @@ from typing import Final
 
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.file_source import FileSource
-from runtime.files.source.known_files import FileState, Listing
+from runtime.files.source.known_files import HIDDEN, PACKED, FileState, Listing
 from runtime.files.source.open_file import LocalFile
 
-PACKED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".snappy")
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -85,7 +84,7 @@ def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
     try:
         with os.scandir(handle) as entries:
             for entry in entries:
-                if entry.name.startswith((".", "_")):
+                if entry.name.startswith(HIDDEN):
                     continue
                 try:
                     found = entry.stat(follow_symlinks=False)

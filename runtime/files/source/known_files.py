@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
+HIDDEN: Final = (".", "_")  # beginnings of names that are not read, as readers of Hadoop's folders have it
+PACKED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".snappy")  # ends of names that are not read
 
 
 class FileState(NamedTuple):
