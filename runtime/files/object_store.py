@@ -20,7 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, TypeVar, cast
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError
 from obstore.store import S3Store
 
 from runtime.contract.client import stores
@@ -67,8 +67,15 @@ class ObjectStore(FileStore):
         self._is_exclusive = False
 
     def check(self) -> None:
+        """Where the bucket refuses, the next request resolves the credentials anew."""
         with self._explained():
-            next(iter(obstore.list(self._store(), chunk_size=1)), None)
+            try:
+                next(iter(obstore.list(self._store(), chunk_size=1)), None)
+            except InvalidPathError:
+                return  # the bucket answers, with a key that obstore can't show
+            except BaseError:
+                self._reconnect()
+                raise
 
     def check_exclusive(self, probe: str) -> None:
         """Puts one object twice under the condition: the second put must be refused."""
@@ -217,7 +224,7 @@ class ObjectStore(FileStore):
                 self._connected = self._connect()
             return self._connected
 
-    def reconnect(self) -> None:
+    def _reconnect(self) -> None:
         """Resolves the credentials anew for the next request: their variables or files may have changed."""
         with self._lock:
             self._connected = None

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote_plus
 from xml.etree import ElementTree
 
 import obstore
-from obstore.exceptions import BaseError, InvalidPathError, PreconditionError
+from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import S3Store
 
 from runtime.contract.client import stores
@@ -53,17 +53,6 @@ class S3Bucket(ObjectStore):
         super().__init__(*args, **more)
         self._signed: dict[str, tuple[str, float]] = {}
         self._opener: urllib.request.OpenerDirector | None = None
-
-    def check(self) -> None:
-        """Where the bucket refuses, the next request resolves the credentials anew."""
-        with self._explained():
-            try:
-                next(iter(obstore.list(self._store(), chunk_size=1)), None)
-            except InvalidPathError:
-                return  # the bucket answers
-            except BaseError:
-                self.reconnect()
-                raise
 
     def page(self, after: str, *, recursive: bool) -> ObjectPage:
         """Returns a page. Where that fails, obstore's listing says why, or the page is tried once more."""

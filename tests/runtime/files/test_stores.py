@@ -278,6 +278,27 @@ def failing(store: FileStore, *words: str) -> str:
     return why
 
 
+def test_a_key_that_obstore_does_not_show_refuses_no_endpoint(server: S3Server) -> None:
+    bucket = server.create_bucket(f"b-{uuid.uuid4().hex}")
+    server.put(bucket, "lake/a//b", b"not ours")
+    opened(f"s3a://{bucket}/lake", server.settings).check()
+
+
+def test_credentials_that_were_exchanged_are_used_after_a_check_that_was_refused(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, user = server.create_bucket(f"b-{uuid.uuid4().hex}"), f"u-{uuid.uuid4().hex}"
+    allowed = server.create_user(user)
+    server.allow(user, bucket)
+    monkeypatch.setenv(KEY, "nobody")
+    store = opened(f"s3a://{bucket}/lake", server.settings)
+    with server.rights_checked():
+        failing(store, "the store refuses the credentials")
+        for name, value in allowed.items():
+            monkeypatch.setenv(name, value)
+        store.check()
+
+
 def test_a_store_that_does_not_answer_as_it_should_is_named_in_one_sentence(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
