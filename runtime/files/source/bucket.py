@@ -107,7 +107,7 @@ class StoredObject(OpenFile):
         return 0
 
     def read(self, position: int, size: int) -> bytes:
-        """Raises EndpointUnavailable where it is not this object alone that can't be read."""
+        """Returns a range. Raises EndpointUnavailable where the whole bucket can't be read."""
         end = min(position + size, self._object.size)
         if position >= end:
             return b""

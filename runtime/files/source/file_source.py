@@ -50,7 +50,7 @@ class FileSource(ABC):
         """
 
     def recheck(self, name: str) -> None:
-        """Has the next look show all changes: this file is not what the last one showed."""
+        """Makes the next look list everything, because this file differs from the last listing."""
         self.verified.pop(name, None)
 
     def forget(self) -> None:
@@ -58,7 +58,7 @@ class FileSource(ABC):
         self.verified.clear()
 
     def _is_unchanged(self, state: FileState, known: KnownFile) -> bool:
-        """Returns whether the states alone say that this is the file that was read."""
+        """Returns whether the state shows that the file has not changed, so that it need not be read."""
         return self.verified.get(known.name) == (state, known)
 
     def look(self) -> Listing:

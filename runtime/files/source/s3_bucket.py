@@ -82,7 +82,7 @@ class S3Bucket(ObjectStore):
                 raise FileNotFoundError(errno.ENOENT, what, self.path(one.name)) from None
 
     def _page(self, after: str, *, recursive: bool) -> ObjectPage:
-        """Raises what _FAILURES has."""
+        """Requests and parses one page. Raises the errors of _FAILURES."""
         prefix = f"{self._at.prefix}/" if self._at.prefix else ""
         query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
         if not recursive:
