@@ -7,11 +7,14 @@ decided not to be copied. A map is a sequence of spans. Offsets below the first 
 from the end of the last span on nothing is decided (`NotYetCopied`). The map never gives a wrong number.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import accumulate
+from operator import add, or_
+from typing import NamedTuple, Protocol, overload
 
 
 class Run(NamedTuple):
@@ -30,6 +33,39 @@ class Run(NamedTuple):
     @property
     def destination_end(self) -> int:
         return self.destination + self.records
+
+
+class Runs(Sequence[Run]):
+    """Holds decoded runs in order, in 24 bytes for each."""
+
+    __slots__ = ("_destinations", "_records", "_sources")
+
+    def __init__(self, sources: Iterable[int], destinations: Iterable[int], records: Iterable[int]) -> None:
+        self._sources, self._destinations = array("q", sources), array("q", destinations)
+        self._records = array("q", iter(records))  # bytes would be read as the array's own format
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, at: int) -> Run: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Run]: ...
+    def __getitem__(self, at: int | slice) -> Run | Sequence[Run]:
+        if isinstance(at, slice):
+            return tuple(self[one] for one in range(*at.indices(len(self))))
+        return Run(self._sources[at], self._destinations[at], self._records[at])
+
+    def __iter__(self) -> Iterator[Run]:
+        return map(Run, self._sources, self._destinations, self._records)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 def append(runs: list[Run], run: Run) -> None:
@@ -89,23 +125,46 @@ class UnmappedOffset:
 Answer = MappedOffset | EndOfOffsetMap | NotYetCopied | UnmappedOffset
 
 
+class StoredRuns(Protocol):
+    """Encoded runs that are stored outside the process."""
+
+    @property
+    def count(self) -> int:
+        """The number of the encoded runs."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+    def read(self) -> bytes:
+        """Returns the encoded runs."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Covers a range of source offsets.
 
-    `destination_low` and `destination_end` bound its records at the destination. It keeps its runs encoded as
-    the ledger does, with some bytes for each: a long map fits in memory.
+    `destination_low` and `destination_end` bound its records at the destination. Its runs are encoded as in
+    the ledger, with some bytes for each, and stay in memory or are stored elsewhere.
     """
 
     low: int
     end: int
     destination_low: int
     destination_end: int
-    encoded: bytes
+    encoded: bytes | StoredRuns
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> Sequence[Run]:
         return _decoded(self.encoded, self.low, self.destination_low) if self.encoded else ()
+
+    @property
+    def run_count(self) -> int:
+        return count_runs(self.encoded) if isinstance(self.encoded, bytes) else self.encoded.count
+
+    def encoded_runs(self) -> bytes:
+        """Returns the encoded runs, wherever they are stored."""
+        return self.encoded if isinstance(self.encoded, bytes) else self.encoded.read()
 
 
 class OffsetMap:
@@ -183,6 +242,7 @@ def _source(run: Run) -> int:
 
 
 _MAX_SHIFT = 62  # 9 bytes of 7 bits hold every offset
+_CONTINUED = bytes(range(0x80, 0x100))  # the bytes of a varint before its last one
 
 
 def _source_end(run: Run) -> int:
@@ -213,31 +273,101 @@ def _adjacent(spans: tuple[Span, ...]) -> tuple[Span, ...]:
 
 def encode_runs(runs: Iterable[Run], source: int, destination: int) -> bytes:
     """Encodes each run as three varints: its distance from the previous run at both sides, and its length."""
-    out = bytearray()
+    numbers: list[int] = []
     for run in runs:
-        for number in (run.source - source, run.destination - destination, run.records):
-            if number < 0:
-                raise ValueError(f"{run} lies before {source} → {destination}")
-            while number > 0x7F:
-                out.append(number & 0x7F | 0x80)
-                number >>= 7
-            out.append(number)
+        numbers += (run.source - source, run.destination - destination, run.records)
+        if run.source < source or run.destination < destination:
+            raise ValueError(f"{run} lies before {source} → {destination}")
         source, destination = run.source_end, run.destination_end
+    return _encoded(numbers)
+
+
+def decode_runs(encoded: bytes, source: int, destination: int) -> Runs:
+    """Decodes the runs of `encode_runs`; contiguous runs are returned as one.
+
+    Raises ValueError for bytes that are not such an encoding.
+    """
+    numbers = _numbers(encoded)
+    source_gaps, destination_gaps, records = numbers[0::3], numbers[1::3], numbers[2::3]
+    if 0 in records:
+        raise ValueError("a run of 0 records")
+    try:
+        runs = Runs(
+            _starts(source_gaps, records, source), _starts(destination_gaps, records, destination), records
+        )
+    except OverflowError as error:
+        raise ValueError("an offset of more than 63 bits") from error
+    if all(map(or_, source_gaps[1:], destination_gaps[1:])):
+        return runs
+    joined: list[Run] = []
+    for run in runs:
+        append(joined, run)
+    return Runs(*zip(*joined, strict=True))
+
+
+def _starts(gaps: Sequence[int], records: Sequence[int], first: int) -> Iterator[int]:
+    """Returns the first offset of each run at one side."""
+    return map(add, accumulate(map(add, gaps, records), initial=first), gaps)
+
+
+@lru_cache(maxsize=128)
+def _decoded(encoded: bytes | StoredRuns, source: int, destination: int) -> Runs:
+    return decode_runs(encoded if isinstance(encoded, bytes) else encoded.read(), source, destination)
+
+
+def count_runs(encoded: bytes) -> int:
+    """Returns the number of encoded runs, without decoding them."""
+    return len(encoded.translate(None, _CONTINUED)) // 3
+
+
+def invert_runs(encoded: bytes) -> bytes:
+    """Returns the encoded runs with source and destination exchanged."""
+    numbers = list(_numbers(encoded))
+    numbers[0::3], numbers[1::3] = numbers[1::3], numbers[0::3]
+    return _encoded(numbers)
+
+
+def destination_end_of(encoded: bytes, destination: int) -> int:
+    """Returns the destination offset behind the last of the encoded runs; `destination` if there is none."""
+    numbers = _numbers(encoded)
+    return destination + sum(numbers[1::3]) + sum(numbers[2::3])
+
+
+def join_runs(spans: Sequence[Span]) -> bytes:
+    """Returns the runs of adjacent spans, encoded from the beginning of the first span."""
+    numbers: list[int] = []
+    source, destination = spans[0].low, spans[0].destination_low
+    for span in spans:
+        own = list(_numbers(span.encoded_runs()))
+        if own:
+            source_end = span.low + sum(own[0::3]) + sum(own[2::3])
+            destination_end = span.destination_low + sum(own[1::3]) + sum(own[2::3])
+            own[0] += span.low - source
+            own[1] += span.destination_low - destination
+            numbers += own
+            source, destination = source_end, destination_end
+    return _encoded(numbers)
+
+
+def _encoded(numbers: Sequence[int]) -> bytes:
+    """Encodes each number as a varint."""
+    if max(numbers, default=0) < 0x80:
+        return bytes(numbers)
+    out = bytearray()
+    for number in numbers:
+        while number > 0x7F:
+            out.append(number & 0x7F | 0x80)
+            number >>= 7
+        out.append(number)
     return bytes(out)
 
 
-def decode_runs(encoded: bytes, source: int, destination: int) -> tuple[Run, ...]:
-    """Decodes the runs of `encode_runs`; contiguous runs are returned as one."""
-    runs: list[Run] = []
-    numbers = _varints(encoded)
-    for source_gap, destination_gap, records in zip(numbers, numbers, numbers, strict=True):
-        run = Run(source + source_gap, destination + destination_gap, records)
-        append(runs, run)
-        source, destination = run.source_end, run.destination_end
-    return tuple(runs)
-
-
-_decoded = lru_cache(maxsize=512)(decode_runs)
+def _numbers(encoded: bytes) -> Sequence[int]:
+    """Returns the three numbers of each encoded run."""
+    numbers = encoded if encoded.isascii() else tuple(_varints(encoded))
+    if len(numbers) % 3:
+        raise ValueError("the last run is cut off")
+    return numbers
 
 
 def _varints(encoded: bytes) -> Iterator[int]:

@@ -13,8 +13,11 @@ from runtime.contract.records.offset_map import (
     Span,
     UnmappedOffset,
     append,
+    count_runs,
     decode_runs,
+    destination_end_of,
     encode_runs,
+    invert_runs,
     trimmable,
 )
 
@@ -189,6 +192,33 @@ def test_trimming_never_makes_an_answer_wrong(events: list[str], log_start: int)
             before = whole.translate(offset)
             assert offset < trimmed.low
             assert not isinstance(before, MappedOffset) or before.offset < log_start or not before.exact
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(1, 300))), st.integers(0, 9))
+def test_encoded_runs_are_counted_and_inverted(gaps: list[tuple[int, int, int]], low: int) -> None:
+    runs, source, destination = [], low, 2 * low
+    for before, behind, records in gaps:
+        runs.append(Run(source + before, destination + behind, records))
+        source, destination = runs[-1].source_end, runs[-1].destination_end
+    encoded = encode_runs(runs, low, 2 * low)
+    assert count_runs(encoded) == len(runs)
+    assert destination_end_of(encoded, 2 * low) == (runs[-1].destination_end if runs else 2 * low)
+    inverted = [Run(run.destination, run.source, run.records) for run in runs]
+    assert invert_runs(encoded) == encode_runs(inverted, 2 * low, low)
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (b"\x00\x00\x00", "0 records"),
+        (b"\x00\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x01", "63 bits"),
+        (b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00\x01" * 2, "63 bits"),
+    ],
+)
+def test_runs_that_no_slot_writes_are_refused(broken: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        decode_runs(broken, 0, 0)
 
 
 @pytest.mark.parametrize("broken", [b"\x00", b"\x00\x00", b"\x00\x00\x01\x80"])
