@@ -21,7 +21,14 @@ from msgspec.structs import replace
 
 from runtime.contract.records.advance import first_progress, start_over
 from runtime.contract.records.ledger import Generation, Progress, Segment
-from runtime.contract.records.offset_map import OffsetMap, Run, encode_runs
+from runtime.contract.records.offset_map import (
+    OffsetMap,
+    Run,
+    Span,
+    destination_end_of,
+    encode_runs,
+    invert_runs,
+)
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.naming import is_other_topic
 
@@ -165,16 +172,23 @@ def _inverted(offsets: OffsetMap, position: int, destination_end: int) -> Iterat
     spans = [span for span in offsets.spans if span.destination_low < position]
     for at, span in enumerate(spans):
         end = spans[at + 1].destination_low if at + 1 < len(spans) else position
-        cut = (_cut(run, destination_end) for run in span.runs)
-        runs = [run for run in cut if run.records > 0]
         if span.destination_low < end:
+            runs = _inverted_runs(span, destination_end)
             yield Segment(
                 low=span.destination_low,
                 end=end,
                 destination_low=span.low,
-                destination_end=runs[-1].destination_end if runs else span.low,
-                runs=encode_runs(runs, span.destination_low, span.low),
+                destination_end=destination_end_of(runs, span.low),
+                runs=runs,
             )
+
+
+def _inverted_runs(span: Span, destination_end: int) -> bytes:
+    """Returns the encoded, inverted runs of a span, cut at the present end of the destination."""
+    if span.end <= destination_end:
+        return invert_runs(span.encoded_runs())
+    cut = (_cut(run, destination_end) for run in span.runs)
+    return encode_runs((run for run in cut if run.records > 0), span.destination_low, span.low)
 
 
 def _cut(run: Run, destination_end: int) -> Run:
@@ -193,7 +207,7 @@ def foreign_offset_ranges(
     """
     found, at = [], _old_position(before, after, bounds)
     for segment in after.segments:
-        for run in segment.span().runs:
+        for run in segment.span().runs if segment.end > at else ():
             if run.source - at > 1:
                 found.append((at, run.source))
             at = max(at, run.source_end)
@@ -208,7 +222,7 @@ def single_before(before: Progress | None, after: FailbackStart, bounds: Partiti
     It is a marker, or a record of another writer. Only the log shows which.
     """
     at = _old_position(before, after, bounds)
-    runs = (run for segment in after.segments for run in segment.span().runs)
+    runs = (run for segment in after.segments if segment.end > at for run in segment.span().runs)
     first = next((run for run in runs if run.source_end > at), None)
     end = first.source if first is not None else after.progress.position
     return at if end - at == 1 else None
