@@ -9,6 +9,11 @@ from runtime.ledger.offset_maps import OffsetMapReader
 
 async def read_map(cluster: KafkaCluster, flow: str) -> dict[PartitionKey, OffsetMap]:
     """Reads the maps of all partitions that a flow ever copied, once."""
-    maps = OffsetMapReader(cluster, await Ledger.open(cluster))
+    maps = await map_reader(cluster)
     await maps.refresh(flow)
     return maps.all(flow)
+
+
+async def map_reader(cluster: KafkaCluster) -> OffsetMapReader:
+    """Returns a reader that has read nothing yet."""
+    return OffsetMapReader(cluster, await Ledger.open(cluster))

@@ -1,20 +1,17 @@
 """Builds the offset maps of flows from their sealed segments and the open span in their progress (R6).
 
-`OffsetMapReader` reads the segments, `OffsetMaps` caches built maps for callers that translate repeatedly,
-and `trim_map` deletes segments that the destination no longer needs.
+`OffsetMapReader` reads the segments, and `OffsetMaps` caches built maps for callers that translate
+repeatedly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from runtime.contract.records.ledger import (
-    LedgerKey,
-    LedgerValue,
     PartitionKey,
     Progress,
-    Segment,
     SegmentKey,
     UnreadableRecord,
     decode_key,
@@ -22,28 +19,29 @@ from runtime.contract.records.ledger import (
     encode_key,
     partition_of,
 )
-from runtime.contract.records.offset_map import OffsetMap, Span, trimmable
+from runtime.contract.records.offset_map import OffsetMap, Span
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
-from runtime.ledger.transaction_writer import LedgerWriter
+from runtime.ledger.runs_files import RunsFiles
 
 
 class OffsetMapReader:
     """The segments of all flows of a cluster, kept for repeated reads.
 
-    `refresh` continues to read at its last position, and `get` costs little.
+    `refresh` continues to read at its last position, and `get` costs little. The runs of large segments are
+    kept in temporary files.
     """
 
     def __init__(self, cluster: KafkaCluster, ledger: Ledger) -> None:
         self._cluster = cluster
         self._ledger = ledger
         self._scans: dict[int, InternalTopicScan] = {}
-        self._segments: dict[PartitionKey, dict[SegmentKey, Segment]] = {}
+        self._files = RunsFiles()
+        self._partitions: dict[PartitionKey, PartitionKey] = {}  # one object for all segments of a partition
+        self._segments: dict[PartitionKey, dict[SegmentKey, Span]] = {}
         self._unreadable: dict[str, dict[SegmentKey, UnreadableRecord]] = {}
 
     async def refresh(self, flow: str) -> None:
@@ -55,13 +53,12 @@ class OffsetMapReader:
         await self._ledger.refresh(flow)
         partition, scan = await self._scan(flow)
         try:
-            await scan.refresh()
+            await scan.refresh(taken=lambda: self._take_news(scan))
         except TopicReplaced:
             self._scans.pop(partition, None)  # another flow of this partition may have removed it
             self._segments.clear()
             self._unreadable.clear()
             raise
-        self._take_news(scan)
         if flow in self._unreadable:
             raise next(iter(self._unreadable[flow].values()))
 
@@ -75,7 +72,11 @@ class OffsetMapReader:
         progress = self._ledger.all_progress(flow)
         return {key: self._map(key, state) for key, state in progress.items()}
 
-    def segments(self, key: PartitionKey) -> dict[SegmentKey, Segment]:
+    def progress(self, flow: str) -> dict[PartitionKey, Progress]:
+        """Returns the committed progress of every partition that the flow ever copied."""
+        return self._ledger.all_progress(flow)
+
+    def segments(self, key: PartitionKey) -> Mapping[SegmentKey, Span]:
         """Returns the sealed segments of every incarnation, in no order."""
         return self._segments.get(key, {})
 
@@ -83,8 +84,8 @@ class OffsetMapReader:
         """Returns the sealed spans of the current incarnation, in order."""
         return sorted(
             (
-                (number, one.span())
-                for number, one in self.segments(key).items()
+                (number, span)
+                for number, span in self.segments(key).items()
                 if number.incarnation == progress.incarnation and number.number < progress.segments
             ),
             key=lambda item: item[0].number,
@@ -103,14 +104,16 @@ class OffsetMapReader:
         )
 
     def _map(self, key: PartitionKey, progress: Progress) -> OffsetMap:
-        return OffsetMap([*(span for _, span in self.spans(key, progress)), progress.open_span()])
+        return OffsetMap(_with_open_span(self.spans(key, progress), progress))
 
     async def _scan(self, flow: str) -> tuple[int, InternalTopicScan]:
         """Returns the partition of the map topic that holds the flow's segments, and its scan."""
         topic = (await self._cluster.topics([naming.OFFSET_MAP]))[naming.OFFSET_MAP]
         partition = partition_of(flow, max(len(topic.partitions), 1))
         if partition not in self._scans:
-            self._scans[partition] = InternalTopicScan(self._cluster, naming.OFFSET_MAP, partition)
+            self._scans[partition] = InternalTopicScan(
+                self._cluster, naming.OFFSET_MAP, partition, keep_values=False
+            )
         return partition, self._scans[partition]
 
     def _take_news(self, scan: InternalTopicScan) -> None:
@@ -123,43 +126,31 @@ class OffsetMapReader:
                 self._take_segment(key, value)
 
     def _take_segment(self, key: SegmentKey, value: bytes | None) -> None:
-        """Stores a segment, or the error of one that can't be read, which stops only its own flow (R7)."""
+        """Keeps a segment, or the error of one that can't be read, which stops only its own flow (R7)."""
+        key = key._replace(of=self._partitions.setdefault(key.of, key.of))
         unreadable = self._unreadable.pop(key.of.flow, {})
         unreadable.pop(key, None)
         segments = self._segments.setdefault(key.of, {})
         segments.pop(key, None)
         try:
             if value is not None:
-                segments[key] = decode_segment(value)
+                span = decode_segment(value).span()
+                segments[key] = replace(span, encoded=self._files.store(span.encoded_runs()))
         except UnreadableRecord as error:
             unreadable[key] = error
         if unreadable:
             self._unreadable[key.of.flow] = unreadable
 
 
-async def trim_map(cluster: KafkaCluster, writer: LedgerWriter, flow: str) -> int:
-    """Deletes the segments of offsets that the destination no longer holds, and returns their number (R6).
+def _with_open_span(sealed: list[tuple[SegmentKey, Span]], progress: Progress) -> list[Span]:
+    """Returns the sealed spans and the open span of the progress.
 
-    Segments of older incarnations are deleted too: the log that they map was recreated or truncated. This
-    is a duty of the driver.
+    Segments that were sealed after this progress may be merged with older ones by now. They contain the runs
+    of the open span then.
     """
-    ledger = await Ledger.open(cluster)
-    maps = OffsetMapReader(cluster, ledger)
-    await maps.refresh(flow)
-    states = ledger.all_progress(flow)
-    places = {key: TopicPartition(state.destination_topic, key.partition) for key, state in states.items()}
-    starts = await list_offsets(cluster, dict.fromkeys(places.values(), EARLIEST))
-    gone: dict[LedgerKey, LedgerValue | None] = {}
-    for key, state in states.items():
-        gone.update((old, None) for old in maps.segments(key) if old.incarnation < state.incarnation)
-        start = starts[places[key]]
-        if isinstance(start, ListedOffset):
-            sealed = maps.spans(key, state)
-            count = trimmable([*(span for _, span in sealed), state.open_span()], start.offset)
-            gone.update((number, None) for number, _ in sealed[:count])
-    if gone:
-        await writer.commit(gone)
-    return len(gone)
+    spans = [span for _, span in sealed]
+    merged = bool(spans) and spans[-1].end > progress.open_low
+    return spans if merged else [*spans, progress.open_span()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +172,11 @@ class OffsetMaps:
         self._maps = OffsetMapReader(cluster, ledger)
         self._progress: dict[str, dict[PartitionKey, Progress]] = {}
         self._cached: dict[PartitionKey, tuple[Progress, CachedOffsetMap]] = {}
+
+    @property
+    def reader(self) -> OffsetMapReader:
+        """The reader of the segments."""
+        return self._maps
 
     async def refresh(self, flows: Iterable[str]) -> None:
         """Reads the progress and segments of flows. Raises WireError."""
@@ -211,13 +207,11 @@ class OffsetMaps:
         if known is not None and known[0] == progress:
             return known[1]
         sealed = self._maps.spans(key, progress)
-        numbers = [number.number for number, _ in sealed]
-        first = numbers[0] if numbers else progress.segments
-        whole = numbers == list(range(first, progress.segments))
-        cached = CachedOffsetMap(
-            OffsetMap([*(span for _, span in sealed), progress.open_span()]),
-            trimmed=whole and first > 0 and progress.incarnation == 0,
-        )
+        first = sealed[0][0].number if sealed else progress.segments
+        spans = _with_open_span(sealed, progress)
+        offsets = OffsetMap(spans)
+        whole = len(offsets.spans) == len(spans)
+        cached = CachedOffsetMap(offsets, trimmed=whole and first > 0 and progress.incarnation == 0)
         self._cached[key] = (progress, cached)
         return cached
 

@@ -7,7 +7,7 @@ pure. `InternalTopicScan` reads the batches of one partition up to a high waterm
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -149,10 +149,13 @@ class CommittedValues:
     left. It may also remove a marker for which a fold still waits that has read the record before. The
     record was then aborted or superseded, and the id's next epoch shows that its transaction is over
     (fencing 1).
+
+    Without `keep_values`, only `news` returns values, and a value leaves the memory with that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_values: bool = True) -> None:
         self.position = 0
+        self._keep_values = keep_values
         self._kept: dict[bytes, CommittedValue] = {}
         self._open: dict[int, _Open] = {}
         self._changed: set[bytes] = set()
@@ -174,7 +177,12 @@ class CommittedValues:
     def news(self) -> list[tuple[bytes, bytes | None]]:
         """Returns the keys whose committed value changed since the last call; None is a removed value."""
         changed, self._changed = self._changed, set()
-        return [(key, self.get(key)) for key in changed]
+        found = [(key, self.get(key)) for key in changed]
+        if not self._keep_values:
+            for key, value in found:
+                if value:
+                    self._kept[key] = CommittedValue(self._kept[key].offset, b"")
+        return found
 
     def undecided(self, key: bytes) -> bool:
         """Returns whether an open transaction has written the key after its committed value."""
@@ -248,20 +256,27 @@ READ_FAILURES = (TopicReplaced, BatchFailure, UnreadableRecord)
 """The errors of reading an internal topic, beside WireError. A flow that needs its records stops (R7)."""
 
 
+def _nothing() -> None:
+    """Does nothing, for callers that take the news after the whole read."""
+
+
 class InternalTopicScan:
     """A scan owns the read position in one partition of an internal topic; `fold` holds what was read."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str, partition: int) -> None:
-        self.fold = CommittedValues()
+    def __init__(
+        self, cluster: KafkaCluster, topic: str, partition: int, *, keep_values: bool = True
+    ) -> None:
+        self.fold = CommittedValues(keep_values=keep_values)
         self._cluster = cluster
         self._topic = topic
         self._partition = partition
         self._topic_id: bytes | None = None
         self._reading = asyncio.Lock()
 
-    async def refresh(self, within: float = 30.0) -> None:
+    async def refresh(self, within: float = 30.0, taken: Callable[[], None] = _nothing) -> None:
         """Reads up to a high watermark that is taken after this call began.
 
+        `taken` is called after each fetch, so that a caller can take the news of a long topic by parts.
         Raises WireError once the retries are over. The watermark comes from ListOffsets, not from a fetch.
         Right after an election, a leader's high watermark lags behind the records that were acknowledged
         before. Only ListOffsets reports this, with error 78, and is retried; a fetch shows the lower
@@ -278,6 +293,7 @@ class InternalTopicScan:
                     raise walked.failure
                 before = self.fold.position
                 self.fold.take(walked.sets)
+                taken()
                 if self.fold.position > before:
                     continue
                 if answer.high_watermark >= end:  # Compaction has removed the remaining records.

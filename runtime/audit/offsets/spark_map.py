@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
@@ -58,7 +59,12 @@ async def _stretches(reach: ClusterAccess, flow: str) -> list[Stretch]:
         await opened.refresh(flow)
         progress = opened.ledger.all_progress(flow)
         return [
-            (key.topic, key.partition, progress[key].destination_topic, span)
+            (
+                key.topic,
+                key.partition,
+                progress[key].destination_topic,
+                replace(span, encoded=span.encoded_runs()),  # executors can't read this process's files
+            )
             for key, offsets in sorted(opened.maps.all(flow).items())
             for span in offsets.spans
         ]

@@ -1,6 +1,6 @@
 """Runs the side duties of flows.
 
-The duties are heartbeats, commits at the origin (R9), source ends, and trimming of offset maps (R6).
+The duties are heartbeats, commits at the origin (R9), source ends, and cleaning of offset maps (R6).
 
 They start with each version of a flow. What fails is noted in the flow's status and retried; it never stops
 the flow.
@@ -32,13 +32,13 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offset_commit
 from runtime.kafka.timing import BackgroundTasks
-from runtime.ledger.offset_maps import trim_map
+from runtime.ledger.map_cleaner import clean_map
 from runtime.ledger.records import READ_FAILURES, InternalRecord
 from runtime.metrics.snapshot import GroupSnapshot
 
 _SOURCE_ENDS_EVERY_S = 5.0
 _SOURCE_ENDS_PURPOSE = "look"
-_TRIM_EVERY_S = 3_600.0
+_CLEAN_EVERY_S = 300.0
 _REFUSED_RETRY_S = 60.0
 # Groups of a paused flow are still synced over what was copied; groups of other flows are not.
 _SYNCED = ("active", "paused")
@@ -85,19 +85,21 @@ async def _report_source_ends(flow: DriverFlow) -> None:
     await post(shared.destination, naming.STATUS, [InternalRecord(key, value)], _SOURCE_ENDS_PURPOSE)
 
 
-async def trim_periodically(flow: str, shared: FlowContext, notes: dict[str, str]) -> None:
-    """Trims the offset map every hour.
+async def clean_periodically(flow: FlowSpec, shared: FlowContext, notes: dict[str, str]) -> None:
+    """Deletes and merges segments of the offset map every few minutes.
 
-    A failure is noted in `notes` and retried an hour later. Raises DriverFenced.
+    A failure is noted in `notes` and retried the next time. Raises DriverFenced.
     """
+    records = shared.records.of(flow.destination, shared.destination)
     while True:
-        await asyncio.sleep(_TRIM_EVERY_S)
+        await asyncio.sleep(_CLEAN_EVERY_S)
         try:
             await shared.leadership.ensure()
-            await trim_map(shared.destination, shared.writer, flow)
+            maps = records.maps_by(shared.ledger).reader
+            await clean_map(maps, shared.destination, shared.writer, flow.name)
             notes.pop("offset map", None)
         except (WireError, *READ_FAILURES) as error:
-            notes["offset map"] = f"it was not trimmed: {error}"
+            notes["offset map"] = f"its segments were not merged or trimmed: {error}"
 
 
 _Positions = dict[TopicPartition, int]
@@ -223,7 +225,8 @@ class FlowDuties:
         tasks = [
             self._tasks.spawn(acls.run(), f"ACLs {flow.name}"),
             self._tasks.spawn(
-                trim_periodically(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"
+                clean_periodically(flow.spec, flow.shared, duties.notes),
+                f"cleaning the offset map of {flow.name}",
             ),
             self._tasks.spawn(duties.origin_commits(self._positions), f"origin commits {flow.name}"),
         ]

@@ -112,6 +112,18 @@ def test_news_are_returned_once() -> None:
     assert fold.news() == [(b"open", b"c")]
 
 
+def test_values_can_leave_the_memory_with_the_news() -> None:
+    fold = CommittedValues(keep_values=False)
+    fold.take(walk(wrote(0, None, "k", "a") + wrote(1, None, "gone", "x"), HERE).sets)
+    assert sorted(fold.news()) == [(b"gone", b"x"), (b"k", b"a")]
+    fold.take(walk(wrote(2, 1, "k", "b") + wrote(3, None, "gone", None), HERE).sets)
+    assert fold.news() == [(b"gone", None)]
+    assert fold.undecided(b"k")
+    fold.take(walk(control_batch(4, 1, COMMIT), HERE).sets)
+    assert fold.news() == [(b"k", b"b")]
+    assert dict(fold.items()) == {b"k": b""}
+
+
 def test_what_was_read_already_is_not_read_again() -> None:
     fold = folded(wrote(5, None, "k", "new"))
     fold.take(walk(wrote(0, None, "k", "old"), HERE).sets)

@@ -17,9 +17,9 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, UnmappedOffset
 from runtime.contract.records.provenance import origins
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.ledger.offset_maps import trim_map
+from runtime.ledger.map_cleaner import clean_map
 from runtime.ledger.transaction_writer import TransactionWriter
-from tests.offset_maps import read_map
+from tests.offset_maps import map_reader, read_map
 from tests.records import PATIENCE_S, settled, wait_for
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import (
@@ -105,7 +105,7 @@ def test_a_long_map_is_sealed_into_segments_and_trimmed_behind_the_log_start(
             (before,) = (await read_map(cluster, flow.name)).values()
             sides["dc2"].forget(topic, before.spans[0].destination_end)
             writer = await TransactionWriter.open(cluster, driver_transactional_id(driver.job))
-            count = await trim_map(cluster, writer, flow.name)
+            count = (await clean_map(await map_reader(cluster), cluster, writer, flow.name)).deleted
             (after,) = (await read_map(cluster, flow.name)).values()
             return before, count, after
         finally:

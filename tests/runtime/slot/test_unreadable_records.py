@@ -97,7 +97,7 @@ def test_an_unreadable_segment_concerns_its_own_flow_at_every_refresh() -> None:
             with pytest.raises(UnreadableRecord):
                 await maps.refresh("bad")
             await maps.refresh("good")
-            assert maps.segments(GOOD) == {SegmentKey(GOOD, 0, 0): SEGMENT}
+            assert maps.segments(GOOD) == {SegmentKey(GOOD, 0, 0): SEGMENT.span()}
 
     run(work)
 

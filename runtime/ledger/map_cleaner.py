@@ -1,0 +1,134 @@
+"""Deletes and merges the segments of offset maps at a destination (R6), a duty of the driver.
+
+Transactions seal small segments, so a busy partition has thousands of them after an hour. `clean_map` merges
+them into large ones, and deletes those that map no record of the destination any more. A merged segment has
+the number of its first part and is written in the transaction that deletes the other parts. So a reader sees
+the same map before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from runtime.contract.records.advance import LARGEST
+from runtime.contract.records.ledger import (
+    LedgerKey,
+    LedgerValue,
+    PartitionKey,
+    Progress,
+    Segment,
+    SegmentKey,
+)
+from runtime.contract.records.offset_map import Span, join_runs, trimmable
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.queries import list_offsets
+from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.transaction_writer import LedgerWriter
+
+SealedSpan = tuple[SegmentKey, Span]
+
+_TRANSACTION_BYTES = 1 << 20
+
+
+class CleanedMap(NamedTuple):
+    """Counts the segments that were deleted, and those that became a part of another one."""
+
+    deleted: int
+    merged: int
+
+
+async def clean_map(
+    maps: OffsetMapReader, cluster: KafkaCluster, writer: LedgerWriter, flow: str
+) -> CleanedMap:
+    """Deletes the segments of a flow that are no longer needed, and merges small ones.
+
+    Segments of older incarnations are deleted too: the log that they map was recreated or truncated, or a
+    newer incarnation contains their runs. Raises WireError and what `OffsetMapReader.refresh` raises.
+    """
+    await maps.refresh(flow)
+    progress = maps.progress(flow)
+    sealed = {key: maps.spans(key, state) for key, state in progress.items()}
+    gone = _outdated(maps, progress) + await _trimmed(cluster, progress, sealed)
+    if gone:
+        await writer.commit(dict.fromkeys(gone))
+    deleted = set(gone)
+    merged, size = 0, 0
+    records: dict[LedgerKey, LedgerValue | None] = {}
+    for spans in sealed.values():
+        for group in mergeable([one for one in spans if one[0] not in deleted]):
+            segment = merge([span for _, span in group])
+            records.update(dict.fromkeys(key for key, _ in group))
+            records[group[0][0]] = segment
+            merged += len(group) - 1
+            size += len(segment.runs)
+            if size > _TRANSACTION_BYTES:
+                await writer.commit(records)
+                records, size = {}, 0
+    if records:
+        await writer.commit(records)
+    return CleanedMap(len(gone), merged)
+
+
+def mergeable(sealed: Sequence[SealedSpan]) -> Iterator[list[SealedSpan]]:
+    """Yields groups of adjacent small segments that together make a large one.
+
+    The newest segment is left alone, because progress names it. So are the last small ones, until newer ones
+    fill a large segment.
+    """
+    group: list[SealedSpan] = []
+    runs = 0
+    for key, span in sealed[:-1]:
+        adjacent = not group or group[-1][1].end == span.low
+        if group and not (adjacent and runs + span.run_count <= LARGEST):
+            if len(group) > 1:
+                yield group
+            group, runs = [], 0
+        if span.run_count <= LARGEST // 2:
+            group.append((key, span))
+            runs += span.run_count
+
+
+def merge(spans: Sequence[Span]) -> Segment:
+    """Returns one segment with the runs of adjacent spans."""
+    first, last = spans[0], spans[-1]
+    return Segment(
+        low=first.low,
+        end=last.end,
+        destination_low=first.destination_low,
+        destination_end=last.destination_end,
+        runs=join_runs(spans),
+    )
+
+
+def _outdated(maps: OffsetMapReader, progress: Mapping[PartitionKey, Progress]) -> list[SegmentKey]:
+    """Returns the segments of older incarnations."""
+    return [
+        old
+        for key, state in progress.items()
+        for old in maps.segments(key)
+        if old.incarnation < state.incarnation
+    ]
+
+
+async def _trimmed(
+    cluster: KafkaCluster,
+    progress: Mapping[PartitionKey, Progress],
+    sealed: Mapping[PartitionKey, list[SealedSpan]],
+) -> list[SegmentKey]:
+    """Returns the first segments whose records the destination no longer holds. Raises WireError."""
+    places = {
+        key: TopicPartition(progress[key].destination_topic, key.partition)
+        for key, spans in sealed.items()
+        if spans
+    }
+    starts = await list_offsets(cluster, dict.fromkeys(places.values(), EARLIEST)) if places else {}
+    found: list[SegmentKey] = []
+    for key, at in places.items():
+        start = starts[at]
+        if isinstance(start, ListedOffset):
+            spans = [span for _, span in sealed[key]]
+            count = trimmable([*spans, progress[key].open_span()], start.offset)
+            found += [number for number, _ in sealed[key][:count]]
+    return found

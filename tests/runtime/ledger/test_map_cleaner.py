@@ -1,0 +1,189 @@
+"""Small segments of an offset map become large ones, and every answer of the map stays the same (R6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.contract.records.advance import LARGEST, Advance, advance, first_progress
+from runtime.contract.records.ledger import (
+    LedgerKey,
+    LedgerValue,
+    PartitionKey,
+    Progress,
+    ProgressKey,
+    SegmentKey,
+    encode_key,
+    encode_value,
+)
+from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
+from runtime.contract.spec import naming
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.map_cleaner import CleanedMap, SealedSpan, clean_map, merge, mergeable
+from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
+from runtime.ledger.records import InternalRecord
+from tests.fakes.internal_topics import InternalTopics
+from tests.runtime.contract.test_offsetmap import Event, Model
+
+ORDERS = PartitionKey("a-flow", "orders", 0)
+SMALL, LARGE = 128, LARGEST
+
+
+def sealed(*counts: int, gap_before: int | None = None) -> list[SealedSpan]:
+    """Segments with so many runs, one behind the other; a gap lies before the one with the given number."""
+    found, at = [], 0
+    for number, count in enumerate(counts):
+        low = at + 5 if number == gap_before else at
+        runs = [Run(low + 2 * one, low + 3 * one, 1) for one in range(count)]
+        at = low + 2 * count
+        span = Span(low, at, low, runs[-1].destination_end, encode_runs(runs, low, low))
+        found.append((SegmentKey(ORDERS, 0, number), span))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("counts", "gap_before", "groups"),
+    [
+        ([], None, []),
+        ([SMALL] * 10, None, []),  # later segments will join them
+        ([SMALL] * 65, None, []),  # the newest one does not count
+        ([SMALL] * 66, None, [range(64)]),
+        ([SMALL] * 130, None, [range(64), range(64, 128)]),
+        ([LARGE, *[SMALL] * 66], None, [range(1, 65)]),
+        ([SMALL, SMALL, LARGE, SMALL, SMALL], None, [range(2)]),  # nothing can join them later
+        ([SMALL, LARGE, SMALL, SMALL], None, []),
+        ([SMALL] * 6, 3, [range(3)]),
+        ([LARGE // 2 + 1] * 4, None, []),
+    ],
+)
+def test_small_adjacent_segments_are_merged_once_they_fill_a_large_one(
+    counts: list[int], gap_before: int | None, groups: list[range]
+) -> None:
+    found = [[key.number for key, _ in group] for group in mergeable(sealed(*counts, gap_before=gap_before))]
+    assert found == [list(one) for one in groups]
+
+
+@settings(deadline=None)
+@given(st.lists(Event, max_size=120), st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.data())
+def test_a_merged_map_gives_the_same_answers(
+    events: list[str], source: int, destination: int, data: st.DataObject
+) -> None:
+    model = Model(source, destination)
+    for event in [*events, "seal"]:
+        model.live(event)
+    low = data.draw(st.integers(0, len(model.spans) - 1))
+    end = data.draw(st.integers(low + 1, len(model.spans)))
+    before = OffsetMap(model.spans)
+    after = OffsetMap([*model.spans[:low], merge(model.spans[low:end]).span(), *model.spans[end:]])
+    for offset in range(source - 1, model.source + 2):
+        assert after.translate(offset) == before.translate(offset)
+        assert after.destination_behind(offset) == before.destination_behind(offset)
+    for offset in range(destination - 1, model.end + 2):
+        assert after.origin(offset) == before.origin(offset)
+
+
+class LedgerOfOneFlow:
+    """The internal topics of a destination, as a slot and the driver write them."""
+
+    def __init__(self) -> None:
+        self.topics = InternalTopics({naming.LEDGER: [], naming.OFFSET_MAP: []})
+        self.written: list[LedgerKey] = []
+
+    async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None:
+        for key, value in records.items():
+            topic = naming.OFFSET_MAP if isinstance(key, SegmentKey) else naming.LEDGER
+            encoded = encode_value(value) if value is not None else None
+            self.topics.grow(topic, InternalRecord(encode_key(key), encoded))
+            self.written.append(key)
+
+    async def reader(self) -> OffsetMapReader:
+        return OffsetMapReader(self.topics, await Ledger.open(self.topics))  # type: ignore[arg-type]
+
+    async def clean(self, maps: OffsetMapReader) -> CleanedMap:
+        return await clean_map(maps, self.topics, self, ORDERS.flow)  # type: ignore[arg-type]
+
+
+async def copied(ledger: LedgerOfOneFlow, progress: Progress, transactions: int) -> Progress:
+    """Copies two records in each transaction; a marker lies behind them at the destination."""
+    for _ in range(transactions):
+        at, end = progress.position, progress.destination_end
+        step = Advance(position=at + 2, source_epoch=0, runs=(Run(at, end + 1, 2),), records=2)
+        progress, segments = advance(progress, step, 1, 1)
+        for number, segment in enumerate(segments, progress.segments - len(segments)):
+            await ledger.commit({SegmentKey(ORDERS, progress.incarnation, number): segment})
+    await ledger.commit({ProgressKey(ORDERS): progress})
+    return progress
+
+
+FIRST = first_progress(
+    generation=1,
+    source_topic_id=b"s" * 16,
+    destination_topic="orders",
+    destination_topic_id=b"d" * 16,
+    position=0,
+    destination_end=0,
+    now_ms=1,
+)
+
+
+def test_a_long_map_is_merged_once_and_read_alike_by_every_reader() -> None:
+    async def work() -> None:
+        ledger = LedgerOfOneFlow()
+        progress = await copied(ledger, FIRST, 200 * SMALL + 7)
+        running = await ledger.reader()
+        await running.refresh(ORDERS.flow)
+        before = running.get(ORDERS)
+        assert before is not None
+        assert len(before.spans) == 201
+        assert await ledger.clean(running) == CleanedMap(0, 3 * 63)
+        assert await ledger.clean(running) == CleanedMap(0, 0)
+        progress = await copied(ledger, progress, SMALL)
+        for reader in (running, await ledger.reader()):
+            await reader.refresh(ORDERS.flow)
+            after = reader.get(ORDERS)
+            assert after is not None
+            assert len(after.spans) == 3 + 9 + 1
+            assert after.end == progress.position
+            for offset in range(0, before.end, 97):
+                assert after.translate(offset) == before.translate(offset)
+
+    asyncio.run(work())
+
+
+def test_a_reader_of_older_progress_finds_its_offsets_in_a_segment_that_was_merged_since() -> None:
+    async def work() -> None:
+        ledger = LedgerOfOneFlow()
+        older = await copied(ledger, FIRST, 10 * SMALL + 50)
+        reading = await ledger.reader()
+        await reading.refresh(ORDERS.flow)
+        expected = reading.get(ORDERS)
+        assert expected is not None
+        await copied(ledger, older, 60 * SMALL)
+        await ledger.clean(await ledger.reader())
+        await ledger.commit({ProgressKey(ORDERS): older})
+        maps = OffsetMaps(ledger.topics, await Ledger.open(ledger.topics))  # type: ignore[arg-type]
+        await maps.refresh([ORDERS.flow])
+        found = maps.map(ORDERS)
+        assert found is not None
+        assert maps.progress(ORDERS.flow) == {ORDERS: older}
+        for offset in range(older.position):
+            assert found.translate(offset) == expected.translate(offset)
+
+    asyncio.run(work())
+
+
+def test_segments_of_an_older_incarnation_are_deleted() -> None:
+    async def work() -> None:
+        ledger = LedgerOfOneFlow()
+        progress = await copied(ledger, FIRST, 3 * SMALL)
+        await ledger.commit({SegmentKey(ORDERS, -1, 0): merge([progress.open_span()])})
+        reader = await ledger.reader()
+        assert await ledger.clean(reader) == CleanedMap(1, 0)
+        await reader.refresh(ORDERS.flow)
+        assert {key.incarnation for key in reader.segments(ORDERS)} == {0}
+
+    asyncio.run(work())
