@@ -494,6 +494,6 @@ def _names(
         return dict.fromkeys({*(source.topics or {}), *(key.topic for key in progress)}, flow.lines_topic)
     names: dict[str, str | None] = dict(asked.selected(flow, source.topics or {}))
     for key, state in progress.items():
-        if asked.router.destination_topic(flow.name, key.topic) is not None:
+        if key.topic in names or asked.router.destination_topic(flow.name, key.topic) is not None:
             names[key.topic] = state.destination_topic
     return names
