@@ -216,19 +216,33 @@ class CommittedValues:
         """Applies a marker, collects transactional records, or applies records outside a transaction."""
         if batch.control:
             pending = self._open.pop(batch.producer_id, None)
-            if (
-                pending is not None
-                and pending.epoch == batch.producer_epoch
-                and marker_type(batch) == _COMMIT
-            ):
+            if pending is None:
+                return
+            if pending.epoch == batch.producer_epoch and marker_type(batch) == _COMMIT:
                 self._apply(pending.records)
+            self._forget_deleted(pending.newest)
         elif batch.transactional:
             pending = self._open.get(batch.producer_id)
             if pending is None or pending.epoch != batch.producer_epoch:
                 pending = self._open[batch.producer_id] = _Open(batch.producer_epoch, [], {})
             pending.extend(self._unread(batch))
         else:
-            self._apply(self._unread(batch))
+            records = self._unread(batch)
+            self._apply(records)
+            self._forget_deleted(record.key for record in records if record.key is not None)
+
+    def _forget_deleted(self, keys: Iterable[bytes]) -> None:
+        """Removes the entries of keys with a tombstone, unless an open transaction has written the key.
+
+        A record of that transaction may be older than the tombstone, and must not be applied over it.
+        """
+        for key in keys:
+            kept = self._kept.get(key)
+            if kept is not None and kept.value is None and not self._is_open(key):
+                del self._kept[key]
+
+    def _is_open(self, key: bytes) -> bool:
+        return any(key in pending.newest for pending in self._open.values())
 
     def _unread(self, batch: Batch) -> list[StoredRecord]:
         """Returns the records of a batch that are not read yet."""

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runtime.batch import Batch, walk
 from runtime.ledger.records import CommittedValues, InternalRecord, build, chunks, plain, read
@@ -171,3 +173,80 @@ def test_a_log_start_that_moved_leaves_what_a_new_reader_would_find() -> None:
         walk(wrote(10, 1, "rewritten", "c", epoch=1) + control_batch(11, 1, COMMIT, epoch=1), HERE).sets
     )
     assert fold.get(b"rewritten") == b"c"
+
+
+class LogOfTransactions:
+    """A log that several producers write, and the newest committed value of each key by its definition."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._records: list[tuple[int, str, str | None, int | None]] = []
+        self._open: dict[int, list[int]] = {}
+        self._dropped: set[int] = set()
+
+    def add(self, event: tuple[str, int, str]) -> None:
+        kind, producer, key = event
+        offset = len(self.parts)
+        match kind:
+            case "value" | "deleted":
+                value = f"at {offset}" if kind == "value" else None
+                self.parts.append(wrote(offset, producer or None, key, value))
+                self._records.append((offset, key, value, producer or None))
+                if producer:
+                    self._open.setdefault(producer, []).append(offset)
+            case "commit" | "abort" if producer:
+                self.parts.append(control_batch(offset, producer, COMMIT if kind == "commit" else ABORT))
+                ended = self._open.pop(producer, [])
+                self._dropped |= set(ended) if kind == "abort" else set()
+
+    def open_keys(self) -> set[str]:
+        """The keys that open transactions have written."""
+        waiting = {offset for some in self._open.values() for offset in some}
+        return {key for offset, key, _, _ in self._records if offset in waiting}
+
+    def newest(self, key: str) -> tuple[int, str | None]:
+        """The offset and the value of the newest committed record of a key."""
+        waiting = {offset for some in self._open.values() for offset in some}
+        found = [
+            (offset, value)
+            for offset, name, value, _ in self._records
+            if name == key and offset not in waiting and offset not in self._dropped
+        ]
+        return max(found, default=(-1, None))
+
+    def undecided(self, key: str) -> bool:
+        """Whether an open transaction has written the key behind its newest committed record."""
+        waiting = {offset for some in self._open.values() for offset in some}
+        last = self.newest(key)[0]
+        return any(offset > last for offset, name, _, _ in self._records if name == key and offset in waiting)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("value", "value", "deleted", "deleted", "commit", "abort")),
+            st.integers(0, 3),
+            st.sampled_from("abc"),
+        ),
+        max_size=40,
+    )
+)
+def test_a_fold_answers_as_the_log_is_defined_and_keeps_no_tombstone_without_need(
+    events: list[tuple[str, int, str]],
+) -> None:
+    log, fold = LogOfTransactions(), CommittedValues()
+    told: dict[bytes, bytes | None] = {}
+    for event in events:
+        read_before = len(log.parts)
+        log.add(event)
+        fold.take(walk(b"".join(log.parts[read_before:]), HERE).sets)
+        told.update(fold.news())
+        for key in "abc":
+            value = log.newest(key)[1]
+            expected = value.encode() if value is not None else None
+            assert fold.get(key.encode()) == expected
+            assert told.get(key.encode()) == expected
+            assert fold.undecided(key.encode()) == log.undecided(key)
+            if value is None and key not in log.open_keys():
+                assert fold.offset(key.encode()) == -1  # nothing is kept of it
