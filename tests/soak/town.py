@@ -28,6 +28,9 @@ JOB: Mapping[str, Any] = {"slots": 2, "memory": "512m", "metrics": False}
 PATIENCE_S = 300.0
 
 
+_ATTEMPTS = 4
+
+
 class SoakFailure(Exception):
     """The run can't go on: a command failed, or something never came."""
 
@@ -96,14 +99,16 @@ class SoakTown:
     def repl(self, *words: str) -> None:
         """Runs a command over the topology, and approves what it changes. SoakFailure if it fails.
 
-        A plan is stale where a job that was killed was started again meanwhile: the command runs again then.
+        A plan is stale where a job that was killed was started again meanwhile, or the other way round: the
+        command runs again then.
         """
         began = time.monotonic()
         path = [str(self.file)] if words[0] == "apply" else ["--path", str(self.file)]
-        done = self.town.run(*words, *path, "--auto-approve")
-        if done.returncode == ExitCode.STALE:
-            self.say(f"repl {' '.join(words)}: the plan was stale")
+        for _ in range(_ATTEMPTS):
             done = self.town.run(*words, *path, "--auto-approve")
+            if done.returncode != ExitCode.STALE:
+                break
+            self.say(f"repl {' '.join(words)}: the plan was stale")
         self.say(f"repl {' '.join(words)} ({time.monotonic() - began:.1f} s)")
         if done.returncode:
             raise SoakFailure(f"repl {' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
