@@ -26,8 +26,6 @@ HOME, AWAY = "dc1", "dc2"
 TOPICS = {"orders": 4, "refunds": 2}
 JOB: Mapping[str, Any] = {"slots": 2, "memory": "512m", "metrics": False}
 PATIENCE_S = 300.0
-
-
 _ATTEMPTS = 4
 
 

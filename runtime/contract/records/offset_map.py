@@ -291,18 +291,27 @@ def decode_runs(encoded: bytes, source: int, destination: int) -> Runs:
     source_gaps, destination_gaps, records = numbers[0::3], numbers[1::3], numbers[2::3]
     if 0 in records:
         raise ValueError("a run of 0 records")
+    if not all(map(or_, source_gaps[1:], destination_gaps[1:])):
+        source_gaps, destination_gaps, records = _joined(source_gaps, destination_gaps, records)
     try:
-        runs = Runs(
+        return Runs(
             _starts(source_gaps, records, source), _starts(destination_gaps, records, destination), records
         )
     except OverflowError as error:
         raise ValueError("an offset of more than 63 bits") from error
-    if all(map(or_, source_gaps[1:], destination_gaps[1:])):
-        return runs
-    joined: list[Run] = []
-    for run in runs:
-        append(joined, run)
-    return Runs(*zip(*joined, strict=True))
+
+
+def _joined(*columns: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """Returns the distances and the records of each run, with contiguous runs as one."""
+    source_gaps, destination_gaps, records = list[int](), list[int](), list[int]()
+    for source_gap, destination_gap, count in zip(*columns, strict=True):
+        if records and not source_gap | destination_gap:
+            records[-1] += count
+        else:
+            source_gaps.append(source_gap)
+            destination_gaps.append(destination_gap)
+            records.append(count)
+    return source_gaps, destination_gaps, records
 
 
 def _starts(gaps: Sequence[int], records: Sequence[int], first: int) -> Iterator[int]:
