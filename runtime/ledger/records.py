@@ -290,7 +290,8 @@ class InternalTopicScan:
     async def refresh(self, within: float = 30.0, taken: Callable[[], None] = _nothing) -> None:
         """Reads up to a high watermark that is taken after this call began.
 
-        `taken` is called after each fetch, so that a caller can take the news of a long topic by parts.
+        `taken` is called after each change of the fold, so that a caller can take the news of a long topic by
+        parts.
         Raises WireError once the retries are over. The watermark comes from ListOffsets, not from a fetch.
         Right after an election, a leader's high watermark lags behind the records that were acknowledged
         before. Only ListOffsets reports this, with error 78, and is retried; a fetch shows the lower
@@ -301,6 +302,7 @@ class InternalTopicScan:
             while self.fold.position < end:
                 answer = await self._fetch(within)
                 if answer is None:
+                    taken()
                     continue
                 walked = walk(answer.records, PartitionLocation(self._topic, self._partition))
                 if walked.failure is not None:
