@@ -30,6 +30,7 @@ from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
+from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.driver.clusters import ensure
 from runtime.driver.duties.group_offset_writer import (
     DONE,
@@ -42,7 +43,6 @@ from runtime.driver.flows.flow import DrainingTopics
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.mirrors import not_promoted
-from runtime.driver.topics.selected import SelectedTopics
 from runtime.groups.translation import SEALING, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError

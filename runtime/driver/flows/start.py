@@ -33,10 +33,10 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, Latest, Start, State
+from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import DriverWriter, Leadership
-from runtime.driver.topics.selected import SelectedTopics
 from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError

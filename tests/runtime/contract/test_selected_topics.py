@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.contract.spec.selection import SelectionRules
-from runtime.driver.topics.selected import SelectedTopics
 
 INCLUDED = ["orders", r"orders\..*", ".*", "pay.ments", r"(a|ab)c.*", "(?i)Orders", r"[^a]\w*", "日本.*"]
 NAMES = [
