@@ -13,6 +13,7 @@ from runtime.audit.ledger import ClusterAccess
 from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.route import Router
+from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.kafka.protocol.offsets import TopicPartition
 
 
@@ -55,6 +56,7 @@ class StatusRequest:
     flows: Sequence[FlowStatusRequest]
     router: Router
     standbys: Mapping[str, int] = field(default_factory=dict)
+    _selected: SelectedTopics = field(default_factory=SelectedTopics, repr=False, compare=False)
 
     @property
     def sources(self) -> list[str]:
@@ -68,12 +70,12 @@ class StatusRequest:
         """Returns the flows that write to a destination."""
         return [flow for flow in self.flows if flow.destination == destination]
 
-    def selected(self, flow: FlowStatusRequest, topics: Mapping[str, TopicFacts]) -> dict[str, str]:
-        """Returns those of the given topics that the flow takes, with their names at the destination."""
-        names = ((topic, self.router.destination_topic(flow.name, topic)) for topic in topics)
-        return {
-            topic: destination_topic for topic, destination_topic in names if destination_topic is not None
-        }
+    def selected(self, flow: FlowStatusRequest, topics: Mapping[str, TopicFacts]) -> Mapping[str, str]:
+        """Returns those of its source's topics that the flow takes, with their names at the destination.
+
+        The result is valid until the next call. `topics` must not change after the call.
+        """
+        return self._selected.of(self.router, flow.name, flow.source, topics)
 
 
 @dataclass(frozen=True, slots=True)
