@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Unsupported, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.leaders import DEFAULT_S, by_leader
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
@@ -37,13 +38,8 @@ from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import ActiveProducer, CoordinatorKind, DescribeProducersRequest
 from runtime.kafka.timing import in_time, jittered
 
-Q = TypeVar("Q")
-A = TypeVar("A")
-A_co = TypeVar("A_co", covariant=True)
 R = TypeVar("R")
 
-DEFAULT_S = 10.0
-_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 _LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -57,11 +53,6 @@ class Coordinated(Protocol):
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
 
     async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
-
-
-class Answers(Protocol[A_co]):
-    @property
-    def answers(self) -> Mapping[TopicPartition, A_co | ErrorCode]: ...
 
 
 async def list_offsets(
@@ -114,78 +105,6 @@ async def active_producers(
     """Returns each partition's producers and when their open transactions started, to find hung ones."""
     asked = dict.fromkeys(partitions, None)
     return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), within)
-
-
-async def by_leader(
-    cluster: KafkaCluster,
-    questions: Mapping[TopicPartition, Q],
-    request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
-    within: float = DEFAULT_S,
-) -> dict[TopicPartition, A | ErrorCode]:
-    """Sends the request to each partition's leader, to all at once, within the given time.
-
-    A leader that fails delays the other partitions no longer than that. A broker that can't be reached is
-    NETWORK_EXCEPTION for its partitions.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
-    answers: dict[TopicPartition, A | ErrorCode] = {}
-    left = dict(questions)
-    fresh = False
-    pause = 0.02
-    while left:
-        names = {key.topic for key in left}
-        try:
-            topics = await in_time(cluster.topics(names, fresh), deadline - loop.time(), "asking for leaders")
-        except ConnectionFailure:
-            if not answers:
-                raise
-            break  # the partitions that are left keep their last error
-        groups: dict[int, dict[TopicPartition, Q]] = {}
-        for key, question in left.items():
-            topic = topics.get(key.topic)
-            if topic is None or topic.error or key.partition not in topic.partitions:
-                answers[key] = (topic.error if topic else None) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif (leader := topic.partitions[key.partition].leader) < 0:
-                answers[key] = ErrorCode.LEADER_NOT_AVAILABLE
-            else:
-                groups.setdefault(leader, {})[key] = question
-        remaining = max(0.001, deadline - loop.time())
-        asked = (_ask(cluster, node, request(some), some, remaining) for node, some in groups.items())
-        for found in await asyncio.gather(*asked):
-            answers.update(found)
-        left = {key: questions[key] for key in left if _again(answers[key])}
-        if not left or loop.time() + pause >= deadline:
-            break
-        await asyncio.sleep(jittered(pause))
-        pause = min(1.0, pause * 2)
-        fresh = True
-    return answers
-
-
-def _again(answer: object) -> bool:
-    """Returns whether to retry.
-
-    A missing topic is final, because only the caller knows whether it will be created.
-    """
-    return isinstance(answer, ErrorCode) and answer.retriable and answer not in _GONE
-
-
-async def _ask(
-    cluster: KafkaCluster,
-    node: int,
-    request: Request[Answers[A]],
-    asked: Mapping[TopicPartition, object],
-    within: float,
-) -> dict[TopicPartition, A | ErrorCode]:
-    try:
-        response = await cluster.call(node, request, CONTROL, within)
-    except ConnectionFailure:
-        return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
-    except Unsupported:
-        return dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
-    missing: dict[TopicPartition, A | ErrorCode] = dict.fromkeys(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
-    return missing | dict(response.answers)
 
 
 async def coordinated(
