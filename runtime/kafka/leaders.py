@@ -1,13 +1,14 @@
-"""This module sends a request about many partitions to their leaders, and retries what is temporary."""
+"""This module groups partitions by leader, and sends requests about many partitions to their leaders."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import ConnectionFailure, ErrorCode, Unsupported
+from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time, jittered
@@ -18,6 +19,29 @@ A_co = TypeVar("A_co", covariant=True)
 
 DEFAULT_S = 10.0
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class LeaderGroups(NamedTuple):
+    """The partitions of each leader, in the given order, and the errors of partitions without a leader."""
+
+    by_node: dict[int, list[TopicPartition]]
+    errors: dict[TopicPartition, ErrorCode]
+
+
+def group_by_leader(
+    topics: Mapping[str, TopicMetadata], partitions: Iterable[TopicPartition]
+) -> LeaderGroups:
+    """Groups partitions by the leader that the metadata name; each is in one group or has an error."""
+    groups = LeaderGroups({}, {})
+    for at in partitions:
+        topic = topics.get(at.topic)
+        if topic is None or topic.error or at.partition not in topic.partitions:
+            groups.errors[at] = (topic.error if topic else None) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif (leader := topic.partitions[at.partition].leader) == NO_LEADER:
+            groups.errors[at] = ErrorCode.LEADER_NOT_AVAILABLE
+        else:
+            groups.by_node.setdefault(leader, []).append(at)
+    return groups
 
 
 class Answers(Protocol[A_co]):
@@ -50,17 +74,13 @@ async def by_leader(
             if not answers:
                 raise
             break  # the partitions that are left keep their last error
-        groups: dict[int, dict[TopicPartition, Q]] = {}
-        for key, question in left.items():
-            topic = topics.get(key.topic)
-            if topic is None or topic.error or key.partition not in topic.partitions:
-                answers[key] = (topic.error if topic else None) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif (leader := topic.partitions[key.partition].leader) < 0:
-                answers[key] = ErrorCode.LEADER_NOT_AVAILABLE
-            else:
-                groups.setdefault(leader, {})[key] = question
+        groups = group_by_leader(topics, left)
+        answers.update(groups.errors)
         remaining = max(0.001, deadline - loop.time())
-        asked = (_ask(cluster, node, request(some), some, remaining) for node, some in groups.items())
+        asked = (
+            _ask(cluster, node, request({at: left[at] for at in some}), some, remaining)
+            for node, some in groups.by_node.items()
+        )
         for found in await asyncio.gather(*asked):
             answers.update(found)
         left = {key: questions[key] for key in left if _again(answers[key])}
@@ -84,7 +104,7 @@ async def _ask(
     cluster: KafkaCluster,
     node: int,
     request: Request[Answers[A]],
-    asked: Mapping[TopicPartition, object],
+    asked: Iterable[TopicPartition],
     within: float,
 ) -> dict[TopicPartition, A | ErrorCode]:
     try:
