@@ -1,4 +1,4 @@
-"""This module fetches records: once for a few partitions, or in an incremental fetch session at one broker.
+"""This module fetches records: of one partition once, or in an incremental fetch session at one broker.
 
 In a session each request and response holds only changes. The broker remembers the partitions and their
 positions; a fetch of a thousand idle partitions is a few dozen bytes each way. In a session the broker moves
@@ -17,7 +17,8 @@ from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode
+from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.protocol.fetch import (
     FULL_SESSION_EPOCH,
     NO_SESSION_EPOCH,
@@ -35,7 +36,6 @@ from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time
 
 _NO_SESSION = 0
-_MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never arrives
 
 
 async def fetch_once(
@@ -54,54 +54,28 @@ async def fetch_once(
     """Fetches one partition: returns what exists, at once or after `wait_ms` without new records.
 
     A broker sends the first batch whole, whatever the requested size is. With `by_epoch` only the newest
-    leader answers. With `topic_id` only this topic is read, although another may have its name by now. The
-    result holds the partition's own error. Raises WireError. After either, unless a quota caused it, the
-    leader is looked up before its next use.
-
-    A client over its quota gets only a throttle time, which `within` does not count. The next request then
-    wants half as many bytes: where others use the quota too, a smaller response passes sooner.
+    leader answers. With `topic_id` only this topic is read, although another may have its name by now. Errors
+    and quotas are those of `fetch_many`.
     """
     where = f"{at.topic}-{at.partition}"
-    throttled_ms = 0
-    while throttled_ms < _MOST_THROTTLED_MS:
-        topic = (await cluster.topics([at.topic]))[at.topic]
-        if topic.error is not ErrorCode.NONE:
-            raise BrokerError(topic.error, where)
-        leader = cluster.leader(*at)
-        if leader is None:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
-        start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
-        asked_id = topic_id or topic.id
-        known = not is_other_topic(asked_id, topic.id)
-        request = FetchRequest(
-            wait_ms,
-            1 if wait_ms else 0,
-            most_bytes,
-            isolation,
-            _NO_SESSION,
-            NO_SESSION_EPOCH,
-            {(asked_id, at.partition): start},
-            topics={asked_id: FetchedTopic(at.topic, topic.id)} if known else {},
-        )
-        try:
-            response = await cluster.call(leader.leader, request, purpose, within)
-            if response.error is not ErrorCode.NONE:
-                raise BrokerError(response.error, where)
-        except WireError:
-            cluster.doubt(at.topic)
-            raise
-        if response.partitions:
-            (answer,) = response.partitions
-            if answer.error is not ErrorCode.NONE:
-                cluster.doubt(at.topic)
-            return answer
-        if response.throttle_ms <= 0:
-            cluster.doubt(at.topic)
-            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, where, "no answer for it")
-        throttled_ms += response.throttle_ms
-        most_bytes = max(1, most_bytes // 2)
-    why = f"throttled for {throttled_ms / 1000:.0f} s; is a batch larger than the quota lets through?"
-    raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, where, why)
+    topic = (await cluster.topics([at.topic]))[at.topic]
+    if topic.error is not ErrorCode.NONE:
+        raise BrokerError(topic.error, where)
+    leader = cluster.leader(*at)
+    if leader is None:
+        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
+    start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
+    answers = await fetch_many(
+        cluster,
+        leader.leader,
+        {at: start},
+        purpose,
+        topic_ids={at: topic_id or topic.id},
+        isolation=isolation,
+        wait_ms=wait_ms,
+        within=within,
+    )
+    return answers[at]
 
 
 async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -> bool:

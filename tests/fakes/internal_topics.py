@@ -27,9 +27,10 @@ class InternalTopics:
         self._records[topic].append(record)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
-        return {
-            name: TopicMetadata(name, self._id(name), ErrorCode.NONE, False, {0: LEADER}) for name in names
-        }
+        return {name: self.topic(name) for name in names}
+
+    def topic(self, name: str) -> TopicMetadata:
+        return TopicMetadata(name, self._id(name), ErrorCode.NONE, False, {0: LEADER})
 
     def leader(self, topic: str, partition: int) -> Partition:
         return LEADER

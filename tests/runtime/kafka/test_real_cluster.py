@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.fetch import FetchLimits, FetchSession
+from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.protocol.fetch import EpochEnd, FetchFrom, Isolation
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import (
@@ -74,6 +75,36 @@ def test_a_recreated_topic_has_another_id_and_the_old_one_is_not_fetched(lab: La
             after = (await cluster.topics([topic], fresh=True))[topic]
             assert after.id != before.id
             assert cluster.topic_by_id(before.id) is None
+
+    run(look())
+
+
+def test_many_partitions_share_a_request_and_its_bytes(lab: Lab, fresh: Fresh) -> None:
+    """The first partition with records is sent whole; another whose batch has no room is missing."""
+    dc1 = lab.clusters["dc1"]
+    topic = fresh("orders")
+    create_topic(dc1.client, topic, partitions=6)
+    sizes = {0: 0, 1: 5_000, 2: 10, 3: 5_000, 4: 10}
+
+    async def look() -> None:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+            for partition, size in sizes.items():
+                if size:
+                    await accepted(cluster, topic, partition, batch(b"v" * size))
+            known = (await cluster.topics([topic]))[topic]
+            starts = {TopicPartition(topic, one): FetchFrom(0, max_bytes=2_000) for one in sizes}
+            starts[TopicPartition(topic, 5)] = FetchFrom(7, max_bytes=2_000)  # behind the log end
+            ids = dict.fromkeys(starts, known.id)
+
+            found = await fetch_many(cluster, 1, starts, "test", topic_ids=ids)
+
+            read = {at.partition: [len(value) for value in values(one)] for at, one in found.items()}
+            assert read == {0: [], 1: [5_000], 2: [10], 4: [10], 5: []}
+            errors = {at.partition: one.error for at, one in found.items() if one.error}
+            assert errors == {5: ErrorCode.OFFSET_OUT_OF_RANGE}
+            left = TopicPartition(topic, 3)
+            again = await fetch_many(cluster, 1, {left: starts[left]}, "test", topic_ids=ids)
+            assert values(again[left]) == [b"v" * 5_000]
 
     run(look())
 

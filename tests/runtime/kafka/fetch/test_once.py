@@ -47,7 +47,10 @@ class OneBroker:
     asked: list[FetchRequest] = field(default_factory=list)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
-        return {AT.topic: TopicMetadata(AT.topic, ID, ErrorCode.NONE, False, {0: self.leader(*AT)})}
+        return {AT.topic: self.topic(AT.topic)}
+
+    def topic(self, name: str) -> TopicMetadata:
+        return TopicMetadata(name, ID, ErrorCode.NONE, False, {0: self.leader(*AT)})
 
     def leader(self, topic: str, partition: int) -> Partition:
         return Partition(0, 1, 5, (1,), (1,))
