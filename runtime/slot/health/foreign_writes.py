@@ -3,27 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from runtime.batch import Batch, PartitionLocation, RecordSet, walk
-from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
+from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.kafka.fetch import fetch_once
-from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
+from runtime.kafka.fetch_many import fetch_many
+from runtime.kafka.leaders import group_by_leader
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
-from runtime.kafka.queries import list_offsets, offsets_of
+from runtime.kafka.queries import list_offsets
+from runtime.kafka.timing import in_time
 from runtime.ledger.ledger import ProducerDirectory
-from runtime.ledger.records import TopicReplaced
+from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.offset_accounts import OffsetRange
 from runtime.slot.partition import PartitionCopy
 
 IDLE_EVERY_S = 30.0
-_FETCH_BYTES = 256 << 10
+_RESPONSE_BYTES = 256 << 10  # of one broker; the partitions of a request share them
+_AT_ONCE = 128  # partitions of a request: each has room for about 25 markers
+_FEWER = 8  # the next request for partitions that had no room has so many times fewer
 _RETRY_S = 5.0
 _WITHIN_S = 10.0
 _PURPOSE = "foreign"
+
+
+class _UnreadRanges:
+    """The unexplained ranges of one partition, while they are read from the first to the last."""
+
+    def __init__(self, copy: PartitionCopy) -> None:
+        self.copy = copy
+        self._ranges = deque(copy.accounts.unexplained())
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    @property
+    def first(self) -> OffsetRange:
+        """What is left of the range that is read now."""
+        return self._ranges[0]
+
+    def read_to(self, offset: int) -> None:
+        """Removes the offsets of the first range that lie before `offset`."""
+        low, end = self._ranges.popleft()
+        if offset < end:
+            self._ranges.appendleft(OffsetRange(max(low, offset), end))
+
+    def restore_first(self) -> None:
+        """Returns the first range to the partition's accounts, so that it is read later."""
+        self.copy.accounts.restore_range(self._ranges.popleft())
+
+    def clear(self) -> None:
+        """Removes all ranges: they need not be read."""
+        self._ranges.clear()
 
 
 class ForeignWrites:
@@ -34,6 +70,12 @@ class ForeignWrites:
     earlier slot and of a replay from those of any other producer, with or without transactions. Markers are
     not records. The flag stays until the partition is assigned again. Copying does not wait for this check,
     and a range that can't be read now is read later.
+
+    After a start, the ranges of all idle partitions are due at once, and most of them hold one marker. So
+    many partitions share a request. All brokers are read at the same time, and none for longer than
+    `read_for_s` and one more request. One that is slow or can't be reached delays its own partitions, and the
+    next check of the others by no more than that (R7). A response of a broker has at most 256 KiB, or one
+    batch (R8).
     """
 
     def __init__(
@@ -42,11 +84,13 @@ class ForeignWrites:
         destination: KafkaCluster,
         producers: ProducerDirectory,
         copies: Mapping[PartitionKey, PartitionCopy],
+        read_for_s: float = 10.0,
     ) -> None:
         self._flow = flow
         self._destination = destination
         self._producers = producers
         self._copies = copies
+        self._read_for_s = read_for_s
         self._due: dict[PartitionCopy, None] = {}
         self._wake = asyncio.Event()
 
@@ -74,12 +118,6 @@ class ForeignWrites:
                 await asyncio.sleep(_RETRY_S)
                 self._wake.set()
 
-    async def read_due(self) -> None:
-        """Reads the ranges of the partitions that have any; a range that can't be read now stays due."""
-        due, self._due = self._due, {}
-        for copy in due:
-            await self._check(copy)
-
     async def compare_ends(self) -> None:
         """Compares the log end of idle partitions at the destination with the end that the flow wrote."""
         idle = {copy: copy.progress for copy in self._copies.values() if _is_idle(copy)}
@@ -97,68 +135,123 @@ class ForeignWrites:
                 copy.accounts.idle(end.offset)
         self.committed(idle)
 
-    async def _check(self, copy: PartitionCopy) -> None:
-        """Reads a partition's unexplained ranges until a foreign record is found."""
-        accounts = copy.accounts
-        for one in accounts.unexplained():
-            if copy.foreign_writes or self._copies.get(copy.key) is not copy:
-                return
-            try:
-                foreign = await self._is_foreign(copy, one)
-            except (WireError, UnreadableRecord, TopicReplaced):
-                accounts.restore_range(one)
-                self._due[copy] = None
-                continue
-            if foreign:
-                copy.flag_foreign_writes()
-                log.warning(
-                    "foreign_writes",
-                    key=copy.label,
-                    **copy.log_fields(),
-                    low=one.low,
-                    end=one.end,
-                    decision="flag",
-                )
+    async def read_due(self) -> None:
+        """Reads the ranges of the partitions that have any; a range that can't be read now stays due."""
+        due, self._due = self._due, {}
+        unread = {copy.at: _UnreadRanges(copy) for copy in due if self._is_current(copy)}
+        if not unread:
+            return
+        try:
+            names = {at.topic for at in unread}
+            topics = await in_time(self._destination.topics(names), _WITHIN_S, "asking for leaders")
+        except WireError:
+            self._postpone(unread.values())
+            return
+        groups = group_by_leader(topics, unread)
+        self._postpone(unread[at] for at in groups.errors)
+        await asyncio.gather(
+            *(self._read(node, [unread[at] for at in some]) for node, some in groups.by_node.items())
+        )
 
-    async def _is_foreign(self, copy: PartitionCopy, within: OffsetRange) -> bool:
-        """Returns whether a range holds a foreign batch; reads until the first one or the end of the range.
+    async def _read(self, node: int, unread: Sequence[_UnreadRanges]) -> None:
+        """Reads ranges at one broker, those of many partitions with each request.
 
-        Records that compaction or retention has removed are not foreign. Raises WireError, UnreadableRecord,
-        TopicReplaced.
+        A partition whose next batch is larger than its share of the response, or which has more batches, is
+        read again with fewer others, in the end alone.
         """
-        at = within.low
-        while at < within.end:
-            answer = await self._fetch(copy, at)
-            if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                start = (await offsets_of(self._destination, {copy.at: EARLIEST}, within=_WITHIN_S))[copy.at]
-                if start > at:
-                    at = start
-                    continue
-            if answer.error is not ErrorCode.NONE:
-                raise BrokerError(answer.error, f"{copy.at.topic}-{copy.at.partition}")
-            sets = [
-                one for one in walk(answer.records, PartitionLocation(*copy.at)).sets if one.next_offset > at
-            ]
-            if await self._any_foreign([one for one in sets if one.base_offset < within.end]):
-                return True
-            if not sets:
-                if answer.high_watermark >= within.end:
-                    return False
-                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{copy.at.topic}-{copy.at.partition}")
-            at = sets[-1].next_offset
-        return False
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._read_for_s
+        waiting = deque(_groups(unread, _AT_ONCE))
+        while waiting:
+            some = [one for one in waiting.popleft() if self._is_current(one.copy)]
+            if not some:
+                continue
+            try:
+                await self._read_once(node, some)
+            except BrokerError:
+                if len(some) == 1:
+                    self._restore(some[0])
+            except WireError:
+                self._postpone(some)
+                break
+            waiting.extend(_groups([one for one in some if one], max(1, len(some) // _FEWER)))
+            if loop.time() >= until:
+                break
+        self._postpone(chain.from_iterable(waiting))
 
-    async def _fetch(self, copy: PartitionCopy, offset: int) -> FetchedPartition:
-        return await fetch_once(
+    async def _read_once(self, node: int, unread: Sequence[_UnreadRanges]) -> None:
+        """Reads from the position of each partition, as far as its share of one response goes.
+
+        Raises WireError.
+        """
+        share = _RESPONSE_BYTES // len(unread)
+        answers = await fetch_many(
             self._destination,
-            copy.at,
-            offset,
-            _FETCH_BYTES,
+            node,
+            {one.copy.at: FetchFrom(one.first.low, max_bytes=share) for one in unread},
             _PURPOSE,
+            topic_ids={one.copy.at: one.copy.progress.destination_topic_id for one in unread},
             isolation=Isolation.READ_UNCOMMITTED,
-            topic_id=copy.progress.destination_topic_id,
             within=_WITHIN_S,
         )
+        removed: list[_UnreadRanges] = []
+        for one in unread:
+            answer = answers.get(one.copy.at)
+            if answer is None:
+                continue
+            if answer.error is ErrorCode.NONE:
+                await self._take(one, answer)
+            elif answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                removed.append(one)
+            else:
+                self._restore(one)
+        await self._read_to_log_start(removed)
+
+    async def _take(self, unread: _UnreadRanges, answer: FetchedPartition) -> None:
+        """Flags the partition if the answer holds a foreign batch, else moves behind what was read.
+
+        Records that compaction or retention has removed are not foreign.
+        """
+        copy, within = unread.copy, unread.first
+        walked = walk(answer.records, PartitionLocation(*copy.at))
+        sets = [one for one in walked.sets if one.next_offset > within.low]
+        try:
+            foreign = await self._any_foreign([one for one in sets if one.base_offset < within.end])
+        except (WireError, *READ_FAILURES):
+            self._restore(unread)
+            return
+        if foreign:
+            unread.clear()
+            copy.flag_foreign_writes()
+            log.warning(
+                "foreign_writes",
+                key=copy.label,
+                **copy.log_fields(),
+                low=within.low,
+                end=within.end,
+                decision="flag",
+            )
+        elif sets:
+            unread.read_to(sets[-1].next_offset)
+        elif answer.high_watermark >= within.end:
+            unread.read_to(within.end)
+        else:
+            self._restore(unread)
+
+    async def _read_to_log_start(self, removed: Sequence[_UnreadRanges]) -> None:
+        """Moves partitions to the log start that has passed their position."""
+        asked = {one.copy.at: EARLIEST for one in removed}
+        try:
+            starts = await list_offsets(self._destination, asked, within=_WITHIN_S)
+        except WireError:
+            self._postpone(removed)
+            return
+        for one in removed:
+            start = starts[one.copy.at]
+            if isinstance(start, ListedOffset) and start.offset > one.first.low:
+                one.read_to(start.offset)
+            else:
+                self._restore(one)
 
     async def _any_foreign(self, sets: Iterable[RecordSet]) -> bool:
         """Returns whether the producer directory names another flow, or none, for any batch."""
@@ -172,7 +265,26 @@ class ForeignWrites:
             await self._producers.resolve(ids)
         return any(self._producers.flow_of(one) != self._flow for one in ids)
 
+    def _is_current(self, copy: PartitionCopy) -> bool:
+        """Returns whether the slot has the partition, and no foreign record was found in it."""
+        return not copy.foreign_writes and self._copies.get(copy.key) is copy
+
+    def _restore(self, unread: _UnreadRanges) -> None:
+        """Leaves a partition's first range for a later read."""
+        unread.restore_first()
+        self._due[unread.copy] = None
+
+    def _postpone(self, some: Iterable[_UnreadRanges]) -> None:
+        """Leaves all ranges of partitions for a later read."""
+        for unread in some:
+            while unread:
+                self._restore(unread)
+
 
 def _is_idle(copy: PartitionCopy) -> bool:
     """Returns whether the partition has no batch queued or in an open transaction."""
     return copy.fetchable and not copy.in_transaction and not copy.queue
+
+
+def _groups(some: Sequence[_UnreadRanges], size: int) -> list[Sequence[_UnreadRanges]]:
+    return [some[start : start + size] for start in range(0, len(some), size)]
