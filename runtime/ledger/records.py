@@ -151,6 +151,9 @@ class CommittedValues:
     (fencing 1).
 
     Without `keep_values`, only `news` returns values, and a value leaves the memory with that.
+
+    A tombstone is held only while an open transaction has written its key, because that record may be older
+    and must not replace it. So deleted keys take no memory (R8).
     """
 
     def __init__(self, *, keep_values: bool = True) -> None:
@@ -166,9 +169,9 @@ class CommittedValues:
         return kept.value if kept else None
 
     def offset(self, key: bytes) -> int:
-        """Returns the offset of the newest committed record of a key, or -1 without one."""
+        """Returns the offset of the newest committed value of a key, or -1 without one."""
         kept = self._kept.get(key)
-        return kept.offset if kept else -1
+        return kept.offset if kept is not None and kept.value is not None else -1
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Returns all keys with their newest committed values, without tombstones."""
@@ -203,46 +206,39 @@ class CommittedValues:
         The markers between the two are gone, so a transaction that was open there stays undecided for ever.
         Its keys are dropped, with their older values: a reader that begins now finds neither.
         """
-        for pending in self._open.values():
+        dropped, self._open = self._open, {}
+        for pending in dropped.values():
             for key, offset in pending.newest.items():
                 kept = self._kept.get(key)
                 if kept is not None and kept.offset < offset:
                     del self._kept[key]
                     self._changed.add(key)
-        self._open.clear()
+            self._drop_tombstones(pending.newest)
         self.position = start
 
     def _take_batch(self, batch: Batch) -> None:
         """Applies a marker, collects transactional records, or applies records outside a transaction."""
         if batch.control:
-            pending = self._open.pop(batch.producer_id, None)
-            if pending is None:
-                return
-            if pending.epoch == batch.producer_epoch and marker_type(batch) == _COMMIT:
-                self._apply(pending.records)
-            self._forget_deleted(pending.newest)
+            self._end_transaction(batch.producer_id, batch)
         elif batch.transactional:
             pending = self._open.get(batch.producer_id)
             if pending is None or pending.epoch != batch.producer_epoch:
+                self._end_transaction(batch.producer_id, None)
                 pending = self._open[batch.producer_id] = _Open(batch.producer_epoch, [], {})
             pending.extend(self._unread(batch))
         else:
             records = self._unread(batch)
             self._apply(records)
-            self._forget_deleted(record.key for record in records if record.key is not None)
+            self._drop_tombstones({one.key for one in records if one.key is not None})
 
-    def _forget_deleted(self, keys: Iterable[bytes]) -> None:
-        """Removes the entries of keys with a tombstone, unless an open transaction has written the key.
-
-        A record of that transaction may be older than the tombstone, and must not be applied over it.
-        """
-        for key in keys:
-            kept = self._kept.get(key)
-            if kept is not None and kept.value is None and not self._is_open(key):
-                del self._kept[key]
-
-    def _is_open(self, key: bytes) -> bool:
-        return any(key in pending.newest for pending in self._open.values())
+    def _end_transaction(self, producer_id: int, marker: Batch | None) -> None:
+        """Ends the open transaction of a producer id; applies its records if the marker commits them."""
+        pending = self._open.pop(producer_id, None)
+        if pending is None:
+            return
+        if marker is not None and pending.epoch == marker.producer_epoch and marker_type(marker) == _COMMIT:
+            self._apply(pending.records)
+        self._drop_tombstones(pending.newest)
 
     def _unread(self, batch: Batch) -> list[StoredRecord]:
         """Returns the records of a batch that are not read yet."""
@@ -260,6 +256,15 @@ class CommittedValues:
             if kept is None or kept.offset < offset:
                 self._kept[key] = CommittedValue(offset, value)
                 self._changed.add(key)
+
+    def _drop_tombstones(self, keys: Iterable[bytes]) -> None:
+        """Drops the tombstones of keys that no open transaction has written."""
+        for key in keys:
+            kept = self._kept.get(key)
+            if kept is None or kept.value is not None:
+                continue
+            if not any(key in pending.newest for pending in self._open.values()):
+                del self._kept[key]
 
 
 class TopicReplaced(Exception):

@@ -1,9 +1,11 @@
 """Fencing 2: the ledger is read uncommitted, and control markers decide."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, walk
@@ -175,78 +177,130 @@ def test_a_log_start_that_moved_leaves_what_a_new_reader_would_find() -> None:
     assert fold.get(b"rewritten") == b"c"
 
 
-class LogOfTransactions:
-    """A log that several producers write, and the newest committed value of each key by its definition."""
+def test_the_offset_is_that_of_a_value() -> None:
+    fold = folded(wrote(0, None, "k", "a"), wrote(1, None, "gone", "b"), wrote(2, None, "gone", None))
+    assert [fold.offset(key) for key in (b"k", b"gone", b"never")] == [0, -1, -1]
 
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self._records: list[tuple[int, str, str | None, int | None]] = []
-        self._open: dict[int, list[int]] = {}
-        self._dropped: set[int] = set()
 
-    def add(self, event: tuple[str, int, str]) -> None:
-        kind, producer, key = event
-        offset = len(self.parts)
-        match kind:
-            case "value" | "deleted":
-                value = f"at {offset}" if kind == "value" else None
-                self.parts.append(wrote(offset, producer or None, key, value))
-                self._records.append((offset, key, value, producer or None))
-                if producer:
-                    self._open.setdefault(producer, []).append(offset)
-            case "commit" | "abort" if producer:
-                self.parts.append(control_batch(offset, producer, COMMIT if kind == "commit" else ABORT))
-                ended = self._open.pop(producer, [])
-                self._dropped |= set(ended) if kind == "abort" else set()
+@pytest.mark.parametrize(
+    "decided",
+    [control_batch(2, 1, COMMIT), control_batch(2, 1, ABORT), wrote(2, 1, "o", "x", epoch=1)],
+    ids=["committed", "aborted", "fenced"],
+)
+def test_a_tombstone_is_held_while_an_older_record_may_be_committed(decided: bytes) -> None:
+    fold = folded(wrote(0, 1, "k", "old"), wrote(1, None, "k", None))
+    assert len(fold._kept) == 1
+    fold.take(walk(decided, HERE).sets)
+    assert (fold.get(b"k"), len(fold._kept)) == (None, 0)
 
-    def open_keys(self) -> set[str]:
-        """The keys that open transactions have written."""
-        waiting = {offset for some in self._open.values() for offset in some}
-        return {key for offset, key, _, _ in self._records if offset in waiting}
 
-    def newest(self, key: str) -> tuple[int, str | None]:
-        """The offset and the value of the newest committed record of a key."""
-        waiting = {offset for some in self._open.values() for offset in some}
-        found = [
-            (offset, value)
-            for offset, name, value, _ in self._records
-            if name == key and offset not in waiting and offset not in self._dropped
-        ]
-        return max(found, default=(-1, None))
+KEYS, PRODUCERS = "ab", (1, 2)
+
+
+class Step(NamedTuple):
+    """A step of a log. A `fence` is the first record under the next epoch: the marker before it is gone."""
+
+    kind: Literal["write", "commit", "abort", "stale marker", "fence", "skip"]
+    producer: int | None
+    key: str
+    value: str | None
+
+
+class Wrote(NamedTuple):
+    """A record of a transaction, or of none."""
+
+    offset: int
+    key: str
+    value: str | None
+    transaction: int | None
+
+
+@dataclass(slots=True)
+class Log:
+    """Holds every record, and how each transaction ended: what the fold's answers follow from."""
+
+    records: list[Wrote] = field(default_factory=list)
+    committed: set[int | None] = field(default_factory=lambda: {None})
+    open: dict[int, int] = field(default_factory=dict)  # the transaction of each producer id
+    epochs: dict[int, int] = field(default_factory=lambda: dict.fromkeys(PRODUCERS, 0))
+    end: int = 0
+
+    def append(self, step: Step) -> bytes:
+        """Returns the bytes of the step's batch, or none where the log start moves to the log end."""
+        offset, producer, (kind, _, key, value) = self.end, step.producer, step
+        self.end += 1
+        if kind == "skip":
+            self._skip()
+            return b""
+        if producer is None:
+            self.records.append(Wrote(offset, key, value, None))
+            return wrote(offset, None, key, value)
+        epoch = self.epochs[producer]
+        if kind == "fence":
+            self.open.pop(producer, None)
+            epoch = self.epochs[producer] = epoch + 1
+        if kind in ("write", "fence"):
+            self.records.append(Wrote(offset, key, value, self.open.setdefault(producer, offset)))
+            return wrote(offset, producer, key, value, epoch)
+        ended = self.open.pop(producer, None)
+        if kind == "commit" and ended is not None:
+            self.committed.add(ended)
+        marks = epoch + 1 if kind == "stale marker" else epoch
+        return control_batch(offset, producer, ABORT if kind == "abort" else COMMIT, marks)
+
+    def _skip(self) -> None:
+        """Removes the records of open transactions, and older ones of their keys."""
+        newest = {one.key: one.offset for one in self.records if one.transaction in self.open.values()}
+        self.records = [one for one in self.records if one.offset > newest.get(one.key, -1)]
+        self.open.clear()
+
+    def newest(self, key: str) -> Wrote:
+        """The newest committed record of a key."""
+        found = [one for one in self.records if one.key == key and one.transaction in self.committed]
+        return found[-1] if found else Wrote(-1, key, None, None)
 
     def undecided(self, key: str) -> bool:
-        """Whether an open transaction has written the key behind its newest committed record."""
-        waiting = {offset for some in self._open.values() for offset in some}
-        last = self.newest(key)[0]
-        return any(offset > last for offset, name, _, _ in self._records if name == key and offset in waiting)
+        since = self.newest(key).offset
+        return any(
+            one.key == key and one.offset > since and one.transaction in self.open.values()
+            for one in self.records
+        )
 
 
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(("value", "value", "deleted", "deleted", "commit", "abort")),
-            st.integers(0, 3),
-            st.sampled_from("abc"),
-        ),
-        max_size=40,
-    )
+VALUES = st.sampled_from(["x", None])
+WRITES = st.builds(Step, st.just("write"), st.sampled_from([None, *PRODUCERS]), st.sampled_from(KEYS), VALUES)
+ENDS = st.builds(
+    Step,
+    st.sampled_from(["commit", "abort", "stale marker", "fence"]),
+    st.sampled_from(PRODUCERS),
+    st.sampled_from(KEYS),
+    VALUES,
 )
-def test_a_fold_answers_as_the_log_is_defined_and_keeps_no_tombstone_without_need(
-    events: list[tuple[str, int, str]],
-) -> None:
-    log, fold = LogOfTransactions(), CommittedValues()
-    told: dict[bytes, bytes | None] = {}
-    for event in events:
-        read_before = len(log.parts)
-        log.add(event)
-        fold.take(walk(b"".join(log.parts[read_before:]), HERE).sets)
-        told.update(fold.news())
-        for key in "abc":
-            value = log.newest(key)[1]
-            expected = value.encode() if value is not None else None
-            assert fold.get(key.encode()) == expected
-            assert told.get(key.encode()) == expected
-            assert fold.undecided(key.encode()) == log.undecided(key)
-            if value is None and key not in log.open_keys():
-                assert fold.offset(key.encode()) == -1  # nothing is kept of it
+SKIP = st.just(Step("skip", None, "", None))
+STEPS = st.sampled_from([WRITES, WRITES, WRITES, WRITES, ENDS, ENDS, SKIP]).flatmap(lambda steps: steps)
+
+
+@given(st.lists(STEPS, min_size=2, max_size=20))
+def test_the_answers_are_those_of_a_log_that_forgets_nothing(steps: list[Step]) -> None:
+    fold, log = CommittedValues(), Log()
+    seen: dict[bytes, bytes | None] = {}
+    for step in steps:
+        data = log.append(step)
+        if step.kind == "skip":
+            fold.skip_to(log.end)
+        fold.take(walk(data, HERE).sets)
+
+        newest = {key.encode(): log.newest(key) for key in KEYS}
+        values = {key: one.value.encode() for key, one in newest.items() if one.value is not None}
+        assert {key: fold.get(key) for key in newest} == {key: values.get(key) for key in newest}
+        assert {key: fold.offset(key) for key in newest} == {
+            key: one.offset if key in values else -1 for key, one in newest.items()
+        }
+        assert {key: fold.undecided(key) for key in newest} == {
+            key.encode(): log.undecided(key) for key in KEYS
+        }
+        assert dict(fold.items()) == values
+        seen.update(fold.news())
+        assert {key: value for key, value in seen.items() if value is not None} == values
+        assert fold.news() == []
+        assert log.open or len(fold._kept) == len(values)
