@@ -38,6 +38,7 @@ from runtime.metrics.snapshot import GroupSnapshot
 
 _SOURCE_ENDS_EVERY_S = 5.0
 _SOURCE_ENDS_PURPOSE = "look"
+_FIRST_CLEAN_S = 60.0
 _CLEAN_EVERY_S = 300.0
 _REFUSED_RETRY_S = 60.0
 # Groups of a paused flow are still synced over what was copied; groups of other flows are not.
@@ -86,13 +87,15 @@ async def _report_source_ends(flow: DriverFlow) -> None:
 
 
 async def clean_periodically(flow: FlowSpec, shared: FlowContext, notes: dict[str, str]) -> None:
-    """Deletes and merges segments of the offset map every few minutes.
+    """Deletes and merges segments of the offset map: soon after the start, then every few minutes.
 
     A failure is noted in `notes` and retried the next time. Raises DriverFenced.
     """
     records = shared.records.of(flow.destination, shared.destination)
+    wait_s = _FIRST_CLEAN_S
     while True:
-        await asyncio.sleep(_CLEAN_EVERY_S)
+        await asyncio.sleep(wait_s)
+        wait_s = _CLEAN_EVERY_S
         try:
             await shared.leadership.ensure()
             maps = records.maps_by(shared.ledger).reader
