@@ -19,6 +19,7 @@ from runtime.contract.records.ledger import (
     Progress,
     Segment,
     SegmentKey,
+    UnreadableRecord,
 )
 from runtime.contract.records.offset_map import Span, join_runs, trimmable
 from runtime.kafka.cluster import KafkaCluster
@@ -58,7 +59,7 @@ async def clean_map(
     records: dict[LedgerKey, LedgerValue | None] = {}
     for spans in sealed.values():
         for group in mergeable([one for one in spans if one[0] not in deleted]):
-            segment = merge([span for _, span in group])
+            segment = _merged(group)
             records.update(dict.fromkeys(key for key, _ in group))
             records[group[0][0]] = segment
             merged += len(group) - 1
@@ -100,6 +101,16 @@ def merge(spans: Sequence[Span]) -> Segment:
         destination_end=last.destination_end,
         runs=join_runs(spans),
     )
+
+
+def _merged(group: Sequence[SealedSpan]) -> Segment:
+    """Returns the segment of a group. Raises UnreadableRecord where the runs of a part can't be decoded."""
+    try:
+        return merge([span for _, span in group])
+    except ValueError as error:
+        (key, _), (last, _) = group[0], group[-1]
+        where = f"{key.of.topic}-{key.of.partition}, segments {key.number} to {last.number}"
+        raise UnreadableRecord(f"offset map of {key.of.flow}: {where}: {error}") from error
 
 
 def _outdated(maps: OffsetMapReader, progress: Mapping[PartitionKey, Progress]) -> list[SegmentKey]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from runtime.contract.records.advance import LARGEST, Advance, advance, first_progress
 from runtime.contract.records.ledger import (
@@ -17,6 +18,7 @@ from runtime.contract.records.ledger import (
     Progress,
     ProgressKey,
     SegmentKey,
+    UnreadableRecord,
     encode_key,
     encode_value,
 )
@@ -185,5 +187,22 @@ def test_segments_of_an_older_incarnation_are_deleted() -> None:
         assert await ledger.clean(reader) == CleanedMap(1, 0)
         await reader.refresh(ORDERS.flow)
         assert {key.incarnation for key in reader.segments(ORDERS)} == {0}
+
+    asyncio.run(work())
+
+
+def test_a_segment_whose_runs_cannot_be_decoded_is_named_and_left_as_it_is() -> None:
+    async def work() -> None:
+        ledger = LedgerOfOneFlow()
+        await copied(ledger, FIRST, 70 * SMALL)
+        reader = await ledger.reader()
+        await reader.refresh(ORDERS.flow)
+        third = reader.segments(ORDERS)[SegmentKey(ORDERS, 0, 2)]
+        broken = replace(merge([third]), runs=third.encoded_runs()[:-1])
+        await ledger.commit({SegmentKey(ORDERS, 0, 2): broken})
+        ledger.written.clear()
+        with pytest.raises(UnreadableRecord, match="orders-0, segments 0 to 63: the last run"):
+            await ledger.clean(reader)
+        assert ledger.written == []
 
     asyncio.run(work())
