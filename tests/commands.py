@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests import forkserver
+
 REPL = (sys.executable, "-m", "planner")
 HERE = Path(__file__).resolve().parent.parent
 
@@ -15,16 +17,25 @@ def environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in changed.items() if value is not None}
 
 
+_AT_START = forkserver.read_at_start(environment({}))
+
+
 def repl(
     *arguments: str,
     env: Mapping[str, str | None] | None = None,
     timeout: float = 240.0,
     through: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end; `through` is a command that runs it in its place."""
+    """Run it to its end; `through` is a command that runs it in its place.
+
+    It is forked by a server, unless its environment can only be had from the start of an interpreter.
+    """
+    wanted, usual = environment(env or {}), environment({})
+    if not through and forkserver.read_at_start(wanted) == _AT_START:
+        return forkserver.next_server(usual).run(arguments, wanted, timeout)
     return subprocess.run(
         [*through, *REPL, *arguments],
-        env=environment(env or {}),
+        env=wanted,
         capture_output=True,
         text=True,
         timeout=timeout,
