@@ -3,7 +3,7 @@
 import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -42,6 +42,19 @@ class Record(NamedTuple):
     value: bytes | None
 
 
+def admin_of(client: Mapping[str, Any]) -> AdminClient:
+    """Returns an AdminClient that callers share: each new one opens connections and asks for the metadata.
+
+    It may have lost its broker, and then connects again; to learn what one broker knows, make a new one.
+    """
+    return _admin(tuple(sorted(client.items())))
+
+
+@lru_cache(maxsize=4)  # of brokers that are gone, only so many are still tried
+def _admin(client: tuple[tuple[str, Any], ...]) -> AdminClient:
+    return AdminClient({"log_level": 2, "reconnect.backoff.max.ms": 500, **dict(client)})
+
+
 def create_topic(
     client: Mapping[str, Any],
     topic: str,
@@ -50,7 +63,7 @@ def create_topic(
     config: Mapping[str, str] | None = None,
 ) -> None:
     """Returns when every broker knows the topic and who leads its partitions."""
-    admin = AdminClient(dict(client))
+    admin = admin_of(client)
     wanted = NewTopic(topic, partitions, replication, config=dict(config or {}))
     try:
         admin.create_topics([wanted])[topic].result(timeout=PATIENCE_S)
@@ -65,7 +78,7 @@ def create_topic(
 
 def recreate_topic(client: Mapping[str, Any], topic: str, partitions: int = 1) -> None:
     """Deletes a topic and creates it again. With ZooKeeper, a name is free some time later."""
-    admin = AdminClient(dict(client))
+    admin = admin_of(client)
     admin.delete_topics([topic])[topic].result(timeout=PATIENCE_S)
 
     def made() -> bool:
@@ -85,7 +98,7 @@ def recreate_topic(client: Mapping[str, Any], topic: str, partitions: int = 1) -
 def known_everywhere(client: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     """Returns when every broker knows that many partitions of each, and who leads them: it learns of a new
     topic a moment after the answer."""
-    admin = AdminClient(dict(client))
+    admin = admin_of(client)
     brokers = [f"{one.host}:{one.port}" for one in admin.list_topics(timeout=PATIENCE_S).brokers.values()]
     for broker in brokers:
         asked = admin if len(brokers) == 1 else AdminClient({**client, "bootstrap.servers": broker})
@@ -100,6 +113,17 @@ def _led(admin: AdminClient, topics: Mapping[str, int]) -> bool:
         and all(one.leader >= 0 for one in known[name].partitions.values())
         for name, count in topics.items()
     )
+
+
+def all_in_sync(client: Mapping[str, Any]) -> None:
+    """Returns when no replica of any partition is missing from the ISR."""
+    admin = admin_of(client)
+
+    def whole() -> bool:
+        topics = admin.list_topics(timeout=PATIENCE_S).topics.values()
+        return all(set(one.isrs) == set(one.replicas) for each in topics for one in each.partitions.values())
+
+    wait_for(whole)
 
 
 def coordinators_ready(client: Mapping[str, Any]) -> None:
@@ -178,7 +202,7 @@ def read(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) 
 def settled(client: Mapping[str, Any], topic: str) -> None:
     """Returns when no transaction is open that has records in the topic now: a coordinator answers the end of
     one before its marks are written, and until then a reader of what is committed ends in front of it."""
-    admin = AdminClient(dict(client))
+    admin = admin_of(client)
     partitions: set[int] = set()
     ends: dict[int, int] = {}
     stable: dict[int, int] = {}

@@ -28,7 +28,15 @@ from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.labs import spec
 from tests.processes import kill_together, lives
-from tests.records import PATIENCE_S, Record, coordinators_ready, create_topic, read, wait_for
+from tests.records import (
+    PATIENCE_S,
+    Record,
+    admin_of,
+    coordinators_ready,
+    create_topic,
+    read,
+    wait_for,
+)
 from tests.topologies import Topology, at
 
 # A driver for one slot: small, and quick to start.
@@ -85,7 +93,7 @@ class Town:
         return dict(self.lab.clusters[cluster].client)
 
     def admin(self, cluster: str) -> AdminClient:
-        return AdminClient(self.client(cluster))
+        return admin_of(self.client(cluster))
 
     def flow(self, word: str) -> dict[str, Any]:
         found: dict[str, Any] = next(

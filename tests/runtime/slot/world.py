@@ -48,7 +48,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.positions import commit_first_positions, first_positions
 from runtime.ledger.transaction_writer import TransactionWriter, fence
 from runtime.slot.slot import Slot
-from tests.records import PATIENCE_S, known_everywhere, passing, settled
+from tests.records import PATIENCE_S, admin_of, known_everywhere, passing, settled
 
 FAST = CopySettings(
     retry_ms=50, retry_max_ms=1_000, stop_retry_ms=1_000, tail_every_ms=200, transaction_timeout_ms=10_000
@@ -106,7 +106,7 @@ class Side:
             done.result(PATIENCE_S)
 
     def admin(self) -> AdminClient:
-        return AdminClient(dict(self.client))
+        return admin_of(self.client)
 
     def producer(self, **config: Any) -> Producer:
         named = {key.replace("_", "."): value for key, value in config.items()}
