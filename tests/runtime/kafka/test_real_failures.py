@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,11 +15,11 @@ from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import list_offsets
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
+from runtime.lab.lab import Lab
 from runtime.ledger.records import InternalRecord, build, plain
 from runtime.ledger.transaction_writer import send
-from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.records import create_topic, read
+from tests.records import all_in_sync, create_topic, read
 from tests.runtime.kafka.real import (
     NOW,
     accepted,
@@ -38,6 +38,24 @@ Fresh = Callable[[str], str]
 SOON = {"socket.timeout.ms": "5000", "reconnect.backoff.max.ms": "500"}
 
 
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """dc1 has three brokers, dc2 one."""
+    lab = Lab(tmp_path_factory.mktemp("failures"))
+    lab.up([spec("dc1", brokers=3), spec("dc2", properties={"quota.window.num": "2"})])
+    yield lab
+    lab.down(purge=True)
+
+
+@pytest.fixture
+def breakable(brokers: Lab) -> Lab:
+    """Every broker runs and every replica is in sync, whatever the test before has left."""
+    for name, cluster in brokers.clusters.items():
+        brokers.start(name)
+        all_in_sync(cluster.client)
+    return brokers
+
+
 async def fetch_for_ever(session: FetchSession) -> None:
     while True:
         await session.fetch()
@@ -52,10 +70,9 @@ async def elected(cluster: KafkaCluster, topic: str, not_by: int) -> int:
         await asyncio.sleep(0.1)
 
 
-def test_a_leader_dies_and_another_takes_over(own_lab: MakeLab, fresh: Fresh) -> None:
+def test_a_leader_dies_and_another_takes_over(breakable: Lab, fresh: Fresh) -> None:
     """The session learns it as a lost connection, positions, transactions and coordinators move along."""
-    lab = own_lab(spec("dc1", brokers=3))
-    dc1 = lab.clusters["dc1"]
+    lab, dc1 = breakable, breakable.clusters["dc1"]
     topic, me = fresh("orders"), fresh("tx")
     create_topic(dc1.client, topic, replication=3)
     here = TopicPartition(topic, 0)
@@ -105,9 +122,8 @@ def test_a_leader_dies_and_another_takes_over(own_lab: MakeLab, fresh: Fresh) ->
     assert [record.value for record in read(dc1.client, topic)] == [b"before", b"after"]
 
 
-def test_a_leader_that_gave_up_its_role_says_who_leads(own_lab: MakeLab, fresh: Fresh) -> None:
-    lab = own_lab(spec("dc1", brokers=3))
-    dc1 = lab.clusters["dc1"]
+def test_a_leader_that_gave_up_its_role_says_who_leads(breakable: Lab, fresh: Fresh) -> None:
+    lab, dc1 = breakable, breakable.clusters["dc1"]
     topic = fresh("orders")
     create_topic(dc1.client, topic, replication=3)
 
@@ -147,10 +163,9 @@ async def sent(cluster: KafkaCluster, at: TopicPartition) -> int:
                 await asyncio.sleep(0.1)
 
 
-def test_who_writes_to_a_leader_of_before_finds_the_new_one(own_lab: MakeLab, fresh: Fresh) -> None:
+def test_who_writes_to_a_leader_of_before_finds_the_new_one(breakable: Lab, fresh: Fresh) -> None:
     """It is doubted after one failure, not after its age."""
-    lab = own_lab(spec("dc1", brokers=3))
-    dc1 = lab.clusters["dc1"]
+    lab, dc1 = breakable, breakable.clusters["dc1"]
     topic = fresh("orders")
     create_topic(dc1.client, topic, replication=3)
     at = TopicPartition(topic, 0)
@@ -174,18 +189,17 @@ def test_who_writes_to_a_leader_of_before_finds_the_new_one(own_lab: MakeLab, fr
     run(work())
 
 
-def test_a_broker_that_hangs_is_a_timeout_and_others_answer(own_lab: MakeLab, fresh: Fresh) -> None:
-    lab = own_lab(spec("dc1"))
-    dc1 = lab.clusters["dc1"]
+def test_a_broker_that_hangs_is_a_timeout_and_others_answer(breakable: Lab, fresh: Fresh) -> None:
+    lab, dc2 = breakable, breakable.clusters["dc2"]
     topic = fresh("orders")
-    create_topic(dc1.client, topic)
+    create_topic(dc2.client, topic)
     here = TopicPartition(topic, 0)
 
     async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc2, **SOON)) as cluster:
             await accepted(cluster, topic, 0, batch(b"x"))
             await cluster.connection(1, "fetch")
-            await asyncio.to_thread(lab.pause, "dc1")
+            await asyncio.to_thread(lab.pause, "dc2")
             known = cluster.topic(topic)
             assert known is not None
             session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
@@ -196,7 +210,7 @@ def test_a_broker_that_hangs_is_a_timeout_and_others_answer(own_lab: MakeLab, fr
             assert await list_offsets(cluster, {here: LATEST}, within=1) == {
                 here: ErrorCode.NETWORK_EXCEPTION
             }
-            await asyncio.to_thread(lab.unpause, "dc1")
+            await asyncio.to_thread(lab.unpause, "dc2")
             while True:
                 try:
                     (answered,) = await fetch_some(session)
@@ -208,22 +222,21 @@ def test_a_broker_that_hangs_is_a_timeout_and_others_answer(own_lab: MakeLab, fr
     run(work())
 
 
-def test_a_cluster_that_is_away_comes_back_by_itself(own_lab: MakeLab, fresh: Fresh) -> None:
-    lab = own_lab(spec("dc1"))
-    dc1 = lab.clusters["dc1"]
+def test_a_cluster_that_is_away_comes_back_by_itself(breakable: Lab, fresh: Fresh) -> None:
+    lab, dc2 = breakable, breakable.clusters["dc2"]
     topic = fresh("orders")
-    create_topic(dc1.client, topic)
+    create_topic(dc2.client, topic)
 
     async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc2, **SOON)) as cluster:
             await accepted(cluster, topic, 0, batch(b"1"))
-            await asyncio.to_thread(lab.kill, "dc1")
+            await asyncio.to_thread(lab.kill, "dc2")
             for _ in range(3):
                 with pytest.raises(ConnectionFailure):
                     await cluster.connection(1, "produce")
             with pytest.raises(ConnectionFailure, match=r"no bootstrap broker answers|broker 1"):
                 await cluster.topics([topic], fresh=True)
-            lab.start("dc1")
+            lab.start("dc2")
             while True:
                 try:
                     assert await accepted(cluster, topic, 0, batch(b"2")) == 1
@@ -232,23 +245,22 @@ def test_a_cluster_that_is_away_comes_back_by_itself(own_lab: MakeLab, fresh: Fr
                     await asyncio.sleep(0.1)
 
     run(work())
-    assert [record.value for record in read(dc1.client, topic)] == [b"1", b"2"]
+    assert [record.value for record in read(dc2.client, topic)] == [b"1", b"2"]
 
 
-def test_a_client_over_its_quota_is_slowed_and_loses_nothing(own_lab: MakeLab, fresh: Fresh) -> None:
-    lab = own_lab(spec("dc1", properties={"quota.window.num": "2"}))
-    dc1 = lab.clusters["dc1"]
+def test_a_client_over_its_quota_is_slowed_and_loses_nothing(breakable: Lab, fresh: Fresh) -> None:
+    lab, dc2 = breakable, breakable.clusters["dc2"]
     topic = fresh("orders")
-    create_topic(dc1.client, topic)
+    create_topic(dc2.client, topic)
     lab.tool(
-        "dc1",
+        "dc2",
         "kafka.admin.ConfigCommand",
         *("--alter", "--add-config", "producer_byte_rate=200000"),
         *("--entity-type", "clients", "--entity-name", "repl"),
     )
 
     async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc2)) as cluster:
             began = asyncio.get_running_loop().time()
             for number in range(8):
                 assert await accepted(cluster, topic, 0, batch(b"x" * 100_000)) == number
