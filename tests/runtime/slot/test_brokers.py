@@ -3,7 +3,7 @@ R7).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,7 @@ from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.records import PATIENCE_S
+from tests.records import PATIENCE_S, all_in_sync
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import await_in_sync, by_hand, place
 from tests.runtime.slot.lossy_proxy import Lost, losing_ends
@@ -24,6 +24,25 @@ pytestmark = pytest.mark.integration
 
 Fresh = Callable[[str], str]
 _MENDED_S = 180  # brokers come back and elect leaders meanwhile
+
+
+@pytest.fixture(scope="module")
+def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, dict[str, Side]]]:
+    """dc1 has one broker, dc2 three."""
+    lab = Lab(tmp_path_factory.mktemp("replicated"))
+    lab.up([spec("dc1"), spec("dc2", brokers=3)])
+    yield lab, sides_of(lab)
+    lab.down(purge=True)
+
+
+@pytest.fixture
+def breakable(replicated: tuple[Lab, dict[str, Side]]) -> tuple[Lab, dict[str, Side]]:
+    """Every broker runs and every replica is in sync, whatever the test before has left."""
+    lab, sides = replicated
+    for name, cluster in lab.clusters.items():
+        lab.start(name)
+        all_in_sync(cluster.client)
+    return lab, sides
 
 
 def test_both_brokers_are_killed_and_hang_while_records_are_copied(own_lab: MakeLab, fresh: Fresh) -> None:
@@ -140,9 +159,13 @@ def _values(side: Side, topic: str) -> list[bytes | None]:
     return [row.value for row in side.read(topic)[0]]
 
 
-def test_leaders_move_at_both_sides(own_lab: MakeLab, fresh: Fresh) -> None:
-    lab = own_lab(spec("dc1"), spec("dc2", brokers=3))
-    sides = sides_of(lab)
+def test_an_unclean_election_at_the_source_stops_the_partition(own_lab: MakeLab, fresh: Fresh) -> None:
+    lab = own_lab(spec("dc1", brokers=3), spec("dc2"))
+    _truncated(lab, sides_of(lab), fresh, side="dc1", others_write=False)
+
+
+def test_leaders_move_at_both_sides(breakable: tuple[Lab, dict[str, Side]], fresh: Fresh) -> None:
+    lab, sides = breakable
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     sides["dc1"].create(topic, 3)
     sides["dc2"].create(topic, 3, min_insync_replicas="2")
@@ -167,13 +190,12 @@ def test_leaders_move_at_both_sides(own_lab: MakeLab, fresh: Fresh) -> None:
 
 
 def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
-    own_lab: MakeLab, fresh: Fresh
+    breakable: tuple[Lab, dict[str, Side]], fresh: Fresh
 ) -> None:
     """Fencing 4: a marker that can't be written holds one lane, not the flow: its neighbours leave the
     lane.
     """
-    lab = own_lab(spec("dc1"), spec("dc2", brokers=3))
-    sides = sides_of(lab)
+    lab, sides = breakable
     topic, lonely, flow = fresh("orders"), fresh("lonely"), flow_spec(fresh("flow"))
     sides["dc1"].create(topic, 3)
     sides["dc1"].create(lonely)
@@ -221,15 +243,17 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     assert sides["dc2"].read(lonely) == sides["dc1"].read(lonely)
 
 
-@pytest.mark.parametrize(("side", "others_write"), [("dc1", False), ("dc2", False), ("dc2", True)])
-def test_an_unclean_election_that_truncates_stops_the_partition(
-    own_lab: MakeLab, fresh: Fresh, side: str, others_write: bool
+@pytest.mark.parametrize("others_write", [False, True])
+def test_an_unclean_election_at_the_destination_stops_the_partition(
+    breakable: tuple[Lab, dict[str, Side]], fresh: Fresh, others_write: bool
 ) -> None:
+    _truncated(*breakable, fresh, side="dc2", others_write=others_write)
+
+
+def _truncated(lab: Lab, sides: dict[str, Side], fresh: Fresh, *, side: str, others_write: bool) -> None:
     """R4: what was copied and is gone again at one side is said, not papered over, not even where others have
     written so much since that the log is longer than before.
     """
-    lab = own_lab(*(spec(name, brokers=3 if name == side else 1) for name in ("dc1", "dc2")))
-    sides = sides_of(lab)
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for name, each in sides.items():
         replicas = [[1, 2]] if name == side else [[1]]
