@@ -1,5 +1,7 @@
 """How two values of a field are compared, and that a change's fields are the paths that DeepDiff finds."""
 
+import subprocess
+import sys
 from random import Random
 from typing import Any
 
@@ -34,6 +36,18 @@ from runtime.contract.spec.jobspec import (
     TimestampsSpec,
 )
 from runtime.contract.spec.transform import TransformSpec
+
+
+def test_a_comparison_does_not_import_pandas_and_leaves_it_importable() -> None:
+    program = """
+import sys
+from planner.diff.compare import changed_fields
+(change,) = changed_fields({"state": "active"}, {"state": "paused"})
+assert (change.old, change.new) == ("active", "paused")
+assert "deepdiff" in sys.modules and "pandas" not in sys.modules
+import pandas
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize(
