@@ -21,6 +21,7 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode
 from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.protocol.fetch import (
     FULL_SESSION_EPOCH,
+    NO_SESSION,
     NO_SESSION_EPOCH,
     FetchedPartition,
     FetchedTopic,
@@ -34,8 +35,6 @@ from runtime.kafka.protocol.metadata import MetadataRequest, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time
-
-_NO_SESSION = 0
 
 
 async def fetch_once(
@@ -160,7 +159,7 @@ class FetchSession:
         self._wanted: dict[Key, FetchFrom] = {}
         self._told: dict[Key, FetchFrom] = {}
         self._changed: set[Key] = set()
-        self._session_id = _NO_SESSION
+        self._session_id = NO_SESSION
         self._epoch = FULL_SESSION_EPOCH
         self._anew = False
         self._by_name = False
@@ -221,10 +220,10 @@ class FetchSession:
         The request takes another connection: a broker reads no further request from the session's own one
         while a fetch waits there for records.
         """
-        if self._session_id == _NO_SESSION:
+        if self._session_id == NO_SESSION:
             return
         farewell = FetchRequest(0, 0, 0, self._isolation, self._session_id, NO_SESSION_EPOCH, {})
-        self._session_id = _NO_SESSION
+        self._session_id = NO_SESSION
         self._begin_anew()
         try:
             told = self._cluster.call(self.node, farewell, CONTROL, _FAREWELL_S)
@@ -314,7 +313,7 @@ class FetchSession:
     def _accept(self, request: FetchRequest, response: FetchResponse) -> None:
         self._session_id = response.session_id
         self._by_name = response.by_name
-        if response.session_id == _NO_SESSION:
+        if response.session_id == NO_SESSION:
             self._epoch = FULL_SESSION_EPOCH
         else:
             self._epoch = 1 if request.session_epoch == _HIGHEST_EPOCH else request.session_epoch + 1
@@ -324,7 +323,7 @@ class FetchSession:
                 # Unless the caller moved it meanwhile, it must not fail again at once.
                 if self._wanted.get(key) == self._told.get(key):
                     self.forget(*key)
-            elif self._session_id == _NO_SESSION and partition.records and key in self._wanted:
+            elif self._session_id == NO_SESSION and partition.records and key in self._wanted:
                 self._wanted[key] = self._wanted.pop(key)
 
     def _begin_anew(self) -> None:

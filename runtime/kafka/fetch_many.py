@@ -10,6 +10,7 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import (
+    NO_SESSION,
     NO_SESSION_EPOCH,
     FetchedPartition,
     FetchedTopic,
@@ -20,7 +21,6 @@ from runtime.kafka.protocol.fetch import (
 )
 from runtime.kafka.protocol.offsets import TopicPartition
 
-_NO_SESSION = 0
 _MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never arrives
 _BATCH_START = struct.Struct(">qi")  # the base offset, and the bytes that follow these fields
 
@@ -88,7 +88,7 @@ def _request(
         1 if wait_ms else 0,
         sum(start.max_bytes for start in wanted.values()),
         isolation,
-        _NO_SESSION,
+        NO_SESSION,
         NO_SESSION_EPOCH,
         partitions,
         topics=topics,

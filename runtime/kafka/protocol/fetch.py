@@ -37,6 +37,7 @@ _EPOCH_END = struct.Struct(">iq")
 _LEADER = struct.Struct(">ii")
 _EMPTY = memoryview(bytearray())
 
+NO_SESSION = 0
 FULL_SESSION_EPOCH = 0
 NO_SESSION_EPOCH = -1
 
