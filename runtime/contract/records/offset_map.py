@@ -164,7 +164,7 @@ class Span:
 
     def encoded_runs(self) -> bytes:
         """Returns the encoded runs, wherever they are stored."""
-        return self.encoded if isinstance(self.encoded, bytes) else self.encoded.read()
+        return _bytes_of(self.encoded)
 
 
 class OffsetMap:
@@ -321,7 +321,11 @@ def _starts(gaps: Sequence[int], records: Sequence[int], first: int) -> Iterator
 
 @lru_cache(maxsize=128)
 def _decoded(encoded: bytes | StoredRuns, source: int, destination: int) -> Runs:
-    return decode_runs(encoded if isinstance(encoded, bytes) else encoded.read(), source, destination)
+    return decode_runs(_bytes_of(encoded), source, destination)
+
+
+def _bytes_of(encoded: bytes | StoredRuns) -> bytes:
+    return encoded if isinstance(encoded, bytes) else encoded.read()
 
 
 def count_runs(encoded: bytes) -> int:
@@ -338,8 +342,7 @@ def invert_runs(encoded: bytes) -> bytes:
 
 def destination_end_of(encoded: bytes, destination: int) -> int:
     """Returns the destination offset behind the last of the encoded runs; `destination` if there is none."""
-    numbers = _numbers(encoded)
-    return destination + sum(numbers[1::3]) + sum(numbers[2::3])
+    return _ends(_numbers(encoded), 0, destination)[1]
 
 
 def join_runs(spans: Sequence[Span]) -> bytes:
@@ -349,13 +352,18 @@ def join_runs(spans: Sequence[Span]) -> bytes:
     for span in spans:
         own = list(_numbers(span.encoded_runs()))
         if own:
-            source_end = span.low + sum(own[0::3]) + sum(own[2::3])
-            destination_end = span.destination_low + sum(own[1::3]) + sum(own[2::3])
+            ends = _ends(own, span.low, span.destination_low)
             own[0] += span.low - source
             own[1] += span.destination_low - destination
             numbers += own
-            source, destination = source_end, destination_end
+            source, destination = ends
     return _encoded(numbers)
+
+
+def _ends(numbers: Sequence[int], source: int, destination: int) -> tuple[int, int]:
+    """Returns the offsets behind the last run at both sides; the runs begin at the given offsets."""
+    records = sum(numbers[2::3])
+    return source + sum(numbers[0::3]) + records, destination + sum(numbers[1::3]) + records
 
 
 def _encoded(numbers: Sequence[int]) -> bytes:
