@@ -56,7 +56,7 @@ class StatusRequest:
     flows: Sequence[FlowStatusRequest]
     router: Router
     standbys: Mapping[str, int] = field(default_factory=dict)
-    _selected: SelectedTopics = field(default_factory=SelectedTopics, repr=False, compare=False)
+    _selected: SelectedTopics = field(default_factory=SelectedTopics, init=False, repr=False, compare=False)
 
     @property
     def sources(self) -> list[str]:
