@@ -65,14 +65,22 @@ def create_topic(
     """Returns when every broker knows the topic and who leads its partitions."""
     admin = admin_of(client)
     wanted = NewTopic(topic, partitions, replication, config=dict(config or {}))
-    try:
-        admin.create_topics([wanted])[topic].result(timeout=PATIENCE_S)
-    except KafkaException as failure:
-        # librdkafka drops a bootstrap connection once it knows the broker's id, and requests with it.
-        if failure.args[0].code() != KafkaError._DESTROY_BROKER:
-            raise
-        if topic not in admin.list_topics(timeout=PATIENCE_S).topics:
+    dropped = False
+
+    def made() -> bool:
+        nonlocal dropped
+        try:
             admin.create_topics([wanted])[topic].result(timeout=PATIENCE_S)
+        except KafkaException as failure:
+            # librdkafka drops a bootstrap connection once it knows the broker's id, and requests with it.
+            if failure.args[0].code() == KafkaError._DESTROY_BROKER:
+                dropped = True
+                return False
+            if not (dropped and failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS):
+                raise
+        return True
+
+    wait_for(made)
     known_everywhere(client, {topic: partitions})
 
 

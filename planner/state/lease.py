@@ -6,11 +6,13 @@ of the machines that apply. Every reader folds the same log to the same holder:
 - A claim is granted if the lease was free at the claim's append time: never held, released, or not renewed
   within its time to live.
 - A renewal by the holder extends the lease if it is in time. A late one changes nothing: another reader may
-  already have seen the lease as free.
+  already have seen the lease as free. A holder that is late claims the lease again, and continues only if the
+  log shows that nobody else held it in between.
 - A release by the holder frees the lease.
 
 Kafka does not fence admin requests, so the holder asks `lost()` before each one. Its clock continues during a
-SIGSTOP and while a laptop is suspended: a holder that slept past its time stops before it sends.
+SIGSTOP and while a laptop is suspended: a holder that slept past its time sends nothing before it has read in
+the log that it still holds the lease.
 """
 
 import threading
@@ -83,19 +85,37 @@ def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
     """Returns the holder right after the last entry. The caller's own claim tells the time."""
     held: LeaseState | None = None
     for entry in entries:
-        if held and entry.at_ms > held.renewed_ms + held.ttl_ms:
-            held = None
-        mine = held is not None and held.holder.id == entry.holder.id
-        match entry.verb:
-            case LeaseVerb.CLAIM if held is None:
-                held = LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
-            case LeaseVerb.CLAIM | LeaseVerb.RENEW if held is not None and mine:
-                held = LeaseState(held.holder, held.since_ms, entry.at_ms, entry.ttl_ms)
-            case LeaseVerb.RELEASE if mine:
-                held = None
-            case _:
-                pass
+        held = _after(held, entry)
     return held
+
+
+def held_without_another(entries: Iterable[LeaseEntry], holder: str, since_ms: int) -> bool:
+    """Returns whether `holder` holds the lease, and nobody else did after its own entry of `since_ms`."""
+    held: LeaseState | None = None
+    found = False
+    for entry in entries:
+        held = _after(held, entry)
+        if entry.holder.id == holder and entry.at_ms == since_ms:
+            found = True
+        elif found and held is not None and held.holder.id != holder:
+            return False
+    return found and held is not None and held.holder.id == holder
+
+
+def _after(held: LeaseState | None, entry: LeaseEntry) -> LeaseState | None:
+    """Returns the holder after one more entry."""
+    if held and entry.at_ms > held.renewed_ms + held.ttl_ms:
+        held = None
+    mine = held is not None and held.holder.id == entry.holder.id
+    match entry.verb:
+        case LeaseVerb.CLAIM if held is None:
+            return LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
+        case LeaseVerb.CLAIM | LeaseVerb.RENEW if held is not None and mine:
+            return LeaseState(held.holder, held.since_ms, entry.at_ms, entry.ttl_ms)
+        case LeaseVerb.RELEASE if mine:
+            return None
+        case _:
+            return held
 
 
 _LONGEST_TTL_MS = 3_600_000  # the longest lease without a renewal, whatever a record says
@@ -124,7 +144,9 @@ _KEY = b"lease"
 _ASK_AGAIN_SECONDS = 1.0
 
 
-_MARGIN = 0.2
+_MARGIN = 0.2  # of the time to live: a request that was sent before it began has arrived before the end
+_LIVES_WITHOUT_ANSWER = 4  # times to live since the last renewal, after which an apply gives up
+_LOOK_SECONDS = 0.2
 
 
 def _clock() -> float:
@@ -159,6 +181,7 @@ class Lease:
         self._renewed_at = 0.0
         self._renewed_ms = 0
         self._lost: str | None = None
+        self._answered = threading.Condition()  # the log answered a renewal: the lease is held, or lost
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -208,31 +231,47 @@ class Lease:
 
     def _renew_on_time(self) -> None:
         every = self._ttl_ms / 1000 / 6
-        while not self._stop.wait(every):
-            sent_at = _clock()
-            try:
-                renewed_ms = self._append_entry(LeaseVerb.RENEW, self._ttl_ms / 1000)
-            except (KafkaException, TimeoutError):
-                continue  # the next turn tries again; lost() knows when it is too late
-            if renewed_ms - self._renewed_ms > self._ttl_ms:
-                self._lost = (
-                    f"the lease of {self.cluster} was not renewed in time, and another apply may hold it"
-                )
-                return
-            self._renewed_at, self._renewed_ms = sent_at, renewed_ms
+        while self._lost is None and not self._stop.wait(every):
+            with suppress(KafkaException, TimeoutError, Failure):  # the next turn tries again
+                self._renew()
 
-    def lost(self) -> str | None:
-        """Returns None while the lease is certainly held, otherwise why it is not. Ask before
-        every request.
-        """
-        if self._lost is None:
-            idle = _clock() - self._renewed_at
-            if idle > self._ttl_ms / 1000 * (1 - _MARGIN):
-                self._lost = (
-                    f"the lease of {self.cluster} was last renewed {idle:.0f} s ago, "
-                    f"and ends by itself after {self._ttl_ms // 1000} s"
+    def _renew(self) -> None:
+        sent_at = _clock()
+        lost: str | None = None
+        renewed_ms = self._append_entry(LeaseVerb.RENEW, self._ttl_ms / 1000)
+        if renewed_ms - self._renewed_ms > self._ttl_ms:
+            sent_at = _clock()
+            claimed_ms = self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
+            if not held_without_another(_entries(self._endpoint), self._holder.id, self._renewed_ms):
+                self._append_entry(LeaseVerb.RELEASE, self._ttl_ms / 1000)  # if the claim was granted
+                lost = (
+                    f"the lease of {self.cluster} was not renewed in time, and another apply took it or may "
+                    "have taken it"
                 )
-        return self._lost
+            renewed_ms = claimed_ms
+        with self._answered:
+            self._renewed_at, self._renewed_ms, self._lost = sent_at, renewed_ms, lost
+            self._answered.notify_all()
+
+    def lost(self, interrupted: Callable[[], str | None] = lambda: None) -> str | None:
+        """Returns None while the lease is certainly held, otherwise why it is not. Ask before every request.
+
+        While the brokers do not answer a renewal in time, it waits for them, or until `interrupted` returns
+        a reason.
+        """
+        ttl_seconds = self._ttl_ms / 1000
+        with self._answered:
+            while self._lost is None and (idle := _clock() - self._renewed_at) > ttl_seconds * (1 - _MARGIN):
+                if self._stop.is_set() or idle > _LIVES_WITHOUT_ANSWER * ttl_seconds:
+                    self._lost = (
+                        f"the lease of {self.cluster} was last renewed {idle:.0f} s ago, "
+                        f"and ends by itself after {self._ttl_ms // 1000} s"
+                    )
+                elif (reason := interrupted()) is not None:
+                    return reason
+                else:
+                    self._answered.wait(_LOOK_SECONDS)
+            return self._lost
 
     def release(self) -> None:
         """Releases the lease at once, unless it is lost already."""

@@ -356,7 +356,7 @@ def _execute(
     )
 
     def stop_reason(cluster: str) -> Callable[[], str | None]:
-        return lambda: interruption.reason() or leases[cluster].lost()
+        return lambda: interruption.reason() or leases[cluster].lost(interruption.reason)
 
     context = {
         cluster: ApplyContext(

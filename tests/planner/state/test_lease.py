@@ -12,6 +12,7 @@ from planner.state import internal_topics
 from planner.state.lease import Lease, LeaseHolder, LeaseState, current
 from runtime.contract.spec.naming import LEASE
 from tests.endpoints import endpoint
+from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -82,6 +83,51 @@ def test_a_dead_holder_loses_it_by_itself_and_learns_so(place):
         held = current(place)
         assert held is not None
         assert held.holder.user == "bob", "the dead one's release must not free the new holder's lease"
+
+
+def test_one_that_renews_too_late_claims_it_again_if_nobody_took_it(place):
+    late = Lease(place, holder("ada"), ttl_ms=1_000).acquire(60, nobody)
+    end_of_renewals(late)
+    held = current(place)
+    assert held is not None
+    wait_for(lambda: held.free_in_ms(time.time_ns() // 1_000_000) == 0)
+    late._renew()
+    again = current(place)
+    assert again is not None
+    assert again.holder.user == "ada"
+    assert again.since_ms > held.renewed_ms + held.ttl_ms, "the late renewal counted"
+    assert late.lost() is None
+    late.release()
+    assert current(place) is None
+
+
+def test_one_that_renews_too_late_loses_it_to_another_that_is_gone_again(place):
+    late = Lease(place, holder("ada"), ttl_ms=1_000).acquire(60, nobody)
+    end_of_renewals(late)
+    with Lease(place, holder("bob")).acquire(60, lambda _held: None):
+        pass
+    late._renew()
+    assert "another apply took it or may have taken it" in (late.lost() or "")
+    assert current(place) is None, "its own late claim holds the lease"
+
+
+def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(place):
+    unsure = Lease(place, holder("ada"), ttl_ms=1_000_000).acquire(60, nobody)
+    with unsure:
+        unsure._renewed_at -= 900  # too late by the clock, while the next renewal is minutes away
+        reasons = iter((None, None, "interrupted"))
+        assert unsure.lost(lambda: next(reasons)) == "interrupted"
+        waiting = threading.Thread(target=unsure._renew)
+        waiting.start()
+        assert unsure.lost() is None
+        waiting.join(60)
+
+
+def end_of_renewals(lease):
+    """Ends its renewals for a while, as those of a process that was stopped."""
+    lease._stop.set()
+    lease._thread.join(60)
+    lease._stop.clear()
 
 
 def test_renewals_keep_it_past_its_time_to_live(place):

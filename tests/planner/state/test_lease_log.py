@@ -1,8 +1,10 @@
 """The lease is arithmetic over a log: claims, renewals and releases at the broker's append times."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from planner.state.lease import LeaseEntry, LeaseHolder, LeaseVerb, fold
+from planner.state.lease import LeaseEntry, LeaseHolder, LeaseVerb, fold, held_without_another
 
 TTL = 30_000
 
@@ -49,3 +51,39 @@ def test_since_is_the_claim_and_the_end_counts_from_the_last_renewal():
     assert (held.since_ms, held.renewed_ms) == (1_000, 11_000)
     assert held.free_in_ms(now_ms=21_000) == 20_000
     assert held.free_in_ms(now_ms=99_000) == 0
+
+
+WITHOUT_ANOTHER = {
+    "renewed": ([(0, "a", C), (5, "a", R)], True),
+    "claimed again after its end": ([(0, "a", C), (40_000, "a", R), (40_001, "a", C)], True),
+    "its end passed": ([(0, "a", C), (40_000, "b", X)], False),
+    "taken": ([(0, "a", C), (40_000, "b", C), (40_001, "a", C)], False),
+    "taken and released": ([(0, "a", C), (40_000, "b", C), (40_001, "b", X), (40_002, "a", C)], False),
+    "refused to another": ([(0, "a", C), (20_000, "b", C), (40_000, "a", C)], True),
+    "held by another before": ([(-9, "b", C), (-8, "b", X), (0, "a", C), (40_000, "a", C)], True),
+    "its entry is not in the log": ([(40_000, "a", C)], False),
+}
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"), WITHOUT_ANOTHER.values(), ids=[f"log: {one}" for one in WITHOUT_ANOTHER]
+)
+def test_held_without_another_since_its_first_entry(lines, expected):
+    assert held_without_another(log(*lines), "a", since_ms=0) is expected
+
+
+ENTRIES = st.lists(
+    st.tuples(st.integers(1, 40_000), st.sampled_from("abc"), st.sampled_from(LeaseVerb)), max_size=12
+)
+
+
+@given(ENTRIES)
+def test_whoever_is_told_that_it_held_alone_was_the_only_holder(steps):
+    at_ms, lines = 0, [(0, "a", C)]
+    for after_ms, who, verb in steps:
+        at_ms += after_ms
+        lines.append((at_ms, who, verb))
+    entries = log(*lines)
+    holders = [fold(entries[: count + 1]) for count in range(len(entries))]
+    alone = all(held is None or held.holder.id == "a" for held in holders) and holders[-1] is not None
+    assert held_without_another(entries, "a", since_ms=0) is alone
