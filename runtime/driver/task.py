@@ -311,22 +311,27 @@ class _ControlChannel:
         """
         loop = asyncio.get_running_loop()
         sent: SlotStatus | None = None
-        sent_at = -_REPEAT_S
+        sent_at = compared_at = -_REPEAT_S
+        pause_s = _POLL_S
         while True:
-            status = self._slot.status()
-            due = loop.time() - sent_at
-            is_new = sent is None or status.assignment != sent.assignment
-            pause_s = report_interval_s(len(status.partitions))
-            if is_new or due >= _REPEAT_S or (due >= pause_s and _differs(status, sent)):
-                report = SlotReport(self._ticket.driver, self._ticket.attempt, status)
-                try:
-                    await post(cluster, naming.STATUS, [InternalRecord(self._key, job_status.encode(report))])
-                except WireError:
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
-                sent, sent_at = status, loop.time()
+            now = loop.time()
+            is_new = sent is None or sent.assignment != self._slot.assignment_in_force
+            if is_new or now - compared_at >= pause_s:  # a status of many partitions takes long to make
+                status = self._slot.status()
+                pause_s = report_interval_s(len(status.partitions))
+                if is_new or now - sent_at >= _REPEAT_S or _differs(status, sent):
+                    report = SlotReport(self._ticket.driver, self._ticket.attempt, status)
+                    record = InternalRecord(self._key, job_status.encode(report))
+                    try:
+                        await post(cluster, naming.STATUS, [record])
+                    except WireError:
+                        await asyncio.sleep(_PAUSE_S)
+                        continue
+                    sent, sent_at = status, loop.time()
+                compared_at = loop.time()
             self._assigned.clear()
-            await pause(pause_s if status.assignment >= self._newest else _POLL_S, self._assigned)
+            in_force = self._slot.assignment_in_force >= self._newest
+            await pause(pause_s if in_force else _POLL_S, self._assigned)
 
 
 def report_interval_s(partitions: int) -> float:

@@ -84,6 +84,7 @@ class SourceClusters:
 
 
 _MAX_PAUSE_S = 5.0
+_UNDECIDED = "an open transaction has written its progress; waiting for its marker"
 
 
 class FlowRun:
@@ -172,29 +173,31 @@ class FlowRun:
 
     def partitions(self) -> list[PartitionStatus]:
         """Returns the status of every assigned partition, also of those that are not copied yet."""
-        copies = self.flow.copies if self.flow is not None else {}
-        return [
-            copies[key].status() if key in copies else self._not_copied(key, one)
-            for key, one in self._partitions.items()
-        ]
+        flow = self.flow
+        copies = flow.copies if flow is not None else {}
+        missing = flow.missing() if flow is not None else {}
+        undecided = flow.undecided() if flow is not None else {}
+        found = []
+        for key, assigned in self._partitions.items():
+            if (copy := copies.get(key)) is not None:
+                found.append(copy.status())
+                continue
+            if (lost := missing.get(key)) is not None and lost[0] == assigned:
+                state, why = State.LEDGER_MISSING, lost[1]
+            elif undecided.get(key) == assigned:
+                state, why = State.STARTING, _UNDECIDED
+            else:
+                state, why = self._waits()
+            found.append(PartitionStatus(*key, state, self._since_ms, why))
+        return found
 
-    def _not_copied(self, key: PartitionKey, assigned: AssignedPartition) -> PartitionStatus:
-        """Returns the status of an assigned partition that is not copied, with the reason."""
-        missing = self.flow.missing().get(key) if self.flow is not None else None
-        if missing is not None and missing[0] == assigned:
-            state, why = State.LEDGER_MISSING, missing[1]
-        elif self.flow is not None and self.flow.undecided().get(key) == assigned:
-            state, why = (
-                State.STARTING,
-                "an open transaction has written its progress; waiting for its marker",
-            )
-        elif self.superseded:
-            state, why = State.PAUSED, self.superseded
-        elif self._unreadable:
-            state, why = State.LEDGER_MISSING, f"the ledger can't be read: {self._why}"
-        else:
-            state, why = (State.RETRYING if self._why else State.STARTING), self._why
-        return PartitionStatus(*key, state, self._since_ms, why)
+    def _waits(self) -> tuple[State, str]:
+        """Returns the state of partitions that wait for the flow, with the reason."""
+        if self.superseded:
+            return State.PAUSED, self.superseded
+        if self._unreadable:
+            return State.LEDGER_MISSING, f"the ledger can't be read: {self._why}"
+        return (State.RETRYING if self._why else State.STARTING), self._why
 
     async def _reconcile(self, version: int) -> None:
         """Begins or ends the flow, and releases and admits partitions, until it matches the assignment."""

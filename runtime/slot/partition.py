@@ -413,7 +413,7 @@ class PartitionCopy:
             dropped=progress.dropped,
             transactions=self.transactions,
             aborts=self.aborts,
-            lost=sum(gap.end - gap.low for gap in progress.gaps),
+            lost=sum([gap.end - gap.low for gap in progress.gaps]) if progress.gaps else 0,
             blocked_by=self.blocked_by,
             quarantined=progress.quarantined,
             tombstones=progress.tombstones,

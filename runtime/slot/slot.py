@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import runtime.batch.headers  # noqa: F401 - numpy is loaded before the first batch comes
-from runtime.contract.records.control import Assignment, SlotSpec, client_id
+from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec, client_id
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
@@ -144,28 +145,35 @@ class Slot:
         )
         if self._context is None:
             return
-        for name in [*self._runs, *assignment.flows]:
-            partitions = {one.key: one for one in assignment.partitions if one.flow == name}
+        by_flow: dict[str, dict[PartitionKey, AssignedPartition]] = {}
+        for one in assignment.partitions:
+            by_flow.setdefault(one.flow, {})[one.key] = one
+        for name in {**self._runs, **assignment.flows}:
             if name not in self._runs or self._runs[name].superseded:
                 self._runs[name] = FlowRun(name, self._context, self._sources)
                 self._spawn(self._runs[name].run())
-            self._runs[name].set_assignment(assignment.version, assignment.flows.get(name), partitions)
+            self._runs[name].set_assignment(
+                assignment.version, assignment.flows.get(name), by_flow.get(name, {})
+            )
 
     def stop(self) -> None:
         """Requests the end: open transactions end, then `run` returns Stopped."""
         self._stopping.set()
 
-    def status(self) -> SlotStatus:
-        """Returns the status of the slot, its flows and its partitions.
+    @property
+    def assignment_in_force(self) -> int:
+        """The version of the assignment of which every partition that it takes away is released."""
+        if self._context is None:
+            return 0
+        return min((run.version for run in self._runs.values()), default=self._assignment.version)
 
-        `assignment` is the version that is in force: every partition that it takes away is released.
-        """
+    def status(self) -> SlotStatus:
+        """Returns the status of the slot, its flows and its partitions."""
         runs = list(self._runs.values())
-        in_force = min((run.version for run in runs), default=self._assignment.version)
         return SlotStatus(
             slot=self._spec.slot,
             at_ms=now_ms(),
-            assignment=in_force if self._context is not None else 0,
+            assignment=self.assignment_in_force,
             process=os.getpid(),
             host=socket.gethostname(),
             rss_bytes=_resident_bytes(),
