@@ -31,6 +31,7 @@ from runtime.kafka.protocol.fetch import (
     Isolation,
     unknown_topic,
 )
+from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import MetadataRequest, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
@@ -112,6 +113,9 @@ class Caller(Protocol):
 
     @property
     def settings(self) -> WireSettings: ...
+
+    @property
+    def decoded(self) -> LastDecoded[tuple[TopicMetadata, ...]]: ...
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None: ...
 
@@ -294,7 +298,7 @@ class FetchSession:
         names = {one.topic_id: self._topics[one.topic_id].name for one in fetched}
         if not names:
             return response
-        request = MetadataRequest(sorted(names.values()))
+        request = MetadataRequest(sorted(names.values()), decoded=self._cluster.decoded)
         metadata = await self._cluster.call(self.node, request, self._purpose, within)
         known = {topic.name: topic.id for topic in metadata.topics if not topic.error}
         gone = {

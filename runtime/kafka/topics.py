@@ -92,7 +92,7 @@ def _newest(told: TopicMetadata, known: TopicMetadata) -> TopicMetadata:
     Without a topic id from Kafka the response's leaders are taken, because a recreated topic starts with
     epoch 0 again.
     """
-    if not is_from_kafka(told.id):
+    if told is known or not is_from_kafka(told.id):
         return told
     newer = {
         index: one

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.auth.login import quoted
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
 
 MAX_BROKERS = 10_000
@@ -89,7 +90,8 @@ class MetadataResponse:
 class MetadataRequest:
     """With `names` of None and no ids this request reads every topic.
 
-    A topic without an id from the broker gets an id made of its name.
+    A topic without an id from the broker gets an id made of its name. `decoded` keeps topics from one
+    response to the next.
     """
 
     API: ClassVar[Api] = Api.METADATA
@@ -99,6 +101,7 @@ class MetadataRequest:
 
     names: Sequence[str] | None = ()
     ids: Sequence[bytes] = ()
+    decoded: LastDecoded[tuple[TopicMetadata, ...]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def brokers_only(self) -> bool:
@@ -138,8 +141,18 @@ class MetadataRequest:
         brokers = [_broker(reader) for _ in range(count)]
         cluster_id = reader.compact_string() if version >= 2 else ""
         controller = reader.int32()
-        topics = reader.array(lambda: _topic(reader, version, self.NAME_IDS))
-        return MetadataResponse(throttle_ms, tuple(brokers), cluster_id, controller, tuple(topics))
+        topics = self._topics(version, reader)
+        return MetadataResponse(throttle_ms, tuple(brokers), cluster_id, controller, topics)
+
+    def _topics(self, version: int, reader: Reader) -> tuple[TopicMetadata, ...]:
+        def decode() -> tuple[TopicMetadata, ...]:
+            return tuple(reader.array(lambda: _topic(reader, version, self.NAME_IDS)))
+
+        if self.decoded is None:
+            return decode()
+        names = None if self.names is None else tuple(self.names)
+        encoded = reader.buffer[reader.position :]
+        return self.decoded.value((version, names, tuple(self.ids)), encoded, decode)
 
 
 @dataclass(frozen=True, slots=True)

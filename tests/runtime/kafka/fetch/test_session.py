@@ -20,6 +20,7 @@ from runtime.kafka.protocol.fetch import (
     FetchRequest,
     FetchResponse,
 )
+from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 
 A, B, C = b"A" * 16, b"B" * 16, b"C" * 16
@@ -36,6 +37,7 @@ class Broker:
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {"client.rack": "r1"}))
     names: dict[bytes, str] = field(default_factory=lambda: {A: "a", B: "b"})
     recreated: bool = False
+    decoded: LastDecoded[tuple[TopicMetadata, ...]] = field(default_factory=LastDecoded)
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
         name = self.names.get(topic_id)
