@@ -40,6 +40,7 @@ from runtime.kafka.protocol.handshake import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
+from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import Broker
 from runtime.kafka.timing import Shared, jittered
 
@@ -72,6 +73,7 @@ class Dialer:
             case _:
                 assert_never(settings.sasl)
         self._buffers = buffers or BufferPool()
+        self._versions: LastDecoded[ApiVersionsResponse] = LastDecoded()
 
     async def dial(self, host: str, port: int, purpose: str, within: float | None = None) -> Connection:
         """Connects and logs in.
@@ -154,7 +156,7 @@ class Dialer:
             ) from error
 
     async def _api_versions(self, connection: Connection) -> ApiVersionsResponse:
-        versions = await connection.call(ApiVersionsRequest(*_SOFTWARE))
+        versions = await connection.call(ApiVersionsRequest(*_SOFTWARE, self._versions))
         if versions.error is ErrorCode.UNSUPPORTED_VERSION:
             if not self._old_brokers:
                 raise Unsupported("API_VERSIONS", f"{connection.where} is older than Kafka 2.4")

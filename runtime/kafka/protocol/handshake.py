@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.request import Api, Buffer, FixedReader, Reader, Writer, reader_of, writer_of
 
 NEVER = 1 << 15
@@ -27,7 +28,10 @@ class ApiVersionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest:
-    """This request has version 3 only; a broker without it answers with error 35 in the form of version 0."""
+    """This request has version 3 only; a broker without it answers with error 35 in the form of version 0.
+
+    `decoded` keeps the response for the next connection: brokers of one version send the same bytes.
+    """
 
     API: ClassVar[Api] = Api.API_VERSIONS
     VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
@@ -35,6 +39,7 @@ class ApiVersionsRequest:
 
     software_name: str
     software_version: str
+    decoded: LastDecoded[ApiVersionsResponse] | None = field(default=None, repr=False, compare=False)
 
     def body(self, version: int) -> list[Buffer]:
         writer = Writer()
@@ -44,6 +49,12 @@ class ApiVersionsRequest:
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> ApiVersionsResponse:
+        if self.decoded is None:
+            return self._decode(reader)
+        encoded = reader.buffer[reader.position :]
+        return self.decoded.value(version, encoded, lambda: self._decode(reader))
+
+    def _decode(self, reader: Reader) -> ApiVersionsResponse:
         error = reader.error_code()
         if error is ErrorCode.UNSUPPORTED_VERSION:
             return ApiVersionsResponse(error, {}, {})
