@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from planner.render.status import DetailLevel, FlowHistory
-    from planner.workflows.audit.reading import ReplicationStatusRequest
+    from planner.workflows.audit.replication_status import ReplicationStatusRequest
     from runtime.contract.views.status_view import StatusView
 
 FORMAT_VERSION = 1
@@ -64,7 +64,7 @@ def command(
     Exit code: 0 done, 1 where a destination could not be read (the rest is shown).
     """
     from planner.render.status import DetailLevel
-    from planner.workflows.audit.reading import ReplicationStatusRequest, status
+    from planner.workflows.audit.replication_status import ReplicationStatusRequest, status
 
     request = ReplicationStatusRequest(path, var_files, timeout, over_ms=over)
     depth = DetailLevel.PARTITIONS if every_partition else DetailLevel.TOPICS if topics else DetailLevel.FLOWS
@@ -118,7 +118,7 @@ async def _watch(
     from rich.live import Live
 
     from planner.cli.console import console, terminal_width
-    from planner.workflows.audit.reading import watch_status
+    from planner.workflows.audit.replication_status import watch_status
 
     histories = FlowHistories()
     on_screen = sys.stdout.isatty() and not as_json

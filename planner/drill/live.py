@@ -19,15 +19,8 @@ from planner.drill.standard import DrillLimits
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import LIVE, DrillReport, Scenario
 from planner.model.topology import Flow, Topology
-from planner.workflows.audit.reading import (
-    ClusterRequest,
-    OffsetsRequest,
-    ReadFromOffset,
-    ReplicationStatusRequest,
-    offsets,
-    records,
-    status,
-)
+from planner.workflows.audit.reading import ClusterRequest, OffsetsRequest, ReadFromOffset, offsets, records
+from planner.workflows.audit.replication_status import ReplicationStatusRequest, status
 from planner.workflows.flows.failover import FailoverRehearsal, FailoverRequest, rehearse_failover
 from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupOffsetView
 from runtime.contract.views.status_view import StatusView

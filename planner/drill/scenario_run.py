@@ -26,7 +26,8 @@ from planner.drill.traffic import (
 from planner.graph.routes import reason_not_synced
 from planner.model.drill import Scenario, Step
 from planner.model.topology import FlowState
-from planner.workflows.audit.reading import OffsetsRequest, ReplicationStatusRequest, offsets, status
+from planner.workflows.audit.reading import OffsetsRequest, offsets
+from planner.workflows.audit.replication_status import ReplicationStatusRequest, status
 from runtime.contract.records.group_records import CheckpointState
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.views.status_view import StatusView

@@ -16,7 +16,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.ui.access import AccessPolicy, is_loopback, read_token
 from planner.ui.app import Site, application
 from planner.ui.feed import StatusFeed
-from planner.workflows.audit.reading import topology_stamp, watch_status, watched_topology
+from planner.workflows.audit.replication_status import topology_stamp, watch_status, watched_topology
 from planner.workflows.interaction import traceback_reporter
 from planner.workflows.topology import TopologyRequest, launcher_home
 

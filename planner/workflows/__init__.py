@@ -35,15 +35,13 @@ if TYPE_CHECKING:
         ClusterRequest,
         LocateRecordRequest,
         OffsetsRequest,
-        ReplicationStatusRequest,
         clients,
         cluster_content,
         locate_record,
         offsets,
         records,
-        status,
-        watch_status,
     )
+    from planner.workflows.audit.replication_status import ReplicationStatusRequest, status, watch_status
     from planner.workflows.flows.failover import (
         FailbackRequest,
         FailbackResult,
@@ -100,9 +98,10 @@ _MODULES = {
     ),
     "audit.history": ("HistoryRequest", "HistoryResult", "history"),
     "audit.reading": (
-        *("ClusterRequest", "LocateRecordRequest", "OffsetsRequest", "ReplicationStatusRequest"),
-        *("clients", "cluster_content", "locate_record", "offsets", "records", "status", "watch_status"),
+        *("ClusterRequest", "LocateRecordRequest", "OffsetsRequest"),
+        *("clients", "cluster_content", "locate_record", "offsets", "records"),
     ),
+    "audit.replication_status": ("ReplicationStatusRequest", "status", "watch_status"),
     "flows.failover": (
         *("FailbackRequest", "FailbackResult", "FailoverRehearsal", "FailoverRequest", "FailoverResult"),
         *("failback", "failover", "rehearse_failover", "switch_back"),

@@ -305,7 +305,7 @@ def _has(specs: Mapping[str, JobSpec], flow: PlannedFlow) -> bool:
 def _asked(
     plan: Plan, flows: Sequence[PlannedFlow], specs: Mapping[str, Mapping[str, JobSpec]]
 ) -> "StatusRequest":
-    from planner.workflows.audit.reading import cluster_access
+    from planner.workflows.audit.access import cluster_access
     from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
     from runtime.contract.spec.route import Router, routes_of
 

@@ -190,7 +190,7 @@ def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -
 
 
 def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[SampleRecord]:
-    from planner.workflows.audit.reading import answered, cluster_access  # a plan loads this module
+    from planner.workflows.audit.access import answered, cluster_access  # a plan loads this module
     from runtime.audit.read.records import read_newest
 
     into_files = topology.file_flows.get(flow.name)

@@ -11,7 +11,7 @@ from planner.graph.messages import few
 from planner.graph.routes import router_of
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, warning
 from planner.model.topology import Flow, Start, StartAt, StartAtOffsets, Topology
-from planner.workflows.audit.reading import answered, cluster_access
+from planner.workflows.audit.access import answered, cluster_access
 from runtime.audit.predecessor.progress import (
     ConnectOffsets,
     CopiedPartition,

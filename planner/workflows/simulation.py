@@ -16,7 +16,8 @@ from planner.model.forecast import FlowForecast, Simulation, TopicVolume, foreca
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import RUNNING, Flow, StartAt, StartAtOffsets, StartAtTimestamp, Topology
 from planner.observe.observer import Observer
-from planner.workflows.audit.reading import answered, cluster_access, status_request
+from planner.workflows.audit.access import answered, cluster_access
+from planner.workflows.audit.replication_status import status_request
 from planner.workflows.observing import endpoints_of
 from planner.workflows.topology import TopologyRequest
 from runtime.audit.offsets.locate import TimedOffset, offsets_by_time

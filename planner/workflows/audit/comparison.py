@@ -21,7 +21,7 @@ from planner.model.observed import Unreachable
 from planner.model.topology import ENDED, Flow, Topology
 from planner.state import internal_topics
 from planner.workflows.applying.session import leased
-from planner.workflows.audit.reading import answered
+from planner.workflows.audit.access import answered
 from planner.workflows.interaction import (
     UNATTENDED,
     ApproveReplay,

@@ -1,30 +1,27 @@
 """Single questions to clusters and their ledgers, of commands and of the pages of `repl ui`.
 
-The commands are `repl read`, `clients`, `offsets`, `locate`, `doctor` and `status`. The pages also ask for
-the groups of a flow and for a job's log.
+The commands are `repl read`, `clients`, `offsets`, `locate` and `doctor`. The pages also ask for the groups
+of a flow and for a job's log.
 """
 
-import asyncio
-import math
-from collections.abc import AsyncGenerator, Coroutine, Hashable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from planner.config import load
-from planner.config.files import topology_files
 from planner.graph.jobs import files_spec, launch_spec
-from planner.graph.routes import file_route, opposite_of, reason_not_synced, router_of
+from planner.graph.routes import reason_not_synced, router_of
 from planner.kafka.connection_errors import WireFailure
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
+from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import ClusterReport
-from planner.model.topology import DEFAULT_EVERY_MS, DEFAULT_LOOK_MS, Cluster, Flow, GroupMode, Job, Topology
+from planner.model.topology import Flow, GroupMode, Job, Topology
 from planner.observe.doctor import examine
+from planner.workflows.audit.access import answered, cluster_access
 from planner.workflows.flows.ending import group_losses
-from planner.workflows.observing import GIVEN_UP_S, check_stores, endpoints_of
+from planner.workflows.observing import check_stores, endpoints_of
 from planner.workflows.topology import TopologyRequest, checked, cluster_of, flow_of, launcher_home
-from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
+from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.locate import LocateRequest, locate
 from runtime.audit.offsets.locate_file import LocateInFilesRequest, locate_in_files
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
@@ -40,85 +37,9 @@ from runtime.audit.read.records import (
     read_cluster,
     read_records,
 )
-from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
-from runtime.audit.status.join import join
-from runtime.audit.status.reader import StatusReader, read_status
-from runtime.contract.spec.route import Router
 from runtime.contract.views.groups_view import GroupLoss, GroupOffsetsView, LocatedRecord
 from runtime.contract.views.records_view import ClientsView, ClusterContentView, RecordsView
-from runtime.contract.views.status_view import StatusView
 from runtime.launch.launcher import LaunchError
-
-Answer = TypeVar("Answer")
-
-
-def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
-    """Carries out a request. Failure says what to do. Another cluster than the pinned one is refused."""
-    try:
-        return asyncio.run(question)
-    except AuditFailure as failure:
-        code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
-        raise Failure(error(str(failure), failure.hint, exit=code)) from None
-
-
-def cluster_access(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, ClusterAccess]:
-    """Returns how each cluster is reached, secrets resolved. Failure names every secret that is missing.
-
-    `given_up` is a cluster that a failover abandons: it is waited for only briefly.
-    """
-    listed = list(clusters)
-    endpoints = endpoints_of(listed)
-    return {
-        one.name: ClusterAccess(
-            one.name,
-            one.bootstrap,
-            endpoints[one.name].settings,
-            id=one.id,
-            at_most_s=GIVEN_UP_S if one.name == given_up else math.inf,
-            token_command=endpoints[one.name].token_command,
-        )
-        for one in listed
-    }
-
-
-def status_request(topology: Topology, given_up: str | None = None) -> StatusRequest:
-    """Returns the request for the status of every cluster that a flow touches."""
-    flows = [flow for _, flow in sorted(topology.job_flows.items())]
-    names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
-    clusters = [topology.clusters[name] for name in sorted(names)]
-    return StatusRequest(
-        topology=topology.name,
-        clusters=cluster_access(clusters, given_up),
-        flows=[_flow_request(flow, topology) for flow in flows],
-        router=_status_router(topology),
-        standbys={name: job.standby for name, job in topology.jobs.items() if job.standby},
-    )
-
-
-def _status_router(topology: Topology) -> Router:
-    """Returns a router that knows the flows with files too."""
-    routes = [one.route for one in router_of(topology).routes.values()]
-    return Router([*routes, *(file_route(flow) for flow in topology.file_flows.values())])
-
-
-def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
-    opposite = opposite_of(flow, topology)
-    declared = topology.file_flows.get(flow.name)
-    usual_ms = DEFAULT_LOOK_MS if flow.from_files else DEFAULT_EVERY_MS
-    return FlowStatusRequest(
-        name=flow.name,
-        source=flow.source_cluster,
-        destination=flow.destination_cluster,
-        job=flow.job,
-        state=flow.state.value,
-        rpo_ms=flow.rpo_ms,
-        opposite=opposite.name if opposite is not None else None,
-        endpoint=declared.destination_cluster if declared is not None and not flow.from_files else "",
-        source_endpoint=declared.source_cluster if declared is not None and flow.from_files else "",
-        lines_topic=flow.topics.to or "",
-        every_ms=(flow.every_ms or usual_ms) if declared is not None else 0,
-    )
-
 
 __all__ = [
     "ClusterRequest",
@@ -128,7 +49,6 @@ __all__ = [
     "ReadFromOffset",
     "ReadFromTimestamp",
     "ReadNewest",
-    "ReplicationStatusRequest",
     "Start",
     "clients",
     "cluster_content",
@@ -136,8 +56,6 @@ __all__ = [
     "locate_record",
     "offsets",
     "records",
-    "status",
-    "watch_status",
 ]
 
 
@@ -308,37 +226,6 @@ def doctor(request: ClusterRequest) -> ClusterReport:
         raise Failure(error(f"{request.cluster}: {failure.why}", failure.way_out)) from None
 
 
-_LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others show
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationStatusRequest(TopologyRequest):
-    """A request for the status of every flow. `over_ms`: how long rates are measured; 0 measures none."""
-
-    over_ms: int = 1_000
-
-
-def status(request: ReplicationStatusRequest) -> StatusView:
-    """Reads the status once. It is right also when a job is dead or a datacenter is down."""
-    topology = load(request.path, request.var_files)
-    over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
-    return asyncio.run(read_status(status_request(topology), over_s, within_s, retention=True))
-
-
-async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerator[StatusView, None]:
-    """Yields the status again and again, each with the rates since the one before."""
-    asked = status_request(load(request.path, request.var_files))
-    within_s = request.timeout_ms / 1000
-    async with StatusReader(asked, within_s, retention=True, traffic=True) as reader:
-        before = await reader.read()
-        reader.within_s = min(within_s, _LATER_WITHIN_S)
-        while True:
-            await asyncio.sleep(every_ms / 1000)
-            now = await reader.read()
-            yield join(asked, now, before)
-            before = now
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowGroupsRequest(TopologyRequest):
     """A request for where each group of a flow would continue at its destination."""
@@ -369,30 +256,6 @@ class GroupNames:
 
     states: dict[str, dict[str, str]]
     diagnostics: tuple[Diagnostic, ...] = ()
-
-
-def watched_topology(request: TopologyRequest) -> Topology:
-    """Returns the topology whose status can be followed. Failure holds its errors, and missing secrets."""
-    topology = checked(request.path, request.var_files).topology
-    cluster_access(topology.clusters.values())
-    return topology
-
-
-def topology_stamp(request: TopologyRequest) -> Hashable:
-    """Returns a value that changes when a file of the topology does."""
-    found = []
-    try:
-        files = topology_files(request.path, request.var_files)
-    except Failure as failure:
-        return str(failure)
-    for file in (*files, *request.var_files):
-        try:
-            seen = file.stat()
-        except OSError:
-            found.append((str(file), 0, 0))
-        else:
-            found.append((str(file), seen.st_mtime_ns, seen.st_size))
-    return tuple(found)
 
 
 def flow_groups(request: FlowGroupsRequest) -> tuple[GroupLoss, ...]:

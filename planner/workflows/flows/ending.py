@@ -105,7 +105,7 @@ async def _until_copied(
     progress: ProgressHandler,
     left: Callable[["Sequence[TopicStatusView]"], str] | None = None,
 ) -> None:
-    from planner.workflows.audit.reading import status_request
+    from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
 
@@ -204,7 +204,7 @@ def _lags(lags: Mapping[str, int]) -> str:
 
 def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
     """Returns, for each group of the flows that still run, where it would continue."""
-    from planner.workflows.audit.reading import answered
+    from planner.workflows.audit.access import answered
 
     return answered(_losses(topology, flows, within_s))
 
@@ -216,7 +216,7 @@ def report_subscriptions(
 
     The apply is done by then: what can't be read is a warning.
     """
-    from planner.workflows.audit.reading import answered
+    from planner.workflows.audit.access import answered
 
     try:
         groups = tuple(answered(_topics(topology, flows, timeout_ms / 1000)))
@@ -236,7 +236,7 @@ def warn_of_unread_replays(
     The records were replayed by salvage. Where a flow's groups continue, they lie before the groups' offsets.
     What can't be read is a warning too.
     """
-    from planner.workflows.audit.reading import answered
+    from planner.workflows.audit.access import answered
 
     for flow, request in _requests(topology, flows, timeout_ms / 1000, source_may_be_gone=False):
         if flow.reverse_of is None:
@@ -290,7 +290,7 @@ def _requests(
     topology: Topology, flows: Sequence[Flow], within_s: float, *, source_may_be_gone: bool = True
 ) -> "Iterator[tuple[Flow, RehearsalRequest]]":
     from planner.graph.routes import router_of
-    from planner.workflows.audit.reading import cluster_access
+    from planner.workflows.audit.access import cluster_access
     from runtime.audit.offsets.offsets import RehearsalRequest
 
     router = router_of(topology)

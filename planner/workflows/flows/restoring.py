@@ -31,7 +31,7 @@ from planner.plan.restore import (
 )
 from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute
-from planner.workflows.audit.reading import answered
+from planner.workflows.audit.access import answered
 from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of

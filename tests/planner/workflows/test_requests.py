@@ -4,7 +4,8 @@ from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Cluster
 from planner.plan.fingerprint import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
-from planner.workflows.audit.reading import cluster_access, status_request
+from planner.workflows.audit.access import cluster_access
+from planner.workflows.audit.replication_status import status_request
 from tests.fakes.states import flow, topology
 
 PINNED = Cluster("dc1", "dc1:9092", id="AAA"), Cluster("dc2", "dc2:9092")

@@ -1,0 +1,112 @@
+"""The status of replication: `repl status`, `repl status --watch`, and the pages of `repl ui`."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Hashable
+from dataclasses import dataclass
+
+from planner.config import load
+from planner.config.files import topology_files
+from planner.graph.routes import file_route, opposite_of, router_of
+from planner.model.diagnostic import Failure
+from planner.model.topology import DEFAULT_EVERY_MS, DEFAULT_LOOK_MS, Flow, Topology
+from planner.workflows.audit.access import cluster_access
+from planner.workflows.topology import TopologyRequest, checked
+from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
+from runtime.audit.status.join import join
+from runtime.audit.status.reader import StatusReader, read_status
+from runtime.contract.spec.route import Router
+from runtime.contract.views.status_view import StatusView
+
+
+def status_request(topology: Topology, given_up: str | None = None) -> StatusRequest:
+    """Returns the request for the status of every cluster that a flow touches."""
+    flows = [flow for _, flow in sorted(topology.job_flows.items())]
+    names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
+    clusters = [topology.clusters[name] for name in sorted(names)]
+    return StatusRequest(
+        topology=topology.name,
+        clusters=cluster_access(clusters, given_up),
+        flows=[_flow_request(flow, topology) for flow in flows],
+        router=_status_router(topology),
+        standbys={name: job.standby for name, job in topology.jobs.items() if job.standby},
+    )
+
+
+def _status_router(topology: Topology) -> Router:
+    """Returns a router that knows the flows with files too."""
+    routes = [one.route for one in router_of(topology).routes.values()]
+    return Router([*routes, *(file_route(flow) for flow in topology.file_flows.values())])
+
+
+def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
+    opposite = opposite_of(flow, topology)
+    declared = topology.file_flows.get(flow.name)
+    usual_ms = DEFAULT_LOOK_MS if flow.from_files else DEFAULT_EVERY_MS
+    return FlowStatusRequest(
+        name=flow.name,
+        source=flow.source_cluster,
+        destination=flow.destination_cluster,
+        job=flow.job,
+        state=flow.state.value,
+        rpo_ms=flow.rpo_ms,
+        opposite=opposite.name if opposite is not None else None,
+        endpoint=declared.destination_cluster if declared is not None and not flow.from_files else "",
+        source_endpoint=declared.source_cluster if declared is not None and flow.from_files else "",
+        lines_topic=flow.topics.to or "",
+        every_ms=(flow.every_ms or usual_ms) if declared is not None else 0,
+    )
+
+
+_LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationStatusRequest(TopologyRequest):
+    """A request for the status of every flow. `over_ms`: how long rates are measured; 0 measures none."""
+
+    over_ms: int = 1_000
+
+
+def status(request: ReplicationStatusRequest) -> StatusView:
+    """Reads the status once. It is right also when a job is dead or a datacenter is down."""
+    topology = load(request.path, request.var_files)
+    over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
+    return asyncio.run(read_status(status_request(topology), over_s, within_s, retention=True))
+
+
+async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerator[StatusView, None]:
+    """Yields the status again and again, each with the rates since the one before."""
+    asked = status_request(load(request.path, request.var_files))
+    within_s = request.timeout_ms / 1000
+    async with StatusReader(asked, within_s, retention=True, traffic=True) as reader:
+        before = await reader.read()
+        reader.within_s = min(within_s, _LATER_WITHIN_S)
+        while True:
+            await asyncio.sleep(every_ms / 1000)
+            now = await reader.read()
+            yield join(asked, now, before)
+            before = now
+
+
+def watched_topology(request: TopologyRequest) -> Topology:
+    """Returns the topology whose status can be followed. Failure holds its errors, and missing secrets."""
+    topology = checked(request.path, request.var_files).topology
+    cluster_access(topology.clusters.values())
+    return topology
+
+
+def topology_stamp(request: TopologyRequest) -> Hashable:
+    """Returns a value that changes when a file of the topology does."""
+    found = []
+    try:
+        files = topology_files(request.path, request.var_files)
+    except Failure as failure:
+        return str(failure)
+    for file in (*files, *request.var_files):
+        try:
+            seen = file.stat()
+        except OSError:
+            found.append((str(file), 0, 0))
+        else:
+            found.append((str(file), seen.st_mtime_ns, seen.st_size))
+    return tuple(found)
