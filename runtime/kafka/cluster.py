@@ -325,7 +325,7 @@ class KafkaCluster:
         backoff, stand for it.
         """
         now = asyncio.get_running_loop().time()
-        connected = set(self._links.connected(CONTROL))
+        connected = {node for node in self.brokers if self._links.kept(node, CONTROL) is not None}
         nodes = shuffled(node for node in self.brokers if self._links.delay(node) <= 0)
         silent = {node for node in nodes if self._silent_until.get(node, 0.0) > now}
         return sorted(nodes, key=lambda node: (node in silent, node not in connected))

@@ -285,14 +285,6 @@ class Links:
         link.connection = await self._dial(node, purpose)
         return link.connection
 
-    def connected(self, purpose: str) -> list[int]:
-        """Returns the brokers to which a usable connection for this purpose exists."""
-        return [
-            node
-            for (node, named), link in self._links.items()
-            if named == purpose and link.connection is not None and self._usable(link.connection)
-        ]
-
     def delay(self, node: int) -> float:
         """Returns the seconds until the next attempt to connect to this broker."""
         backoff = self._backoffs.get(node)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -111,12 +113,12 @@ _Positions = dict[TopicPartition, int]
 class ReportedPositions:
     """A ReportedPositions object finds the positions of a flow in the newest reports of all slots.
 
-    Each report is gone through once, for all flows.
+    Each report is grouped by flow once, and only if a position differs from the report before.
     """
 
     def __init__(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
         self._reports = reports
-        self._by_slot: dict[int, tuple[SlotReport, dict[str, _Positions]]] = {}
+        self._by_slot: dict[int, _SlotPositions] = {}
 
     def of(self, flow: str) -> _Positions:
         """Returns the newest reported position of each partition of the flow.
@@ -129,15 +131,37 @@ class ReportedPositions:
         return found
 
     def _by_flow(self, report: SlotReport) -> dict[str, _Positions]:
-        known, by_flow = self._by_slot.get(report.status.slot, (None, {}))
-        if known is not report:
-            by_flow = {}
-            for one in report.status.partitions:
-                if one.position >= 0 and not naming.is_internal(one.topic):
-                    of_flow = by_flow.setdefault(one.flow, {})
-                    of_flow[TopicPartition(one.topic, one.partition)] = one.position
-            self._by_slot[report.status.slot] = (report, by_flow)
-        return by_flow
+        known = self._by_slot.get(report.status.slot)
+        if known is None or known.report is not report:
+            places = _places(report)
+            same = known is not None and known.places == places
+            by_flow = known.by_flow if known is not None and same else _grouped(places)
+            known = self._by_slot[report.status.slot] = _SlotPositions(report, places, by_flow)
+        return known.by_flow
+
+
+_Place = tuple[str, str, int, int]  # flow, topic, partition, position
+_place_of = attrgetter("flow", "topic", "partition", "position")
+
+
+class _SlotPositions(NamedTuple):
+    """The positions in the newest report of a slot, as the report has them and by flow."""
+
+    report: SlotReport
+    places: list[_Place]
+    by_flow: dict[str, _Positions]
+
+
+def _places(report: SlotReport) -> list[_Place]:
+    return [one for one in map(_place_of, report.status.partitions) if not naming.is_internal(one[1])]
+
+
+def _grouped(places: Iterable[_Place]) -> dict[str, _Positions]:
+    found: dict[str, _Positions] = {}
+    for flow, topic, partition, position in places:
+        if position >= 0:
+            found.setdefault(flow, {})[TopicPartition(topic, partition)] = position
+    return found
 
 
 class SideDuties:

@@ -397,7 +397,9 @@ class DriverFlow:
         would look like topics that appeared later.
         """
         shared = self._shared
-        new = [one for key, one in wanted.items() if shared.ledger.progress(key) is None]
+        begun = shared.ledger.all_progress(self.name)
+        unknown = {key: one for key, one in wanted.items() if key not in begun}
+        new = [one for key, one in unknown.items() if shared.ledger.progress(key) is None]
         if not new or self._ledger_lost:
             return
         assert self.generation is not None

@@ -30,3 +30,8 @@ def test_a_newer_report_of_a_slot_replaces_the_one_before() -> None:
     assert reported.of("f") == {TopicPartition("orders", 0): 50, TopicPartition("other", 0): 7}
     reports[0] = report(0, 2_000, orders=60)
     assert reported.of("f") == {TopicPartition("orders", 0): 60}
+    grouped = reported.of("f")
+    reports[0] = report(0, 3_000, orders=60)
+    assert reported.of("f") == grouped
+    reports[0] = report(0, 4_000, other=60)
+    assert reported.of("f") == {TopicPartition("other", 0): 60}
