@@ -4,7 +4,6 @@ The figures come from live clusters: what is in the source topics, how fast they
 hour, what each flow has copied, and the retention of the source. Nothing is changed.
 """
 
-import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from planner.model.forecast import FlowForecast, Simulation, TopicVolume, foreca
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import RUNNING, Flow, StartAt, StartAtOffsets, StartAtTimestamp, Topology
 from planner.observe.observer import Observer
-from planner.workflows.audit.access import answered, cluster_access
+from planner.workflows.audit.access import answered, cluster_access, completed
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.observing import endpoints_of
 from planner.workflows.topology import TopologyRequest
@@ -66,7 +65,7 @@ def _unknown(flow: Flow, request: SimulationRequest, why: str) -> FlowForecast:
 
 
 def _status(topology: Topology, timeout_ms: int) -> dict[str, FlowStatusView]:
-    view = asyncio.run(read_status(status_request(topology), 0.0, timeout_ms / 1000))
+    view = completed(read_status(status_request(topology), 0.0, timeout_ms / 1000))
     return {one.name: one for one in view.flows}
 
 

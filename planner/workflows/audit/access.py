@@ -13,10 +13,25 @@ from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterI
 Answer = TypeVar("Answer")
 
 
+def completed(question: Coroutine[Any, Any, Answer]) -> Answer:
+    """Runs a request to its end in an event loop of its own.
+
+    `asyncio.run` makes a text of its main task when it ends, with the task's whole result. Here the task has
+    no result, because that of a large cluster takes long to print.
+    """
+    answers: list[Answer] = []
+
+    async def ask() -> None:
+        answers.append(await question)
+
+    asyncio.run(ask())
+    return answers[0]
+
+
 def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
     """Carries out a request. Failure says what to do. Another cluster than the pinned one is refused."""
     try:
-        return asyncio.run(question)
+        return completed(question)
     except AuditFailure as failure:
         code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
         raise Failure(error(str(failure), failure.hint, exit=code)) from None

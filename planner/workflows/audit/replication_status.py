@@ -9,7 +9,7 @@ from planner.config.files import topology_files
 from planner.graph.routes import file_route, opposite_of, router_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import DEFAULT_EVERY_MS, DEFAULT_LOOK_MS, Flow, Topology
-from planner.workflows.audit.access import cluster_access
+from planner.workflows.audit.access import cluster_access, completed
 from planner.workflows.topology import TopologyRequest, checked
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 from runtime.audit.status.join import join
@@ -71,7 +71,7 @@ def status(request: ReplicationStatusRequest) -> StatusView:
     """Reads the status once. It is right also when a job is dead or a datacenter is down."""
     topology = load(request.path, request.var_files)
     over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
-    return asyncio.run(read_status(status_request(topology), over_s, within_s, retention=True))
+    return completed(read_status(status_request(topology), over_s, within_s, retention=True))
 
 
 async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerator[StatusView, None]:

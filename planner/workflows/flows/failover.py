@@ -178,10 +178,11 @@ def _not_yet(flows: list[Flow]) -> set[str]:
 
 
 def _status(topology: Topology, given_up: str, timeout_ms: int, over_s: float) -> "StatusView":
+    from planner.workflows.audit.access import completed
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import read_status
 
-    return asyncio.run(read_status(status_request(topology, given_up), over_s, timeout_ms / 1000))
+    return completed(read_status(status_request(topology, given_up), over_s, timeout_ms / 1000))
 
 
 def without_others(
@@ -400,10 +401,11 @@ def _report_unsent(
     topology: Topology, found: Sequence[Failback], request: FailbackRequest, progress: ProgressHandler
 ) -> None:
     """Reports what the old source holds and never sent. Failure where a cluster does not answer."""
+    from planner.workflows.audit.access import completed
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import read_status
 
-    status = asyncio.run(read_status(status_request(topology), 0, request.timeout_ms / 1000))
+    status = completed(read_status(status_request(topology), 0, request.timeout_ms / 1000))
     seen = {flow.name: flow for flow in status.flows}
     for one in found:
         flow = seen[one.flow.name]

@@ -1,10 +1,12 @@
 """What is asked of which cluster, and how long each may keep silent."""
 
+import asyncio
+
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Cluster
 from planner.plan.fingerprint import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
-from planner.workflows.audit.access import cluster_access
+from planner.workflows.audit.access import cluster_access, completed
 from planner.workflows.audit.replication_status import status_request
 from tests.fakes.states import flow, topology
 
@@ -31,3 +33,23 @@ def test_a_command_that_made_a_stale_plan_itself_is_to_run_again() -> None:
 
     assert [one.way_out for one in told.diagnostics] == ["run it again: the plan is made anew", "look"]
     assert told.exit_code is ExitCode.REFUSED
+
+
+class Large:
+    """Counts how often it is made a text, which takes long for the status of a large cluster."""
+
+    shown = 0
+
+    def __repr__(self) -> str:
+        Large.shown += 1
+        return "large"
+
+
+def test_the_answer_of_a_request_is_not_made_a_text():
+    async def ask() -> Large:
+        return Large()
+
+    assert isinstance(completed(ask()), Large)
+    assert Large.shown == 0
+    asyncio.run(ask())
+    assert Large.shown > 0, "asyncio.run does it no more: `completed` is not needed"
