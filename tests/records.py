@@ -104,13 +104,32 @@ def recreate_topic(client: Mapping[str, Any], topic: str, partitions: int = 1) -
 
 
 def known_everywhere(client: Mapping[str, Any], topics: Mapping[str, int]) -> None:
-    """Returns when every broker knows that many partitions of each, and who leads them: it learns of a new
-    topic a moment after the answer."""
+    """Returns when every broker knows that many partitions of each, and who leads them, and these serve them.
+
+    A broker learns of a new topic a moment after the answer, and may be named as a leader before it serves.
+    """
     admin = admin_of(client)
     brokers = [f"{one.host}:{one.port}" for one in admin.list_topics(timeout=PATIENCE_S).brokers.values()]
     for broker in brokers:
         asked = admin if len(brokers) == 1 else AdminClient({**client, "bootstrap.servers": broker})
         wait_for(partial(_led, asked, topics))
+    wait_for(partial(_served, admin, topics))
+
+
+def _served(admin: AdminClient, topics: Mapping[str, int]) -> bool:
+    asked = {
+        TopicPartition(name, number): OffsetSpec.latest()
+        for name, count in topics.items()
+        for number in range(count)
+    }
+    try:
+        for future in admin.list_offsets(asked, request_timeout=PATIENCE_S).values():
+            future.result(PATIENCE_S)
+    except KafkaException as failure:
+        if failure.args[0].code() not in _PASSING:
+            raise
+        return False
+    return True
 
 
 def _led(admin: AdminClient, topics: Mapping[str, int]) -> bool:
