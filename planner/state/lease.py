@@ -145,7 +145,7 @@ _ASK_AGAIN_SECONDS = 1.0
 
 
 _MARGIN = 0.2  # of the time to live: a request that was sent before it began has arrived before the end
-_LIVES_WITHOUT_ANSWER = 4  # times to live since the last renewal, after which an apply gives up
+_GIVE_UP_AFTER_TTLS = 4  # without an answer since the last renewal
 _LOOK_SECONDS = 0.2
 
 
@@ -262,7 +262,7 @@ class Lease:
         ttl_seconds = self._ttl_ms / 1000
         with self._answered:
             while self._lost is None and (idle := _clock() - self._renewed_at) > ttl_seconds * (1 - _MARGIN):
-                if self._stop.is_set() or idle > _LIVES_WITHOUT_ANSWER * ttl_seconds:
+                if self._stop.is_set() or idle > _GIVE_UP_AFTER_TTLS * ttl_seconds:
                     self._lost = (
                         f"the lease of {self.cluster} was last renewed {idle:.0f} s ago, "
                         f"and ends by itself after {self._ttl_ms // 1000} s"
