@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -30,18 +31,33 @@ from runtime.kafka.protocol.request import INT32, SHORT_ANSWERS, Api, Reader, Re
 SMALLEST = 64 * 1024
 PIECE = 1 << 20
 KEPT = 128 * 1024 * 1024  # larger than the responses that a slot holds, so that they reuse memory
+KEPT_S = 60.0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Memory that a pool keeps, with the time at which it was last found in use."""
+
+    memory: bytearray
+    used_at: float
 
 
 class BufferPool:
     """A BufferPool hands out memory for one response, and reuses it once the last view of it is released.
 
     A bytearray cannot be resized while a view of it exists. Therefore callers release nothing explicitly, and
-    a forgotten view costs memory, never correctness. At most `kept_bytes` of unused memory are kept.
+    a forgotten view costs memory, never correctness. At most `kept_bytes` of unused memory are kept, each for
+    `kept_s` since its last use: a start and a catching up need more than what comes after them.
     """
 
-    def __init__(self, kept_bytes: int = KEPT) -> None:
+    def __init__(
+        self, kept_bytes: int = KEPT, kept_s: float = KEPT_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._kept_bytes = kept_bytes
-        self._buffers: list[bytearray] = []
+        self._kept_s = kept_s
+        self._clock = clock
+        self._kept: list[_Kept] = []
+        self._inspected_at = clock()
 
     def first(self, size: int) -> memoryview:
         """Returns memory for a response of this size: all of it, because the broker is trusted."""
@@ -54,21 +70,33 @@ class BufferPool:
         return larger
 
     def take(self, size: int) -> memoryview:
+        now = self._clock()
+        if now - self._inspected_at >= self._kept_s / 2:
+            self._drop_unused(now)
         if size < SMALLEST:
             return memoryview(bytearray(size))
-        for buffer in self._buffers:
-            if size <= len(buffer) <= 4 * size and _unused(buffer):
-                return memoryview(buffer)[:size]
-        buffer = bytearray(size + size // 4)
-        if _unused(buffer):  # the spare byte is added once, before the buffer holds data
-            self._keep(buffer)
-        return memoryview(buffer)[:size]
+        for one in self._kept:
+            if size <= len(one.memory) <= 4 * size and _unused(one.memory):
+                one.used_at = now
+                return memoryview(one.memory)[:size]
+        memory = bytearray(size + size // 4)
+        if _unused(memory):  # the spare byte is added once, before the memory holds data
+            self._keep(_Kept(memory, now))
+        return memoryview(memory)[:size]
 
-    def _keep(self, buffer: bytearray) -> None:
-        self._buffers.append(buffer)
-        total = sum(map(len, self._buffers))
+    def _keep(self, new: _Kept) -> None:
+        self._kept.append(new)
+        total = sum(len(one.memory) for one in self._kept)
         while total > self._kept_bytes:
-            total -= len(self._buffers.pop(0))
+            total -= len(self._kept.pop(0).memory)
+
+    def _drop_unused(self, now: float) -> None:
+        """Drops memory that was not in use for `kept_s`."""
+        self._inspected_at = now
+        for one in self._kept:
+            if not _unused(one.memory):
+                one.used_at = now
+        self._kept = [one for one in self._kept if now - one.used_at < self._kept_s]
 
 
 class GrowingBuffers(BufferPool):

@@ -38,8 +38,28 @@ def test_what_is_kept_unused_is_bounded() -> None:
 
     views = [pool.take(SIZE) for _ in range(10)]
 
-    assert sum(map(len, pool._buffers)) <= 4 * SIZE
+    assert sum(len(one.memory) for one in pool._kept) <= 4 * SIZE
     assert len({id(view.obj) for view in views}) == 10
+
+
+def test_memory_that_was_not_used_for_a_while_is_given_back() -> None:
+    now = 0.0
+    pool = BufferPool(kept_s=60.0, clock=lambda: now)
+    held, unused = pool.take(SIZE), id(pool.take(2 * SIZE).obj)
+
+    now = 40.0
+    assert id(pool.take(2 * SIZE).obj) == unused
+    now = 99.0
+    pool.take(1)
+    assert {id(one.memory) for one in pool._kept} == {id(held.obj), unused}
+    now = 130.0
+    pool.take(1)
+    assert [id(one.memory) for one in pool._kept] == [id(held.obj)]
+
+    memory = id(held.obj)
+    del held
+    gc.collect()
+    assert id(pool.take(SIZE).obj) == memory
 
 
 @given(st.lists(st.tuples(st.integers(1, 8 * SMALLEST), st.booleans()), max_size=40))
