@@ -90,7 +90,7 @@ def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
 
 
 def held_without_another(entries: Iterable[LeaseEntry], holder: str, since_ms: int) -> bool:
-    """Returns whether `holder` holds the lease, and nobody else did after its own entry of `since_ms`."""
+    """Returns whether `holder` holds the lease, and no other apply held it since the entry of `since_ms`."""
     held: LeaseState | None = None
     found = False
     for entry in entries:
