@@ -164,7 +164,8 @@ async def leave_orphans(
 
     All partitions are written in one transaction. A repeated call marks the records that came since.
     `mirrors` are partitions that the flow has never copied, with their topics at the destination: all their
-    records are orphaned.
+    records are orphaned. All records that the destination has of them are other producers', so their progress
+    ends at the log's start there: a failback begins behind it.
 
     The order is that of a driver that takes a flow over (fencing 3). A generation record with this writer's
     id is written, every earlier id is fenced, and only then progress is read. A process that takes the flow
@@ -177,7 +178,7 @@ async def leave_orphans(
     mine = await _take_over(flow, ledger, writer, destination, within_s)
     own = {key: one for key, one in ledger.all_progress(flow).items() if not is_reserved(key.topic)}
     new = [AssignedPartition(*key, destination_topic=mirrors[key]) for key in mirrors if key not in own]
-    own |= await first_positions(source, destination, new, None, mine.number)
+    own |= await _never_copied(source, destination, new, mine.number)
     ends = await _ends(source, own, within_s)
     marks: dict[LedgerKey, LedgerValue | None] = {}
     now_ms = int(time.time() * 1000)
@@ -192,6 +193,16 @@ async def leave_orphans(
             if isinstance(key, OrphanedKey) and isinstance(one, Orphaned)
         },
     )
+
+
+async def _never_copied(
+    source: KafkaCluster, destination: KafkaCluster, partitions: Sequence[AssignedPartition], generation: int
+) -> dict[PartitionKey, Progress]:
+    """Returns progress that claims no record of the destination. Raises WireError."""
+    at = {one.key: TopicPartition(one.destination_topic, one.partition) for one in partitions}
+    starts = await offsets_of(destination, dict.fromkeys(at.values(), EARLIEST))
+    first = await first_positions(source, destination, partitions, None, generation)
+    return {key: replace(one, destination_end=starts[at[key]]) for key, one in first.items()}
 
 
 async def _take_over(

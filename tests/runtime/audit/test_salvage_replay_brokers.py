@@ -15,10 +15,14 @@ from confluent_kafka import Consumer, TopicPartition
 from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.offsets import RehearsalRequest
 from runtime.audit.offsets.unread import unread_replays
+from runtime.contract.records.failback import FailbackStart, PartitionBounds, failback_start
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, decode
 from runtime.contract.spec.route import Route, Router
 from runtime.contract.spec.selection import SelectionRules
 from runtime.contract.views.records_view import ReplayedPartition
+from runtime.driver.flows.failback import read_opposite
+from runtime.ledger.positions import leave_orphans
 from runtime.replay.request import (
     ReplayPartition,
     ReplayRequest,
@@ -207,3 +211,39 @@ def none_comes_home(sides: Mapping[str, Side], fresh: Fresh, orders: str) -> Non
     after = sides["dc1"].read(orders, 2)
     assert [len(rows) for rows in after] == [before[0], before[1] + 1]
     assert after[1][-1].value == b"born there"
+
+
+@pytest.mark.parametrize("deleted", [0, 2])
+def test_a_failback_begins_before_all_that_was_written_into_a_mirror_that_was_never_copied(
+    sides: Mapping[str, Side], fresh: Fresh, deleted: int
+) -> None:
+    """The topic was created just before the loss: its mirror is there, and the flow had not begun it."""
+    flow, orders, late = fresh("flow"), fresh("orders"), fresh("late")
+    here, there = sides["dc1"], sides["dc2"]
+    for side in sides.values():
+        side.create(orders)
+        side.create(late)
+    here.write(orders, [{"value": b"copied"}])
+    job = Driver(sides, job=fresh("job"))
+    copy_through(job, flow_spec(flow), assigned(flow, orders))
+    here.write(late, [{"value": b"not copied"}])
+    end_flow(job, flow)
+    there.write(late, [{"value": b"written after the failover %d" % at} for at in range(7)])
+    if deleted:
+        there.forget(late, deleted)
+
+    async def begun() -> FailbackStart:
+        async with await here.open() as source, await there.open() as destination:
+            mirrors = {PartitionKey(flow, late, 0): late}
+            await leave_orphans(flow, source, destination, "replay", mirrors=mirrors)
+            reverse = flow_spec(f"{flow}-back")
+            theirs = await read_opposite(reverse, flow, destination)
+            key = PartitionKey(reverse.name, late, 0)
+            at_source = (await destination.topics([late]))[late].id
+            at_destination = (await source.topics([late]))[late].id
+            bounds = PartitionBounds(at_source, deleted, late, at_destination, 1)
+            return failback_start(
+                None, theirs.progress[key], theirs.maps[key], bounds, generation=1, now_ms=0
+            )
+
+    assert asyncio.run(begun()).progress.position == deleted
