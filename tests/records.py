@@ -126,7 +126,8 @@ def _served(admin: AdminClient, topics: Mapping[str, int]) -> bool:
         for future in admin.list_offsets(asked, request_timeout=PATIENCE_S).values():
             future.result(PATIENCE_S)
     except KafkaException as failure:
-        if failure.args[0].code() not in _PASSING:
+        not_yet = {*_PASSING, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._DESTROY_BROKER}
+        if failure.args[0].code() not in not_yet:
             raise
         return False
     return True
