@@ -28,6 +28,12 @@ _PASSING = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
 }
+_NOT_YET = {
+    *_PASSING,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._DESTROY_BROKER,
+    KafkaError._NOENT,  # librdkafka asked a broker that names no leader yet
+}
 _COORDINATING = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -126,8 +132,7 @@ def _served(admin: AdminClient, topics: Mapping[str, int]) -> bool:
         for future in admin.list_offsets(asked, request_timeout=PATIENCE_S).values():
             future.result(PATIENCE_S)
     except KafkaException as failure:
-        not_yet = {*_PASSING, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._DESTROY_BROKER}
-        if failure.args[0].code() not in not_yet:
+        if failure.args[0].code() not in _NOT_YET:
             raise
         return False
     return True
