@@ -250,7 +250,8 @@ class Lease:
                 )
             renewed_ms = claimed_ms
         with self._answered:
-            self._renewed_at, self._renewed_ms, self._lost = sent_at, renewed_ms, lost
+            self._renewed_at, self._renewed_ms = sent_at, renewed_ms
+            self._lost = self._lost or lost  # who gave up does not begin again
             self._answered.notify_all()
 
     def lost(self, interrupted: Callable[[], str | None] = lambda: None) -> str | None:

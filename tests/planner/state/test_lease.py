@@ -9,7 +9,7 @@ import pytest
 from planner.model.diagnostic import Failure
 from planner.model.topology import Internal
 from planner.state import internal_topics
-from planner.state.lease import Lease, LeaseHolder, LeaseState, current
+from planner.state.lease import Lease, LeaseHolder, LeaseState, LeaseVerb, current
 from runtime.contract.spec.naming import LEASE
 from tests.endpoints import endpoint
 from tests.records import wait_for
@@ -121,6 +121,22 @@ def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(place):
         waiting.start()
         assert unsure.lost() is None
         waiting.join(60)
+
+
+def test_one_that_gave_up_stays_without_it_though_a_renewal_comes_through(place):
+    with Lease(place, holder("ada"), ttl_ms=1_000_000).acquire(60, nobody) as silent:
+        silent._renewed_at -= 5_000  # more than four times its time to live without an answer
+        gave_up = silent.lost()
+        assert "was last renewed" in (gave_up or "")
+        silent._renew()
+        assert silent.lost() == gave_up
+    end_of_lease(place, silent)
+
+
+def end_of_lease(place, lease):
+    """Releases a lease in the log that its holder has given up."""
+    lease._append_entry(LeaseVerb.RELEASE, 60)
+    assert current(place) is None
 
 
 def end_of_renewals(lease):
