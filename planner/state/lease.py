@@ -144,7 +144,7 @@ _KEY = b"lease"
 _ASK_AGAIN_SECONDS = 1.0
 
 
-_MARGIN = 0.2  # of the time to live: a request that was sent before it began has arrived before the end
+_MARGIN = 0.2  # the last part of the time to live: no request is sent, and those under way arrive
 _GIVE_UP_AFTER_TTLS = 4  # without an answer since the last renewal
 _LOOK_SECONDS = 0.2
 

@@ -106,7 +106,7 @@ class KafkaCluster:
         self._dialer = Dialer(settings)
         self._links = Links(self._dialer, lambda node: self.brokers.get(node))
         self._topics = TopicCache(settings.metadata_max_age_s)
-        self._decoded: LastDecoded[tuple[TopicMetadata, ...]] = LastDecoded()
+        self.decoded: LastDecoded[tuple[TopicMetadata, ...]] = LastDecoded()
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._asking = asyncio.Lock()
         self._relearning: Shared[MetadataResponse] = Shared()
@@ -171,11 +171,6 @@ class KafkaCluster:
         connection = await self.connection(node, purpose, within)
         return await connection.call(request, within)
 
-    @property
-    def decoded(self) -> LastDecoded[tuple[TopicMetadata, ...]]:
-        """The topics of the last metadata responses, for requests for metadata from one broker."""
-        return self._decoded
-
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         """Returns topics by name; a topic that does not exist, or that may not be described, has its error.
 
@@ -192,7 +187,7 @@ class KafkaCluster:
                     if self._topics.refreshed_at(name) <= began
                 ]
                 if stale:
-                    await self.ask_any(MetadataRequest(stale, decoded=self._decoded))
+                    await self.ask_any(MetadataRequest(stale, decoded=self.decoded))
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
     async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
@@ -201,7 +196,7 @@ class KafkaCluster:
         return {topic.id: topic for topic in response.topics}
 
     async def all_topics(self) -> dict[str, TopicMetadata]:
-        response = await self.ask_any(MetadataRequest(None, decoded=self._decoded))
+        response = await self.ask_any(MetadataRequest(None, decoded=self.decoded))
         return {topic.name: topic for topic in response.topics}
 
     def topic(self, name: str) -> TopicMetadata | None:

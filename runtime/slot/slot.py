@@ -148,7 +148,7 @@ class Slot:
         by_flow: dict[str, dict[PartitionKey, AssignedPartition]] = {}
         for one in assignment.partitions:
             by_flow.setdefault(one.flow, {})[one.key] = one
-        for name in {**self._runs, **assignment.flows}:
+        for name in dict.fromkeys([*self._runs, *assignment.flows]):
             if name not in self._runs or self._runs[name].superseded:
                 self._runs[name] = FlowRun(name, self._context, self._sources)
                 self._spawn(self._runs[name].run())

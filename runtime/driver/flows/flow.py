@@ -398,8 +398,11 @@ class DriverFlow:
         """
         shared = self._shared
         begun = shared.ledger.all_progress(self.name)
-        unknown = {key: one for key, one in wanted.items() if key not in begun}
-        new = [one for key, one in unknown.items() if shared.ledger.progress(key) is None]
+        new = [
+            one
+            for key, one in wanted.items()
+            if key not in begun and shared.ledger.progress(key) is None  # it may be undecided
+        ]
         if not new or self._ledger_lost:
             return
         assert self.generation is not None
