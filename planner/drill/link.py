@@ -82,8 +82,8 @@ class DrillLink:
                 for task in rest:
                     task.cancel()
                 await asyncio.gather(upward, downward, return_exceptions=True)
-        except OSError:
-            pass  # the broker is down: its client sees a closed connection
+        except (OSError, asyncio.CancelledError):
+            pass  # the broker is down, or the link ends: the client sees a closed connection
         finally:
             for one in (writer, broker):
                 if one is not None:
@@ -106,10 +106,14 @@ class DrillLink:
             one.transport.abort()
 
     async def _end(self) -> None:
-        for server in self._servers.values():
-            server.close()
+        """Closes the servers last: asyncio leaves connections open that arrive while its server is closed."""
+        self._is_cut = True
         self._reset()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.sleep(0)  # and a connection whose task is cancelled before its first step
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(tasks)
+        for server in self._servers.values():
+            server.close()

@@ -1,10 +1,11 @@
 """The link before a broker: real sockets to a server that answers what it is sent."""
 
+import gc
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
@@ -74,3 +75,16 @@ def test_a_slow_link_delays_answers(link: DrillLink) -> None:
 def test_it_closes_twice(link: DrillLink) -> None:
     link.close()
     link.close()
+
+
+def test_connections_that_arrive_while_it_closes_are_closed_too(broker: str) -> None:
+    for _ in range(50):
+        with ExitStack() as clients:
+            link = DrillLink(1)
+            link.start({1: broker})
+            arrived = [clients.enter_context(connected(link)) for _ in range(20)]
+            link.close()
+            for client in arrived:
+                with suppress(ConnectionResetError):
+                    assert client.recv(100) == b""
+    gc.collect()  # warns about each socket that was left open
