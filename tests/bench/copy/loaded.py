@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from typing import Self
 
 from runtime.batch.failure import PartitionLocation
 from runtime.batch.layout import Batch
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.connection import Connection
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
@@ -43,9 +45,11 @@ async def _measured(
     settings = [wire_settings(bootstrap, {}) for bootstrap in (run.source, run.destination)]
     async with await KafkaCluster.open(settings[0]) as source, await KafkaCluster.open(settings[1]) as there:
         pool = await read_pool(source, pool_topic, 16 << 20)
-        writing = asyncio.create_task(_write(source, run.topic, pool, rate))
+        load = await _Load.open(source, run.topic, pool)
+        await load.write()
         with ends_of(run.destination, running.topic) as ends:
             await asyncio.to_thread(first_record, running, ends)
+        writing = asyncio.create_task(load.at_rate(rate))
         try:
             cpu: list[float] = []
             took = await _read(there, running, warm_s, window_s, cpu)
@@ -55,21 +59,31 @@ async def _measured(
     return summary(side.name, run, took, window_s, cpu[-1] - cpu[0], running.rss_mb())
 
 
-async def _write(cluster: KafkaCluster, topic: str, pool: Pool, rate: float) -> None:
-    leader = (await cluster.topics([topic]))[topic].partitions[0].leader
-    connection = await cluster.connection(leader, "load")
-    waves = _forever(pool)
-    began, written = time.monotonic(), 0
-    answer: asyncio.Future[object] | None = None
-    while True:
-        while written < (time.monotonic() - began) * rate:
-            wave, now_ms = next(waves), int(time.time() * 1000)
-            data = [ProducePartition(topic, at, raw(batch, now_ms)) for at, batch in enumerate(wave)]
-            if answer is not None:
-                await answer  # one in flight is enough here, and keeps the order
-            answer = connection.start(ProduceRequest(None, 30_000, data, acks=1))
-            written += sum(batch.records for batch in wave)
-        await asyncio.sleep(_TICK_S)
+class _Load:
+    """What a producer writes. It begins once the side copies, so that no backlog of its start is measured."""
+
+    def __init__(self, connection: Connection, topic: str, pool: Pool) -> None:
+        self._connection, self._topic = connection, topic
+        self._waves = _forever(pool)
+
+    @classmethod
+    async def open(cls, cluster: KafkaCluster, topic: str, pool: Pool) -> Self:
+        leader = (await cluster.topics([topic]))[topic].partitions[0].leader
+        return cls(await cluster.connection(leader, "load"), topic, pool)
+
+    async def write(self) -> int:
+        """One batch for each partition; returns how many records they had."""
+        wave, now_ms = next(self._waves), int(time.time() * 1000)
+        data = [ProducePartition(self._topic, at, raw(batch, now_ms)) for at, batch in enumerate(wave)]
+        await self._connection.start(ProduceRequest(None, 30_000, data, acks=1))
+        return sum(batch.records for batch in wave)
+
+    async def at_rate(self, rate: float) -> None:
+        began, written = time.monotonic(), 0
+        while True:
+            while written < (time.monotonic() - began) * rate:
+                written += await self.write()
+            await asyncio.sleep(_TICK_S)
 
 
 def _forever(pool: Pool) -> Iterator[tuple[Batch, ...]]:
