@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from msgspec import Struct
+
 from planner.diff.fields import FieldType, type_of
 from planner.diff.values import same_value
 from planner.model.observed import BEFORE, CONFIG
@@ -29,8 +31,7 @@ Tree = Mapping[Path, Leaf]  # the values of one object by path; an absent path i
 Place = tuple[int, Path]  # a path in one of several trees
 
 
-@dataclass(frozen=True, slots=True)
-class PathDifference:
+class PathDifference(Struct, frozen=True):
     """A path at which two trees differ, with both values. None is a field that is not set."""
 
     path: Path

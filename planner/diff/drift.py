@@ -1,9 +1,10 @@
 """Compares what the registry remembers as applied with what is there now: changes outside the topology."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import assert_never
+
+from msgspec import Struct
 
 from planner.diff.compare import (
     Leaf,
@@ -79,8 +80,7 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorDrift:
+class MirrorDrift(Struct, frozen=True):
     """A mirror as its flow desires it, with the source topic whose settings the job copies."""
 
     wanted: DesiredTopic
@@ -98,8 +98,7 @@ def _source_of(topic: DesiredTopic, observed: Observed) -> ObservedTopic | None:
             assert_never(topic.origin)
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedTopic:
+class AppliedTopic(Struct, frozen=True):
     """A topic of the registry that exists, with the applied and the present values of its fields."""
 
     entry: RegistryEntry

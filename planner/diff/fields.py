@@ -5,12 +5,12 @@ The type decides how two values are compared (planner.diff.compare) and how a va
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from planner.model.observed import BEFORE, CONFIG
 from planner.model.plan import Path, Value
@@ -58,8 +58,7 @@ class FieldType(Enum):
     COPY = auto()  # the copy settings that are not the defaults
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """Declares one field. `read` takes its value from the spec; `unset` is shown in place of None."""
 
     name: str
@@ -82,8 +81,7 @@ ADDED: Mapping[str, str | None] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DerivedFlag:
+class DerivedFlag(Struct, frozen=True):
     """How a flag that the planner derives for the job is shown: its name, and a word for each value."""
 
     name: str

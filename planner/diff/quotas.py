@@ -5,7 +5,8 @@ compared: what others set on the same entity is left alone.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from planner.diff.compare import PathDifference, Tree, differences
 from planner.diff.record import is_announced, origin_text
@@ -20,8 +21,7 @@ QUOTAS = "quotas"  # the key of ObservedCluster.unreadable
 REMEMBERED = "only what is remembered of it changes"
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaPair:
+class QuotaPair(Struct, frozen=True):
     """A desired quota beside the live limits of its entity, and the limits that were applied to it."""
 
     quota: DesiredQuota

@@ -10,10 +10,11 @@ what runs.
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 import msgspec
+from msgspec import Struct
 
 from planner.model.address import Address, Kind, flow_address, job_address
 from planner.model.desired import (
@@ -205,8 +206,7 @@ REGISTRY = "registry"
 DESTINATION = "destination"
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationJobs:
+class DestinationJobs(Struct, frozen=True):
     """A destination with its registry's entries of flows and jobs, and with its jobs."""
 
     cluster: ObservedCluster

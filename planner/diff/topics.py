@@ -1,8 +1,10 @@
 """Compares desired topics with the live ones, and returns their changes with reason and consequences."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
+
+from msgspec import Struct
 
 from planner.diff.compare import PathDifference, Secret, Tree, differences, without_secret
 from planner.diff.record import topic_spec
@@ -36,8 +38,7 @@ RESTORED = "restored after the failback"
 ADOPTED = "exists, will be managed"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPair:
+class TopicPair(Struct, frozen=True):
     """A desired topic beside the live one that it is compared with."""
 
     topic: DesiredTopic

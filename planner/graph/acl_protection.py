@@ -15,7 +15,9 @@ protected flow does not answer, its mirrors are not known: nothing is replaced, 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from planner.graph.messages import counted, few, flow_diagnostic, listed
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode, replication_loops
@@ -87,8 +89,7 @@ def made_by_protection(entries: Iterable[RegistryEntry]) -> set[str]:
     }
 
 
-@dataclass(slots=True)
-class _Findings:
+class _Findings(Struct):
     """What `protect: acl` can't do for one flow, by the reason, and the rules that it replaces."""
 
     unknown: set[str] = field(default_factory=set)  # principals that may be the job

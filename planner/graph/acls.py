@@ -4,7 +4,8 @@ Only rules on topics are mirrored (`runtime.contract.spec.acls`), along chains o
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from planner.graph.acl_protection import made_by_protection, protection
 from planner.graph.messages import flow_diagnostic, listed
@@ -18,8 +19,7 @@ from planner.model.topology import AclRule, Flow, Protect
 from runtime.contract.spec.acls import AclMirror
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredAcls:
+class DesiredAcls(Struct, frozen=True):
     """The desired rules, and what was found while they were made."""
 
     desired: tuple[DesiredAcl, ...]

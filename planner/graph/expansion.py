@@ -5,8 +5,9 @@ effect.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
+
+from msgspec import Struct
 
 from planner.graph.acls import acls_known, acls_of, kept_acls
 from planner.graph.jobs import flows_of, jobs_of
@@ -39,8 +40,7 @@ from runtime.contract.spec.topic_settings import ALWAYS
 EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterReadRequest:
+class ClusterReadRequest(Struct, frozen=True):
     """What to read of one cluster.
 
     `topics` are described; they are asked for by name, since a listing leaves out topics without the right to
@@ -59,8 +59,7 @@ class ClusterReadRequest:
     denied_groups: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(Struct, frozen=True):
     """`clusters` are read first: names, registry and brokers. `details` then returns what else to read."""
 
     topology: Topology

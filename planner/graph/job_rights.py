@@ -4,8 +4,9 @@ docs/operations.md lists the same rights, row by row; a test compares both.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from planner.model.topology import Flow, Protect
 from planner.model.topology.resources import KAFKA_CLUSTER
@@ -22,8 +23,7 @@ _IMPLIED_BY = {
 _KINDS = {"TOPIC": "topic", "GROUP": "group", "TRANSACTIONAL_ID": "transactional id"}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class JobRight:
+class JobRight(Struct, frozen=True, order=True):
     """An operation on a resource. `*` is every resource of the type.
 
     `essential`: without it records, groups or rules do not arrive. Without another one, the notes of the

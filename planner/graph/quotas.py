@@ -6,7 +6,8 @@ without a flow keeps them: no flow overwrites or removes a quota that it did not
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from planner.graph.messages import counted, few, flow_diagnostic
 from planner.graph.replication_graph import ReplicationGraph
@@ -26,8 +27,7 @@ from planner.model.topology import QUOTA_KEYS, Flow, QuotaEntity, Topology
 Limits = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredQuotas:
+class DesiredQuotas(Struct, frozen=True):
     """The desired quotas, and what was found while they were made."""
 
     desired: tuple[DesiredQuota, ...]

@@ -9,9 +9,10 @@ filter off.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, assert_never
+
+from msgspec import Struct, field
 
 from planner.graph.routes import CopiedTopics, router_of
 from planner.model.topology import Flow, Provenance, Topic, Topology
@@ -39,8 +40,7 @@ class CopyEdge(NamedTuple):
     destination: TopicNode
 
 
-@dataclass(slots=True)
-class CopyGraph:
+class CopyGraph(Struct):
     """`left_out`: topics that a flow includes and does not take, by flow and reason."""
 
     nodes: set[TopicNode] = field(default_factory=set)
@@ -189,8 +189,7 @@ def _pop_component(node: TopicNode, stack: list[TopicNode], on_stack: set[TopicN
             return sorted(component) if len(component) > 1 else component
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationGraph:
+class ReplicationGraph(Struct, frozen=True):
     """Topics and copies of a topology, with the topics of the clusters that could be read.
 
     `names` are the live topics by cluster; a cluster that could not be read has no entry. `live` holds topics
@@ -315,8 +314,7 @@ def sample_name(pattern: str) -> str | None:
 ANY = "*"  # any topic that is not written out; not a legal name, so it never means a real topic
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationLoop:
+class ReplicationLoop(Struct, frozen=True):
     """Topics that reach themselves again, and the flows that carry their records."""
 
     nodes: frozenset[TopicNode]

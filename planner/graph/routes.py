@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from planner.model.topology import RUNNING, Flow, FlowState, Selection, Topology
 from runtime.contract.spec.route import Route, Router
@@ -112,8 +114,7 @@ class CopiedTopics:
         return flow in self._promoted and self._promoted[flow].match(topic)
 
 
-@dataclass(frozen=True, slots=True)
-class Failback:
+class Failback(Struct, frozen=True):
     """A flow that ended, and its reverse flow (`back`) if one is declared.
 
     `exclude`: topics that other flows copy back already, by their names at the flow's destination; `covered`

@@ -7,7 +7,9 @@ ended.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field, structs
 
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode, strongly_connected
 from planner.model.address import Address, Kind, topic_address
@@ -25,8 +27,7 @@ from runtime.contract.spec.topic_settings import BOUNDS, MirrorRule, TopicSettin
 from runtime.contract.spec.transform import quarantine_settings, quarantine_topic
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTopicSettings:
+class PlannedTopicSettings(Struct, frozen=True):
     """A topic's settings after the plan: `explicit` ones over `inherited` ones over the
     cluster's `defaults`.
     """
@@ -118,8 +119,7 @@ def own_values(before: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in before.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredTopics:
+class DesiredTopics(Struct, frozen=True):
     """`settings`: of every topic after the plan. `mirrored`: what a flow asks of each mirror."""
 
     desired: tuple[DesiredTopic, ...]
@@ -239,7 +239,7 @@ class _TopicBuilder:
         left = {key: value for key, value in now.explicit.items() if key not in unset}
         own = {key: now.defaults[key] for key in unset if key in now.defaults}
         explicit = {**left, **own_values(restored), **config}
-        self.settings[node] = replace(now, explicit=explicit, inherited={**now.inherited, **own})
+        self.settings[node] = structs.replace(now, explicit=explicit, inherited={**now.inherited, **own})
 
     def _mirrored(
         self, node: TopicNode, parent: CopyEdge | None, now: PlannedTopicSettings

@@ -10,8 +10,9 @@ import os
 import socket
 import ssl
 import struct
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from runtime.contract.client.secrets import redacted
 from runtime.contract.client.settings import Password, SecurityProtocol, WireSettings
@@ -187,8 +188,7 @@ _WRONG_HOST = frozenset({62, 64})
 _LOOK_AT_BOOTSTRAP = "look at the cluster's bootstrap"
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """The broker that failed, and the timeout that applied."""
 
     address: tuple[str, int]

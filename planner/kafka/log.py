@@ -6,12 +6,12 @@ by key.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import TopicMetadata
+from msgspec import Struct, field
 
 from planner.kafka.clients import ClusterEndpoint, consumer, explain, is_transient
 from planner.model.diagnostic import Failure, error
@@ -39,8 +39,7 @@ _BATCH = 5_000
 _IGNORED_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRecord:
+class TopicRecord(Struct, frozen=True):
     """A record of an internal topic; `value` is None for a tombstone."""
 
     key: bytes
@@ -241,8 +240,7 @@ def unusable(endpoint: ClusterEndpoint, what: str, failure: KafkaException) -> F
     )
 
 
-@dataclass(slots=True)
-class JobStatusTable:
+class JobStatusTable(Struct):
     """The newest reports of jobs. `specs` has None for a job whose spec this release can't read."""
 
     jobs: dict[str, JobStatus] = field(default_factory=dict)

@@ -9,7 +9,6 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import groupby
 
 from confluent_kafka import KafkaError, KafkaException
@@ -22,6 +21,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from msgspec import Struct
 
 from planner.diff.values import TOPIC_SETTINGS
 from planner.graph.messages import few
@@ -179,8 +179,7 @@ def diagnostics(refusals: Mapping[str, Sequence[Refusal]]) -> tuple[Diagnostic, 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sorted:
+class _Sorted(Struct, frozen=True):
     """The refusals of one cluster by kind. `unknown`: by the name of a setting that its brokers
     do not know.
     """

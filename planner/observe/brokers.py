@@ -5,7 +5,8 @@ The features follow from the API versions. Groups and sizes need the answers of 
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from planner.kafka.connection_errors import Unreadable, WireFailure, meaning
 from planner.kafka.connections import BlockingConnection, Session
@@ -42,8 +43,7 @@ _NEEDS: Mapping[str, Mapping[int, int]] = {
 _SINCE = {FEATURE_RECORDS_V2: "0.11", FEATURE_TRANSACTIONS: "0.11", FEATURE_INCREMENTAL: "2.3"}
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerVersions:
+class BrokerVersions(Struct, frozen=True):
     """One broker's answer to ApiVersions."""
 
     broker: str  # "2 (10.0.0.2:9092)"
@@ -82,8 +82,7 @@ def too_old(cluster: str, brokers: Iterable[BrokerVersions]) -> list[Diagnostic]
     return found
 
 
-@dataclass(slots=True)
-class BrokerConnections:
+class BrokerConnections(Struct):
     """`unreachable` has the failure of each broker that is listed as alive and can't be reached."""
 
     connections: dict[int, BlockingConnection] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """Reads how much room brokers have left on their disks. Kafka tells it since version 3.3 (KIP-827)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from planner.kafka import ClusterEndpoint
 from planner.kafka.connection_errors import WireFailure
@@ -13,8 +14,7 @@ from runtime.contract.client.settings import wire_settings
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSpace:
+class BrokerSpace(Struct, frozen=True):
     """The room on a broker's disks: of the fullest one. `why` says why it is not known."""
 
     broker: int

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, note, warning
@@ -26,8 +27,7 @@ _LISTED = 50  # names in one diagnostic
 _UNKNOWN_OPERATIONS = frozenset({"TWO_PHASE_COMMIT"})
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedTopology:
+class ImportedTopology(Struct, frozen=True):
     """The topology, and diagnostics about objects that were left out."""
 
     topology: Topology

@@ -6,7 +6,8 @@ in batches: only chosen keys where that is enough, and all values where it is no
 
 import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from planner.kafka.connection_errors import meaning
 from planner.kafka.connections import BlockingConnection, Session
@@ -34,16 +35,14 @@ from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 _BATCH = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterIdentity:
+class ClusterIdentity(Struct, frozen=True):
     """The id and the brokers of a cluster."""
 
     id: str
     brokers: tuple[ObservedBroker, ...]
 
 
-@dataclass(slots=True)
-class TopicListing:
+class TopicListing(Struct):
     """`hidden` are topics that were asked for by name and may not be described."""
 
     topics: dict[str, ObservedTopic] = field(default_factory=dict)
@@ -146,8 +145,7 @@ _BROKER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerDefaults:
+class BrokerDefaults(Struct, frozen=True):
     """The inherited topic settings, and the default numbers of partitions and replicas."""
 
     config: Mapping[str, str]
@@ -193,8 +191,7 @@ _BATCH_OF_ALL, _BATCH_OF_KEYS = 500, 2_000
 Done = Callable[[int], None]
 
 
-@dataclass(slots=True)
-class ObservedConfigs:
+class ObservedConfigs(Struct):
     """`gone` topics vanished after they were listed; `refused` says why the others have no configs."""
 
     found: dict[str, Mapping[str, ConfigValue]] = field(default_factory=dict)

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from planner.config import load
 from planner.config.connect import ConvertedTopology
 from planner.config.hints import did_you_mean
@@ -52,8 +54,7 @@ class AdoptRequest(ChangeRequest):
     clusters: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOver:
+class TakeOver(Struct, frozen=True, kw_only=True):
     """A request to begin the flows where the tool that they replace stopped.
 
     `groups` are Replicator's. With `force`, signs that the tool still runs are warnings.
@@ -64,8 +65,7 @@ class TakeOver:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedCopy:
+class ImportedCopy(Struct, frozen=True):
     """An imported topology, the comments that open and close its file, and what was left out.
 
     `clusters` are those that it was read of; `summary` says in a line what it holds.

@@ -8,9 +8,10 @@ import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.plan import Plan
@@ -28,23 +29,20 @@ if TYPE_CHECKING:
 # Questions: each is asked before a change, and False changes nothing.
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovePlan:
+class ApprovePlan(Struct, frozen=True):
     """Asks whether the steps of a plan may be executed."""
 
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class ApproveLoss:
+class ApproveLoss(Struct, frozen=True):
     """Asks whether a flow may continue without the records that these partitions lost."""
 
     flow: str
     lost: tuple["PartitionStatus", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ApproveReplay:
+class ApproveReplay(Struct, frozen=True):
     """Asks whether salvaged records may be copied into the destination cluster."""
 
     destination: str
@@ -72,20 +70,17 @@ def approve_all(_question: Question) -> bool:
 # Events: what a caller may show while a workflow runs.
 
 
-@dataclass(frozen=True, slots=True)
-class Noticed:
+class Noticed(Struct, frozen=True):
     """A diagnostic was found. The workflow's result holds it too."""
 
     diagnostic: Diagnostic
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingStarted:
+class ReadingStarted(Struct, frozen=True):
     """The clusters are being read."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingProgressed:
+class ReadingProgressed(Struct, frozen=True):
     """`done` of `total` parts of one cluster's reading are complete. Threads report it."""
 
     cluster: str
@@ -94,57 +89,49 @@ class ReadingProgressed:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingEnded:
+class ReadingEnded(Struct, frozen=True):
     """The clusters are read, or reading failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReady:
+class PlanReady(Struct, frozen=True):
     """A plan was made. The question follows, unless the plan has errors or no steps."""
 
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class SavedPlanReady:
+class SavedPlanReady(Struct, frozen=True):
     """A saved plan was opened and is about to be executed without a question."""
 
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseAwaited:
+class LeaseAwaited(Struct, frozen=True):
     """Another apply holds the lease of a cluster."""
 
     cluster: str
     held: "LeaseState"
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyStarted:
+class ApplyStarted(Struct, frozen=True):
     """The first step follows."""
 
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class StepWaits:
+class StepWaits(Struct, frozen=True):
     """A long step waits for this. Threads report it."""
 
     step: Step
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnexpectedError:
+class UnexpectedError(Struct, frozen=True):
     """The traceback of an exception that no handler expects, where it could not be written to a file."""
 
     traceback: str
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyEnded:
+class ApplyEnded(Struct, frozen=True):
     """An apply ended, one way or another. Of a plan without steps, `apply_id` is None.
 
     `waits` are partitions that no apply lets continue.
@@ -156,31 +143,27 @@ class ApplyEnded:
     waits: "tuple[PartitionWaits, ...]" = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LossAccepted:
+class LossAccepted(Struct, frozen=True):
     """These partitions of a flow continue behind the records that they lost."""
 
     flow: str
     partitions: tuple["PartitionStatus", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CopyAwaited:
+class CopyAwaited(Struct, frozen=True):
     """`left` says what a flow has not copied yet."""
 
     flow: str
     left: str
 
 
-@dataclass(frozen=True, slots=True)
-class CopyCompleted:
+class CopyCompleted(Struct, frozen=True):
     """A failback flow has copied everything."""
 
     flow: str
 
 
-@dataclass(frozen=True, slots=True)
-class FailoverCost:
+class FailoverCost(Struct, frozen=True):
     """What the failover of a cluster would lose, as far as its source is known."""
 
     cluster: str
@@ -188,23 +171,20 @@ class FailoverCost:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsLost:
+class RecordsLost(Struct, frozen=True):
     """What had not arrived when the flows ended."""
 
     losses: "tuple[FlowLoss, ...]"
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionsRead:
+class SubscriptionsRead(Struct, frozen=True):
     """What the consumers of each group subscribe to at the destination after a failover."""
 
     groups: "tuple[GroupTopics, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class UnsentRecords:
+class UnsentRecords(Struct, frozen=True):
     """Records of one flow's source that never reached the destination, by topic."""
 
     flow: str
@@ -215,24 +195,21 @@ class UnsentRecords:
         return sum(self.topics.values())
 
 
-@dataclass(frozen=True, slots=True)
-class UnsentRecordsFound:
+class UnsentRecordsFound(Struct, frozen=True):
     """What a failback leaves at `cluster`: records that were never sent."""
 
     cluster: str
     flows: tuple[UnsentRecords, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayReady:
+class ReplayReady(Struct, frozen=True):
     """The salvaged records that are about to be copied, and into which topic; None is the flow's own."""
 
     salvaged: "SalvageView"
     to: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SparkOutput:
+class SparkOutput(Struct, frozen=True):
     """One line that a Spark application printed for people."""
 
     line: str
@@ -282,8 +259,7 @@ def without_signals(_interruption: "Interruption") -> AbstractContextManager[Non
     return nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
-class Interaction:
+class Interaction(Struct, frozen=True):
     """How a workflow that changes clusters speaks with its caller.
 
     `interrupts` surrounds the execution of steps and sets the interruption that it is given: what is under

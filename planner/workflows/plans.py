@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
+
 from planner.diff import diff, diff_destroy
 from planner.diff import drift as drift_changes
 from planner.graph import expand
@@ -99,8 +101,7 @@ class PlanRequest(TopologyRequest):
     untrusted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PlanningInput:
+class PlanningInput(Struct, frozen=True):
     """A topology beside what the clusters hold and should hold."""
 
     topology: Topology

@@ -4,7 +4,9 @@ The positions are read of live clusters and become `start: {offsets: …}`. `sta
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from planner.config.connect import ConvertedTopology
 from planner.graph.messages import few
@@ -24,8 +26,7 @@ from runtime.audit.predecessor.progress import (
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Predecessor:
+class Predecessor(Struct, frozen=True):
     """The tool that copied so far, and where it keeps its positions, by the flow that replaces it.
 
     With `force`, signs that it still runs, and positions beyond the end of a log, are warnings.
@@ -36,8 +37,7 @@ class Predecessor:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ContinuedTopology:
+class ContinuedTopology(Struct, frozen=True):
     """A topology whose flows begin at the positions of the tool before, and what there is to know of them."""
 
     topology: Topology

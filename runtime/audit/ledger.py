@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from runtime.contract.client import settings as client
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import provenance
@@ -94,8 +96,7 @@ class ClusterAccess:
         return min(seconds, self.at_most_s)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenLedger:
+class OpenLedger(Struct, frozen=True):
     """Holds an open ledger. Call `refresh` for a flow first, then read `ledger` and `maps`."""
 
     cluster: KafkaCluster

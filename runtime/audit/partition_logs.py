@@ -9,11 +9,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
@@ -169,8 +169,7 @@ _PAUSE_S = 0.1
 _SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLogs:
+class PartitionLogs(Struct, frozen=True):
     """Holds the facts about one cluster's logs; a partition that does not answer is not in it.
 
     `ends` are the offsets up to which a read_committed reader can read.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from runtime.audit.ledger import LedgerNotFound, NothingCopied, UnreadableLedger, ledger_of, producers_at
 from runtime.audit.partition_logs import (
@@ -109,8 +110,7 @@ class SalvageCounter:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SalvageRequest:
+class SalvageRequest(Struct, frozen=True):
     """Describes a salvage.
 
     `router` holds all flows of the topology: it finds topics that the flow never reached.
@@ -123,8 +123,7 @@ class SalvageRequest:
     within_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Ledger:
+class _Ledger(Struct, frozen=True):
     state: str
     progress: Mapping[PartitionKey, Progress]
     maps: Mapping[PartitionKey, OffsetMap]

@@ -1,8 +1,9 @@
 """This module defines the input and output of the rewriting of a partition's batches."""
 
-from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from runtime.batch.failure import BatchFailure, PartitionLocation
 from runtime.batch.layout import Batch, Codec
@@ -12,8 +13,7 @@ MAX_UNPACKED: Final = 256 * 1024 * 1024
 NO_END: Final = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Struct, frozen=True):
     """A Merge says which batches are worth joining: a broker accepts one batch per partition and request.
 
     Joining costs some microseconds per record, a separate request some hundred microseconds.
@@ -31,8 +31,7 @@ class QuarantineLimit(NamedTuple):
     max_batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteSpec:
+class RewriteSpec(Struct, frozen=True):
     where: PartitionLocation  # at the source
     max_batch: int  # the destination topic's max.message.bytes
     start: int = 0  # source offsets below it were copied before

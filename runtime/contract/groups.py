@@ -10,8 +10,10 @@ clusters. Then the smallest position over the origins is taken: some records are
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.offset_map import (
@@ -29,8 +31,7 @@ NOT_COPIED = "the flow has not come that far"
 BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: timestamp may place it"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceTopicWriter:
+class SourceTopicWriter(Struct, frozen=True):
     """Describes a flow that writes a topic of our source cluster.
 
     `flow` writes `topic` there. `destination_flow` copies the same records to our destination; it is None
@@ -76,8 +77,7 @@ def _into(router: Router, cluster: str, topic: str) -> Iterator[CompiledRoute]:
             yield compiled
 
 
-@dataclass(frozen=True, slots=True)
-class TranslatedOffset:
+class TranslatedOffset(Struct, frozen=True):
     """Holds a position at the destination.
 
     `settled`: translating the same source offset later gives it again. `by_time`: found by the time of a
@@ -90,15 +90,13 @@ class TranslatedOffset:
     by_time: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PendingTranslation:
+class PendingTranslation(Struct, frozen=True):
     """Says that the position is not known yet: the flow has not reached it, or an obstacle remains."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class UntranslatableOffset:
+class UntranslatableOffset(Struct, frozen=True):
     """Says that the offset lies below the map: the flow never copied it, or did before it kept a map."""
 
     why: str
@@ -229,8 +227,7 @@ def own_groups(spec: JobSpec) -> frozenset[str]:
     return frozenset(named | {f"repl.{route.name}" for route in spec.routes})
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffsetState:
+class GroupOffsetState(Struct, frozen=True):
     """Holds the commits of one group in one partition.
 
     `there`: the offset committed at the destination; `wrote`: the offsets that this product may have
@@ -243,16 +240,14 @@ class GroupOffsetState:
     last: Checkpoint | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommitDecision:
+class CommitDecision(Struct, frozen=True):
     """Says that this offset is committed at the destination."""
 
     offset: int
     clamped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NoCommitDecision:
+class NoCommitDecision(Struct, frozen=True):
     """Says that nothing is written, and why."""
 
     state: CheckpointState

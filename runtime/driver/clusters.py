@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records import job_status
@@ -30,8 +31,7 @@ _LISTING_S = 0.5  # flows that list the topics of the same cluster within this t
 _LISTING_TIMES, _LISTING_MAX_S = 20, 30.0  # of the time that the request took
 
 
-@dataclass(slots=True)
-class _Listing:
+class _Listing(Struct):
     """A listing of all topics. `fresh_until` is by the event loop's time."""
 
     topics: dict[str, TopicMetadata]
@@ -39,8 +39,7 @@ class _Listing:
     counts: dict[str, int] | None = None
 
 
-@dataclass(eq=False, slots=True)
-class _ClusterEntry:
+class _ClusterEntry(Struct, eq=False):
     """An entry holds the spec of a cluster and the clients that are open for it."""
 
     spec: ClusterSpec
@@ -185,8 +184,7 @@ _LEADERS_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class OpenDestination:
+class OpenDestination(Struct, frozen=True):
     """An OpenDestination holds the clients of the job's destination cluster.
 
     `generations` maps each flow to its generation in the job's last heartbeat.

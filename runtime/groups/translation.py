@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.groups import (
     GroupPartition,
@@ -212,8 +214,7 @@ class Translator:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedOffset:
+class PlacedOffset(Struct, frozen=True):
     """The translation of an offset: a partition at the destination, and the position in it.
 
     `floor` is the smallest position over the other origins, where several clusters write the topic.

@@ -12,8 +12,9 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
+
+from msgspec import Struct
 
 from runtime.kafka.auth.login import MAX_BYTES_BEFORE_LOGIN
 from runtime.kafka.errors import (
@@ -34,8 +35,7 @@ KEPT = 128 * 1024 * 1024  # larger than the responses that a slot holds, so that
 KEPT_S = 60.0
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Struct):
     """Memory that a pool keeps, with the time at which it was last found in use."""
 
     memory: bytearray
@@ -122,8 +122,7 @@ _SMALLEST_RESPONSE = 4
 _UNSENT = 1 << 20
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(Struct):
     correlation_id: int
     request: Request[Any]
     version: int

@@ -6,8 +6,9 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from runtime.contract.client.settings import (
     Password,
@@ -237,14 +238,12 @@ def _tls_of(settings: WireSettings) -> ssl.SSLContext | None:
 _IDLE_S = 240.0
 
 
-@dataclass(slots=True)
-class _Link:
+class _Link(Struct):
     making: Shared[Connection] = field(default_factory=Shared)
     connection: Connection | None = None
 
 
-@dataclass(slots=True)
-class _Backoff:
+class _Backoff(Struct):
     failures: int = 0
     not_before: float = 0.0
 

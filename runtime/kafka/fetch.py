@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.client.settings import WireSettings
@@ -122,8 +124,7 @@ class Caller(Protocol):
     async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
+class FetchLimits(Struct, frozen=True):
     """The broker answers after `max_wait_ms`, or sooner with `min_bytes`.
 
     A batch that is larger than a limit still arrives, alone; all others respect it.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
@@ -204,16 +205,14 @@ _PAUSE_S = 0.1
 _SHARE = "share"  # groups of this kind have no committed offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """A Read holds the committed offsets by group, and in `failed` the reasons by group."""
 
     offsets: dict[str, Committed] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """A Listed holds the groups; `missing` has the reason of each broker whose groups are not included."""
 
     groups: dict[str, ListedGroup] = field(default_factory=dict)

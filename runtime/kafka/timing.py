@@ -7,8 +7,9 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from runtime.kafka.errors import TimedOut, WireError
 
@@ -81,8 +82,7 @@ class Shared(Generic[T]):
             work.exception()  # marks the exception as retrieved; the callers that waited got it
 
 
-@dataclass(eq=False, slots=True)
-class _Caller(Generic[K, V, T]):
+class _Caller(Struct, Generic[K, V, T], eq=False):
     """Holds the items of one caller of a Gathered, and its result or its exception."""
 
     items: Mapping[K, V]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, is_from_kafka, name_id
 from runtime.kafka.protocol.fetch import LeaderHint
@@ -12,8 +14,7 @@ from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 _LONG_AGO = float("-inf")
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     topic: TopicMetadata
     refreshed_at: float
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
@@ -50,8 +52,7 @@ from runtime.ledger.transaction_writer import send
 _POLL_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class UndecidedProgress:
+class UndecidedProgress(Struct, frozen=True):
     """A transaction that is not decided yet has written this partition's progress.
 
     A caller that resumes from it must wait, because a broker acknowledges the end of a transaction before its

@@ -7,7 +7,9 @@ repeatedly.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.records.ledger import (
     PartitionKey,
@@ -153,8 +155,7 @@ def _with_open_span(sealed: list[tuple[SegmentKey, Span]], progress: Progress) -
     return spans if merged else [*spans, progress.open_span()]
 
 
-@dataclass(frozen=True, slots=True)
-class CachedOffsetMap:
+class CachedOffsetMap(Struct, frozen=True):
     """An offset map as it can be read now.
 
     `trimmed` means that its beginning was deleted, because the destination no longer holds those offsets.

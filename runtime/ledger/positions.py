@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import first_progress
@@ -138,8 +138,7 @@ class FlowNotEnded(Exception):
     """The flow may still copy, or has not ended completely, so no record of it is orphaned yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class OrphanMarks:
+class OrphanMarks(Struct, frozen=True):
     """The committed orphan ranges, by their first source offset, and the flow's generation now."""
 
     generation: int

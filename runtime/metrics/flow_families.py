@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import get_args
 
+from msgspec import Struct
 from prometheus_client import Metric
 
 from runtime.contract.records.job_status import PartitionState, SlotView
@@ -119,8 +119,7 @@ PARTITION_FAMILIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSample:
+class PartitionSample(Struct, frozen=True):
     """This value is a partition to copy or a promoted one, with its present state and its last report, if
     there is one.
     """

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
+from msgspec import Struct
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
@@ -29,8 +29,7 @@ Sample = tuple[Labels, float]
 Merge = Callable[[list[float]], float]
 
 
-@dataclass(frozen=True, slots=True)
-class MetricFamily:
+class MetricFamily(Struct, frozen=True):
     """A MetricFamily makes the metric of one name from samples.
 
     The name of a counter includes `_total`. The name of a histogram is the part before `_bucket`, `_sum` and

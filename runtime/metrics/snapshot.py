@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import (
@@ -26,8 +26,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 HEARTBEAT_OLD_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class FlowSnapshot:
+class FlowSnapshot(Struct, frozen=True):
     """This value is the snapshot of a flow.
 
     `partitions` are to be copied now, and `promoted` ones never again. `actions` counts the changes of mirror
@@ -41,8 +40,7 @@ class FlowSnapshot:
     promoted: Collection[PartitionKey] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSnapshot:
+class ClusterSnapshot(Struct, frozen=True):
     """These counts cover all topics of a cluster that the job may describe."""
 
     partitions: int
@@ -50,8 +48,7 @@ class ClusterSnapshot:
     without_leader: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSnapshot:
+class GroupSnapshot(Struct, frozen=True):
     """This value is the snapshot of a consumer group that a flow syncs. Its counters start with the driver.
 
     `pending` partitions wait for their data, and `refused` ones until the group has no member at the
@@ -69,8 +66,7 @@ class GroupSnapshot:
     latency_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobSnapshot:
+class JobSnapshot(Struct, frozen=True):
     """This value is the snapshot of a job.
 
     `made_at` is monotonic. `heartbeat_age_s` is the age at that time; it is infinite before the first
@@ -141,8 +137,7 @@ def _reason(view: FlowView) -> str:
 _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
 
 
-@dataclass(slots=True)
-class CumulativeCounter:
+class CumulativeCounter(Struct):
     """A CumulativeCounter adds up counters over all starts; what an ended start had counted is kept."""
 
     life: Hashable = None
@@ -171,8 +166,7 @@ class CumulativeCounter:
         return [one + more for one, more in zip(self.ended or [0.0] * len(self.now), self.now, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class FlowCounts:
+class FlowCounts(Struct, frozen=True):
     """These counters are what one slot did for one flow since the driver started, over all starts of the
     slot.
     """
@@ -190,8 +184,7 @@ class FlowCounts:
     latency_counts: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedPartition:
+class ReportedPartition(Struct, frozen=True):
     """This value is a partition as it was last reported, with the slot and its attempt.
 
     `caught_up_ms` is when the partition was last known to have all records of its source, 0 if that was never
@@ -208,8 +201,7 @@ class ReportedPartition:
     first_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSnapshot:
+class MetricsSnapshot(Struct, frozen=True):
     """A MetricsSnapshot is the content of a book at one moment.
 
     `incidents` counts how often partitions of a flow entered a state that needs an operator.
@@ -220,8 +212,7 @@ class MetricsSnapshot:
     incidents: Mapping[tuple[str, PartitionState], int]
 
 
-@dataclass(slots=True)
-class _PartitionEntry:
+class _PartitionEntry(Struct):
     """This entry holds the newest report of one partition and its counters."""
 
     status: PartitionStatus

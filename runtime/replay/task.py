@@ -10,11 +10,11 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import uvloop
 from msgspec import structs
+from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.partition_logs import open_spec

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
@@ -21,8 +22,7 @@ _LATE = 0.8  # The fraction of the transaction timeout after which a lane aborts
 Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotContext:
+class SlotContext(Struct, frozen=True):
     """The clients, budgets and settings of a slot, as its flows use them.
 
     `producers` is the producer directory of the destination. `spawn` starts a task whose failure ends the
@@ -43,8 +43,7 @@ class SlotContext:
     transformer: Transformer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LaneSettings:
+class LaneSettings(Struct, frozen=True):
     """The settings of a flow's lanes.
 
     `longest_s` bounds a transaction under load. It is at most half of the rpo, so that a record fetched at

@@ -4,8 +4,9 @@ Two rules of fencing hold throughout. A batch that failed in a transaction is no
 produce error aborts. An error that may mean that another writer is active ends the process (R3).
 """
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum
+
+from msgspec import Struct
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
@@ -60,8 +61,7 @@ DESCRIPTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorDecision:
+class ErrorDecision(Struct, frozen=True):
     """A decision is an action, with the state of a partition that stops.
 
     `refresh` means that the cached metadata is outdated and must be fetched again.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
@@ -32,8 +32,7 @@ from runtime.slot.write.flow_ledger import Superseded
 Opening = Callable[[str, ClusterSpec], Awaitable[KafkaCluster]]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class SourceCluster:
+class SourceCluster(Struct, frozen=True, eq=False):
     """An open source cluster, with its producer directory."""
 
     name: str

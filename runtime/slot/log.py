@@ -17,8 +17,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 FORMAT_KEY = "REPL_LOG"
 _LOGGER = logging.getLogger("repl.events")
@@ -29,8 +30,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:/@%+,\-]+")
 Field = str | int | float | bool | None
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(Struct):
     """The number of lines of one kind in a window that began at `since`."""
 
     since: float

@@ -6,9 +6,10 @@ import asyncio
 import os
 import socket
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 import runtime.batch.headers  # noqa: F401 - numpy is loaded before the first batch comes
 from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec, client_id
@@ -33,13 +34,11 @@ if TYPE_CHECKING:
 _OPEN_PAUSE_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """The slot stopped on request, after its open transactions ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
+class Fenced(Struct, frozen=True):
     """The slot was fenced: another writer may be active (errors 47, 90), or no transactional id works.
 
     The process must end and be submitted again.
@@ -48,8 +47,7 @@ class Fenced:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outdated:
+class Outdated(Struct, frozen=True):
     """The ledger holds newer generations of all flows of the slot.
 
     The process that assigned them is not the driver any more.

@@ -1,7 +1,6 @@
 """Topics into files on real brokers and real Spark: every record once, whatever dies, and no file by half."""
 
 import asyncio
-import dataclasses
 import os
 import subprocess
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from msgspec import structs
 from msgspec.structs import replace
 from psutil import Process
 
@@ -119,9 +119,9 @@ def assert_located(spec: JobSpec, topic: str, folder: Path) -> None:
         found = asyncio.run(locate_in_files(asked))
         assert found.found is LocateResult.EXACT
         assert (found.file, found.record) == (str(path.relative_to(folder)), numbers[0])
-        moment = asyncio.run(locate_in_files(dataclasses.replace(asked, offset=None, timestamp_ms=0)))
+        moment = asyncio.run(locate_in_files(structs.replace(asked, offset=None, timestamp_ms=0)))
         assert moment.record == 1
-    behind = asyncio.run(locate_in_files(dataclasses.replace(asked, offset=1 << 40)))
+    behind = asyncio.run(locate_in_files(structs.replace(asked, offset=1 << 40)))
     assert (behind.found, behind.file) == (LocateResult.NOT_YET, None)
 
 

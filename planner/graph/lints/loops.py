@@ -6,8 +6,9 @@ clusters hold as one.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from planner.graph.messages import counted, flow_diagnostic
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop, TopicNode
@@ -15,8 +16,7 @@ from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.topology import Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMerge:
+class TopicMerge(Struct, frozen=True):
     """Two copies that end in the same topic."""
 
     node: TopicNode
@@ -28,8 +28,7 @@ class TopicMerge:
         return self.one.flow, self.other.flow
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMerges:
+class TopicMerges(Struct, frozen=True):
     """`collisions`: different records under one name. `duplicate_paths`: the same record twice."""
 
     collisions: tuple[TopicMerge, ...]

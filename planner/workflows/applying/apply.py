@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
+
 from planner.apply.context import JobLauncher, Launchers, LaunchFailed
 from planner.diff.differ import declaring_nothing
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
@@ -43,8 +45,7 @@ LAST_LINES = 15  # of the log of a job that does not start
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedPlan:
+class OpenedPlan(Struct, frozen=True):
     """A saved plan as it can be shown: with its digest, and how it is signed."""
 
     plan: Plan
@@ -146,8 +147,7 @@ class ApplyRequest(ChangeRequest):
     plan: Plan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyResult:
+class ApplyResult(Struct, frozen=True):
     """How an apply ended. Of a plan without steps, `apply_id` is None: no history records it.
 
     `waits` are partitions that wait for a decision: no apply lets them continue.

@@ -11,11 +11,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
+from msgspec import Struct, field
 
 from planner.apply import execute
 from planner.apply.context import (
@@ -128,8 +129,7 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRecheck:
+class PlanRecheck(Struct, frozen=True):
     """Reads what a plan depends on. `timeout_ms`: how long a cluster may keep silent."""
 
     endpoints: Mapping[str, ClusterEndpoint]
@@ -198,8 +198,7 @@ def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> N
 INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 
 
-@dataclass(frozen=True, slots=True)
-class ApplySession:
+class ApplySession(Struct, frozen=True):
     """What one execution of a plan needs besides the plan."""
 
     endpoints: Mapping[str, ClusterEndpoint]

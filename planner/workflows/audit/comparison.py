@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from planner.config import load
@@ -206,8 +207,7 @@ class ReplaySalvageRequest(FlowRequest):
     to: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayResult:
+class ReplayResult(Struct, frozen=True):
     """The salvaged records, and what became of each partition that was replayed."""
 
     salvaged: SalvageView

@@ -3,11 +3,11 @@
 import datetime
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
@@ -20,8 +20,7 @@ _KEPT = "drills"
 _SIGNATURE = "signature"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredDrill:
+class StoredDrill(Struct, frozen=True):
     """A stored report: its file, and when the drill began."""
 
     file: str
@@ -29,8 +28,7 @@ class StoredDrill:
     report: DrillReport
 
 
-@dataclass(frozen=True, slots=True)
-class DrillHistory:
+class DrillHistory(Struct, frozen=True):
     """The stored drills of a topology, the newest first.
 
     `folder` is where they are, `unread` are files that can't be read as reports. `every_ms` is `drill.every`

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
 from planner.config import load
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Kind
@@ -37,8 +39,7 @@ class HistoryRequest(TopologyRequest):
     apply_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryResult:
+class HistoryResult(Struct, frozen=True):
     """The applies, oldest first. The diagnostics name the clusters that could not be read."""
 
     applies: tuple[ApplyRecord, ...]

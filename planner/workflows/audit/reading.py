@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
+
 from planner.config import load
 from planner.graph.jobs import files_spec, launch_spec
 from planner.graph.routes import reason_not_synced, router_of
@@ -241,8 +243,7 @@ class JobLogRequest(TopologyRequest):
     lines: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class JobLog:
+class JobLog(Struct, frozen=True):
     """The last lines of a job's log. `where` the job runs, and `log`, its file, are empty where not known."""
 
     lines: tuple[str, ...]
@@ -250,8 +251,7 @@ class JobLog:
     log: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupNames:
+class GroupNames(Struct, frozen=True):
     """The groups of each cluster, with Kafka's state of each. The diagnostics name the unread clusters."""
 
     states: dict[str, dict[str, str]]

@@ -5,8 +5,9 @@ The status is read again and again. Of the groups it tells positions, and the to
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error, warning
@@ -34,8 +35,7 @@ Chosen = Callable[["FlowStatusView"], "Sequence[TopicStatusView]"]
 TimedOutFailure = Callable[[str, float, str], Failure]  # the flow, the seconds waited, what is left
 
 
-@dataclass(frozen=True, slots=True)
-class _GivesUp:
+class _GivesUp(Struct, frozen=True):
     """What happens at the timeout (`late`), while the job does not run (`down`, called with what is left),
     and while the source does not answer (`silent`, called with the reason).
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from planner.config.edit import with_reverse_flow, with_state
 from planner.config.files import text_to_edit
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
@@ -59,8 +61,7 @@ class FailoverRequest(ChangeRequest):
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
-class FailoverResult:
+class FailoverResult(Struct, frozen=True):
     """The apply, what had not arrived, and what the groups subscribe to; both empty if it is incomplete."""
 
     applied: ApplyResult
@@ -68,8 +69,7 @@ class FailoverResult:
     subscriptions: "tuple[GroupTopics, ...]" = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FailoverRehearsal:
+class FailoverRehearsal(Struct, frozen=True):
     """What a failover would cost: records by flow, the position of each group, and the jobs that end flows.
 
     `jobs` says of each job whether it runs; one that does not run is started first.
@@ -278,8 +278,7 @@ class FailbackRequest(ChangeRequest):
     copied_within_ms: int = 600_000
 
 
-@dataclass(frozen=True, slots=True)
-class FailbackResult:
+class FailbackResult(Struct, frozen=True):
     """The apply, and the clusters: the flows' source, and the one where producers are still running.
 
     `subscriptions`: what the consumers of each group subscribe to after a switch.

@@ -13,6 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from planner.apply.handlers.jobs import StoppedPartitions, accept_loss
 from planner.config.edit import with_promoted, with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
@@ -237,8 +239,7 @@ class PromoteRequest(FlowRequest):
     copied_within_ms: int = 600_000
 
 
-@dataclass(frozen=True, slots=True)
-class PromoteResult:
+class PromoteResult(Struct, frozen=True):
     """The apply, and what the groups of a whole flow subscribe to; empty if it is incomplete."""
 
     applied: ApplyResult

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.audit.ledger import (
@@ -142,8 +142,7 @@ class _Search:
         return original_of(record, self._owners, self._flow, self._mirror, self._place)
 
 
-@dataclass(frozen=True, slots=True)
-class LocateRequest:
+class LocateRequest(Struct, frozen=True):
     """Names the record to locate.
 
     `topic` is the topic's name at the side of the record: the source, or with `reverse` the destination.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
 from runtime.audit.offsets.locate import first_as_late
@@ -17,8 +18,7 @@ from runtime.files.backup import TopicLineage
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
 
 
-@dataclass(frozen=True, slots=True)
-class LocateInFilesRequest:
+class LocateInFilesRequest(Struct, frozen=True):
     """Names a record of the source, to be found in the files of a flow.
 
     Either `offset` or `timestamp_ms` is given; the timestamp means the first record at or after it.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.audit.ledger import (
@@ -56,8 +56,7 @@ UNSYNCED = "not_synced"  # translated, and not written
 ABSENT = "absent"  # nothing was committed at the source
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffsetsRequest:
+class GroupOffsetsRequest(Struct, frozen=True):
     """Describes a request for a group's offsets.
 
     `unsynced`: why the flow does not sync the group, where it does not.
@@ -73,8 +72,7 @@ class GroupOffsetsRequest:
     within_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """Holds a group's state at one cluster; `why` says why it could not be read."""
 
     state: str = ""
@@ -285,8 +283,7 @@ def _seen(
 GroupOffsets = Mapping[GroupPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RehearsalRequest:
+class RehearsalRequest(Struct, frozen=True):
     """Describes a rehearsal.
 
     `selects`: the groups that the flow syncs; `by_time`: offsets below the map are translated by record time.

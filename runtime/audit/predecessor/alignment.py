@@ -11,7 +11,8 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure
 from runtime.audit.partition_logs import FetchedRecord, fetch_records
@@ -27,8 +28,7 @@ _MOST_OF_ALL = 2_000_000
 _PARTITIONS_AT_ONCE = 16
 
 
-@dataclass(slots=True)
-class TailSearch:
+class TailSearch(Struct):
     """Searches the source, read in order, for the last record of a mirror, whose last records are `tail`.
 
     A place where as many records are the same as the tail has counts first: the stored position, then the
@@ -98,8 +98,7 @@ def _same(record: FetchedRecord, copy: FetchedRecord) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPosition:
+class StoredPosition(Struct, frozen=True):
     """A position of the tool, the source offsets that exist, and the offsets of the mirror partition."""
 
     next_offset: int
@@ -110,8 +109,7 @@ class StoredPosition:
     mirror_end: int
 
 
-@dataclass(frozen=True, slots=True)
-class NamedCluster:
+class NamedCluster(Struct, frozen=True):
     """An open cluster, with the name that failures give it."""
 
     name: str
@@ -151,8 +149,7 @@ async def copied_through(
     return found
 
 
-@dataclass(slots=True)
-class _Budget:
+class _Budget(Struct):
     """The source records that may still be read in one run."""
 
     left: int

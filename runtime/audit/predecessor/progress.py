@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure, open_cluster
 from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, copied_through
@@ -102,8 +103,7 @@ _FLOWS_AT_ONCE = 8
 _Read = Callable[[], Awaitable[Positions]]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectOffsets:
+class ConnectOffsets(Struct, frozen=True):
     """Positions in an offsets topic of Connect at the destination.
 
     `alias` is the source's name in it; `group` is the group of the Connect workers.
@@ -114,15 +114,13 @@ class ConnectOffsets:
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCommits:
+class GroupCommits(Struct, frozen=True):
     """Positions that a consumer group has committed at the source."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class PredecessorRequest:
+class PredecessorRequest(Struct, frozen=True):
     """A request for the positions of the tool that a flow replaces.
 
     `watch_s` is the time between the two looks.
@@ -137,8 +135,7 @@ class PredecessorRequest:
     within_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedPartition:
+class CopiedPartition(Struct, frozen=True):
     """One source partition of the flow.
 
     `stored` is the next offset that the tool would copy, None where it has no position. `log_start` and
@@ -160,8 +157,7 @@ class CopiedPartition:
         return self.by_records if self.by_records is not None else self.stored
 
 
-@dataclass(frozen=True, slots=True)
-class PredecessorProgress:
+class PredecessorProgress(Struct, frozen=True):
     """The partitions of the flow, in order. `running` tells the sign that the tool runs, if there is one."""
 
     partitions: tuple[CopiedPartition, ...]
@@ -304,8 +300,7 @@ async def _committed(asked: PredecessorRequest, source: KafkaCluster, group: str
     return {at: one.offset for at, one in read.offsets.get(group, {}).items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Inspection:
+class _Inspection(Struct, frozen=True):
     """The tool's positions at one time, and the log's start and end of each mirror partition that exists."""
 
     positions: Positions

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException
+from msgspec import Struct, field
 
 from runtime.audit.ledger import ClusterAccess, as_audit_failure, open_cluster, producers_at
 from runtime.audit.read.records import ReadRecordsRequest
@@ -35,8 +35,7 @@ from runtime.kafka.queries import active_producers, committed_by, list_groups, l
 _GROUPS_PER_REQUEST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMember:
+class GroupMember(Struct, frozen=True):
     """Describes a member of a group and its assigned partitions, by topic."""
 
     client_id: str
@@ -45,16 +44,14 @@ class GroupMember:
     partitions: Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True):
     """Describes a group. `state` is Kafka's name: Stable, Empty, PreparingRebalance, …"""
 
     state: str
     members: tuple[GroupMember, ...] = ()
 
 
-@dataclass(slots=True)
-class GroupDescriptions:
+class GroupDescriptions(Struct):
     """Holds the groups that could be described; `failed` says why, by group, for the others."""
 
     found: dict[str, GroupDescription] = field(default_factory=dict)
@@ -102,8 +99,7 @@ def _member(member: Any) -> GroupMember:
     return GroupMember(member.client_id, member.host, member.member_id, partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFacts:
+class ClientFacts(Struct, frozen=True):
     """Holds the facts about a cluster's clients.
 
     `offsets` are the committed offsets of groups, `before` the same at an earlier inspection. `owners`: the

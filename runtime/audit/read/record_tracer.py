@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from runtime.audit.ledger import (
     AuditFailure,
@@ -36,8 +37,7 @@ from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorPartitionOrigin:
+class MirrorPartitionOrigin(Struct, frozen=True):
     """Describes the records of a flow in one partition of this cluster, and the partition at the flow's
     source.
     """
@@ -71,8 +71,7 @@ class RecordOrigin(NamedTuple):
     headers: list[ProvenanceHopView]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordOrigins:
+class RecordOrigins(Struct, frozen=True):
     """Holds the facts of a cluster's ledger about one of its topics.
 
     `written` is by partition; `producers`: the registered producer ids of flows, None where they can't be
@@ -212,8 +211,7 @@ _GONE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KnownCluster:
+class KnownCluster(Struct, frozen=True):
     """Describes a cluster of the topology: how to reach it, and the flows into it with their sources'
     names.
     """

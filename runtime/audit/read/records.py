@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, ledger_of, open_cluster, unanswered
 from runtime.audit.partition_logs import FetchedRecord, fetch_records
@@ -31,25 +32,21 @@ _RANGE_GROWTH = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFromEarliest:
+class ReadFromEarliest(Struct, frozen=True):
     """Reads from the log's start on."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadNewest:
+class ReadNewest(Struct, frozen=True):
     """Reads the newest records."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFromTimestamp:
+class ReadFromTimestamp(Struct, frozen=True):
     """Reads from this time on."""
 
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFromOffset:
+class ReadFromOffset(Struct, frozen=True):
     """Reads one partition, from this offset on."""
 
     partition: int
@@ -59,8 +56,7 @@ class ReadFromOffset:
 Start = ReadFromEarliest | ReadNewest | ReadFromTimestamp | ReadFromOffset
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRecordsRequest:
+class ReadRecordsRequest(Struct, frozen=True):
     """Describes the cluster to read: the flows into it with their sources' names, and the names of known
     cluster ids.
 
@@ -73,8 +69,7 @@ class ReadRecordsRequest:
     others: Mapping[str, KnownCluster] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
+class _Log(Struct, frozen=True):
     at: TopicPartition
     start: int
     end: int

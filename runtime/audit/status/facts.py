@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from runtime.audit.ledger import ClusterAccess
 from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
@@ -17,8 +19,7 @@ from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.kafka.protocol.offsets import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class FlowStatusRequest:
+class FlowStatusRequest(Struct, frozen=True):
     """Describes a flow of the topology.
 
     `opposite` is the flow that copies in the opposite direction in its place. A flow into files has an
@@ -78,16 +79,14 @@ class StatusRequest:
         return self._selected.of(self.router, flow.name, flow.source, topics)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
+class TopicFacts(Struct, frozen=True):
     """Holds a topic's id and its number of partitions."""
 
     id: bytes
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterTraffic:
+class ClusterTraffic(Struct, frozen=True):
     """Holds what was written to all topics of a cluster that are not internal, over a time.
 
     Transaction markers count as records. `bytes_per_s` is None where log sizes may not be read.
@@ -133,8 +132,7 @@ class LedgerFacts:
     standbys: Mapping[tuple[str, str], StandbyStatus] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StatusSnapshot:
+class StatusSnapshot(Struct, frozen=True):
     """Holds the facts of one inspection. `ledgers` has no entry for a destination that could not be read.
 
     The ledgers were read at `ledgers_ms`, the last fact at `at_ms`.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from runtime.audit.status.facts import (
     ClusterFacts,
@@ -68,8 +69,7 @@ _ENDED = (S.PROMOTED, S.FAILED_OVER)
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 
 
-@dataclass(frozen=True, slots=True)
-class FlowFacts:
+class FlowFacts(Struct, frozen=True):
     """Holds the facts about one flow.
 
     `read` is False where the destination could not be read. `before` is the ledger at an earlier inspection.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
+
+from msgspec import Struct, field
 
 from runtime.audit.ledger import (
     OPEN_WITHIN_S,
@@ -201,8 +202,7 @@ async def read_status(
         return join(asked, second, first)
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """Holds the facts that one inspection has read of a cluster so far."""
 
     site: ReconnectingCluster

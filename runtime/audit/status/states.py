@@ -6,8 +6,9 @@ The state of a partition is derived from the data first, then from the report of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.contract.records.job_status import (
@@ -37,8 +38,7 @@ SKEW_MS = 2_000
 SILENT_MS = 15_000  # a slot reports at least every five seconds
 
 
-@dataclass(frozen=True, slots=True)
-class SlotPartitionReport:
+class SlotPartitionReport(Struct, frozen=True):
     """Holds a slot's newest report of a partition. `silent_ms` is set where the slot no longer reports."""
 
     slot: int
@@ -47,8 +47,7 @@ class SlotPartitionReport:
     silent_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class JobFacts:
+class JobFacts(Struct, frozen=True):
     """Holds the derived state of a job.
 
     `partitions` and `stats` come from the slots of the driver that the heartbeat names. `ends`: where a
@@ -279,8 +278,7 @@ class PartitionStateDetail(NamedTuple):
 _NEEDS_SOMEONE = frozenset(str(state) for state in S if state.needs_someone)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class PartitionFacts(Struct, frozen=True):
     """Holds all facts about a partition. None is an unknown value."""
 
     flow: str

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from runtime.audit.status.facts import ClusterTraffic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
@@ -19,8 +21,7 @@ AGAIN_S = 10.0  # asking for every partition of a cluster costs more than asking
 _INTERNAL = "__"  # the topics of Kafka and of repl begin so
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(Struct, frozen=True):
     """Holds end offsets and the leaders' log sizes in bytes; `sizes` is None where they may not be read."""
 
     at_s: float

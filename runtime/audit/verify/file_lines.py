@@ -9,8 +9,9 @@ import hashlib
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
@@ -66,8 +67,7 @@ def _part(body: bytes, at: int) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (body[at : at + size], at + size)
 
 
-@dataclass(slots=True)
-class FileRecords:
+class FileRecords(Struct):
     """The records of a file: their digests, and the positions at which they begin.
 
     `times` are the timestamps of rows that have some of their own.

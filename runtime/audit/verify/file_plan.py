@@ -6,8 +6,9 @@ import asyncio
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
+
+from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure, ledger_of, progress_at
 from runtime.audit.partition_logs import PartitionLogs, logs_of, open_spec
@@ -29,8 +30,7 @@ from runtime.files.manifest import EndpointUnavailable, ManifestFolder, Manifest
 from runtime.kafka.protocol.offsets import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredPartition:
+class _StoredPartition(Struct, frozen=True):
     """A partition of a lineage, and whether the source still has this very topic."""
 
     lineage: TopicLineage

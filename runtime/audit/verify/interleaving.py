@@ -11,9 +11,10 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 _MOST_TRIED = 64  # earlier choices that are looked at again where a transaction fits nowhere
 _MOST_ALIKE = 8  # other files that are remembered of a choice (R8)
@@ -36,8 +37,7 @@ class _Choice(NamedTuple):
     others: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Interleaving:
+class Interleaving(Struct):
     """What was found. `left` has for each file how many of its first lines no transaction holds.
 
     `taken` has the transactions of each file, the last one first. `unknown` are those that fit no file, in

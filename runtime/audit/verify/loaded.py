@@ -13,9 +13,9 @@ from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.audit.partition_logs import (
@@ -82,8 +82,7 @@ async def verify_loaded(
         return found
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(Struct):
     """The records of a partition that transactions wrote, in the order of their ends."""
 
     digests: array[int] = field(default_factory=numbers)

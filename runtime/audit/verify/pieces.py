@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec import Struct, field
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import DataFile
@@ -369,8 +369,7 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     read: ReadFile | None = None
 
 
-@dataclass(slots=True)
-class PlannedPartition:
+class PlannedPartition(Struct):
     """Plans one partition: source offsets `low … end-1` are to be compared, in these pieces."""
 
     key: PartitionKey

@@ -14,12 +14,12 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from runtime.audit.ledger import (
     AuditFailure,
@@ -57,8 +57,7 @@ from runtime.kafka.protocol.offsets import TopicPartition
 TOGETHER = 100  # ranges of a sample in a task
 
 
-@dataclass(frozen=True, slots=True)
-class FlowLedgerSnapshot:
+class FlowLedgerSnapshot(Struct, frozen=True):
     """Holds a flow's partitions by the ledger, and both sides' logs from before the ledger was read."""
 
     progress: Mapping[PartitionKey, Progress]

@@ -11,9 +11,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerificationPiece, condensed
@@ -28,8 +29,7 @@ from runtime.contract.records.provenance import (
 from runtime.contract.spec.jobspec import FlowSpec
 
 
-@dataclass(frozen=True, slots=True)
-class ProvenanceFilter:
+class ProvenanceFilter(Struct, frozen=True):
     """Applies a flow's provenance filter.
 
     `producers`: the flow of each producer id that writes into the source.

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.client.keys import TOKEN_COMMAND_VARIABLE, refusal
 
@@ -77,8 +80,7 @@ class Password:
     password: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCommand:
+class TokenCommand(Struct, frozen=True):
     """Holds a command of the operator that prints a token, or JSON with `access_token` and `expires_in`."""
 
     command: str
@@ -97,8 +99,7 @@ class TokenEndpoint:
     extensions: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UnsecuredToken:
+class UnsecuredToken(Struct, frozen=True):
     """Describes an unsigned token that names its own principal: for trials, never for a real cluster."""
 
     principal: str
@@ -109,8 +110,7 @@ class UnsecuredToken:
 Sasl = Password | TokenCommand | TokenEndpoint | UnsecuredToken
 
 
-@dataclass(frozen=True, slots=True)
-class WireSettings:
+class WireSettings(Struct, frozen=True):
     """Holds every setting that the wire needs for a cluster.
 
     `notes` tell people what was ignored, and why.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 REGION: Final = "region"
 ENDPOINT: Final = "endpoint"
@@ -41,8 +42,7 @@ _PORTS: Final = {"https": 443, "http": 80}
 _LOOPBACK: Final = ("localhost", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAddress:
+class StoreAddress(Struct, frozen=True):
     """Names a bucket, and the prefix of all names in it: "" for the whole bucket."""
 
     bucket: str
@@ -52,8 +52,7 @@ class StoreAddress:
         return f"s3a://{self.bucket}/{self.prefix}".rstrip("/")
 
 
-@dataclass(frozen=True, slots=True)
-class StoreHost:
+class StoreHost(Struct, frozen=True):
     """The address that requests go to. Without `tls`, records and session tokens travel in clear text."""
 
     host: str

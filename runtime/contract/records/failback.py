@@ -14,9 +14,9 @@ pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import first_progress, start_over
@@ -85,8 +85,7 @@ def after_failback(mine: Generation, opposite: Generation | None) -> Generation:
     return replace(mine, turning=False, after=opposite.life if opposite is not None else mine.after)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionBounds:
+class PartitionBounds(Struct, frozen=True):
     """Holds the present state of both sides of a partition.
 
     `source_start` and `destination_end` bound the logs.

@@ -11,10 +11,10 @@ ended) and `Replayed` (those that were copied after all).
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.records import record_values
@@ -338,8 +338,7 @@ class OrphanedRange(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Orphans:
+class Orphans(Struct, frozen=True):
     """Holds a partition's ledger records beside its progress, by the first source offset of each range."""
 
     orphaned: tuple[tuple[int, Orphaned], ...] = ()

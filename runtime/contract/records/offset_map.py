@@ -10,11 +10,12 @@ from the end of the last span on nothing is decided (`NotYetCopied`). The map ne
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from operator import add, or_
 from typing import NamedTuple, Protocol, overload
+
+from msgspec import Struct
 
 
 class Run(NamedTuple):
@@ -88,8 +89,7 @@ def append(runs: list[Run], run: Run) -> None:
         runs.append(run)
 
 
-@dataclass(frozen=True, slots=True)
-class MappedOffset:
+class MappedOffset(Struct, frozen=True):
     """Gives the destination offset of the first copied record at or after the requested one.
 
     `exact` when it is the requested record itself.
@@ -99,8 +99,7 @@ class MappedOffset:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EndOfOffsetMap:
+class EndOfOffsetMap(Struct, frozen=True):
     """Says that no record from the requested offset on was copied yet, and everything before it is decided.
 
     `offset` is the position behind the last copied record: a reader that continues there misses nothing.
@@ -109,13 +108,11 @@ class EndOfOffsetMap:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class NotYetCopied:
+class NotYetCopied(Struct, frozen=True):
     """Says that the flow has not reached the requested offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnmappedOffset:
+class UnmappedOffset(Struct, frozen=True):
     """Says that the offset lies below the map.
 
     It was copied before the map existed, was trimmed, or will never be copied.
@@ -140,8 +137,7 @@ class StoredRuns(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Covers a range of source offsets.
 
     `destination_low` and `destination_end` bound its records at the destination. Its runs are encoded as in

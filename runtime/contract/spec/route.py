@@ -9,9 +9,10 @@ taken.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+
+from msgspec import Struct
 
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
@@ -30,8 +31,7 @@ def is_reserved(topic: str) -> bool:
     return is_internal(topic) or topic in BROKER_TOPICS
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """Describes one flow as far as names go.
 
     A failback flow (`reverse_of`) inverts the rename of the flow that it reverses, and holds that flow's
@@ -258,8 +258,7 @@ def router_of(spec: JobSpec) -> Router:
     return _router_of(_SameSpec(spec))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _SameSpec:
+class _SameSpec(Struct, frozen=True, eq=False):
     """Compares specs by identity: they never change, and a comparison would go through all flows."""
 
     spec: JobSpec

@@ -7,15 +7,15 @@ new in the list are tried, and only for the flows that may take them by the begi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from runtime.contract.spec.route import Router
 
 NO_TOPICS: Mapping[str, str] = {}
 
 
-@dataclass(slots=True)
-class _SourceTopics:
+class _SourceTopics(Struct):
     """The newest list of topics of a source, and what each flow takes of it."""
 
     router: Router

@@ -13,11 +13,11 @@ docs/internals/regex.md lists them.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
 import re2
+from msgspec import Struct
 
 LONGEST = 1_000  # characters of one pattern
 MOST_GROUPS = 50
@@ -220,8 +220,7 @@ class SelectionResult(Enum):
         return self in (SelectionResult.NAMED, SelectionResult.MATCHED)
 
 
-@dataclass(frozen=True, slots=True)
-class SelectionRules:
+class SelectionRules(Struct, frozen=True):
     """Holds the rules of a selection.
 
     `denials` are the patterns that `default_exclude` adds: for topics or for groups.

@@ -5,8 +5,9 @@ settings of the internal topics keep the reads at the start of a job small.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import InternalSpec
@@ -77,8 +78,7 @@ def supported(settings: Mapping[str, str], known: Collection[str]) -> dict[str, 
     return kept
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
+class TopicSettings(Struct, frozen=True):
     """Holds a topic's settings: `explicit` are set on the topic itself, `inherited` are the others."""
 
     explicit: Mapping[str, str] = field(default_factory=dict)
@@ -89,8 +89,7 @@ class TopicSettings:
         return self.explicit.get(key, self.inherited.get(key))
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigUpdate:
+class ConfigUpdate(Struct, frozen=True):
     """Lists the settings that must be set on a topic, and those that must be unset."""
 
     set: Mapping[str, str] = field(default_factory=dict)
@@ -160,8 +159,7 @@ _DAY_MS = 24 * 60 * _MINUTE_MS
 DEFAULT_RETENTION_MS = 30 * _DAY_MS
 
 
-@dataclass(frozen=True, slots=True)
-class InternalTopic:
+class InternalTopic(Struct, frozen=True):
     """Describes one of the product's own topics.
 
     `partitions` must not change afterwards where a record's partition depends on it (ledger and offset map).

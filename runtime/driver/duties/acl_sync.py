@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import naming
@@ -34,8 +35,7 @@ from runtime.slot.log import log_event
 _SHARED_S = 0.1  # flows that sync within this time use one read
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRules:
+class ClusterRules(Struct, frozen=True):
     """The rules on topics of one cluster, and those of them that topologies made, as its registry says.
 
     `registered` is whether the cluster has a registry.
@@ -46,8 +46,7 @@ class ClusterRules:
     registered: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class AclChanges:
+class AclChanges(Struct, frozen=True):
     """The rules to make and to remove at the destination."""
 
     create: frozenset[AclRule]

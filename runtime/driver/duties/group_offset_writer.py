@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from runtime.contract.groups import (
     CommitDecision,
@@ -40,8 +41,7 @@ from runtime.metrics.snapshot import GroupSnapshot
 DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
 
 
-@dataclass(slots=True)
-class GroupOffsetEntry:
+class GroupOffsetEntry(Struct):
     """An entry holds the state of one committed offset.
 
     `seen_at` is when this offset was first read at the source, in seconds of the event loop's clock.
@@ -61,8 +61,7 @@ class GroupOffsetEntry:
         return self.state in DONE and not moves
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     translated: int = 0
     clamped: int = 0
     refused: int = 0
@@ -71,8 +70,7 @@ class _Group:
     counts: dict[State, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSyncCounts:
+class GroupSyncCounts(Struct, frozen=True):
     """These are the totals over a flow's groups: offsets by state, and offsets written since the job started.
 
     `checkpoint_latency_s` is the time from the first read of an offset at the source to its commit at the
@@ -201,8 +199,7 @@ _ACTIVE_CODES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PendingOffsetCommit:
+class PendingOffsetCommit(Struct, frozen=True):
     """This value is one offset to write. `last_checkpoint` is the checkpoint before it."""
 
     item: GroupPartition
@@ -212,8 +209,7 @@ class PendingOffsetCommit:
     last_checkpoint: Checkpoint | None
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationGroups:
+class DestinationGroups(Struct, frozen=True):
     """This value is the state of groups at the destination.
 
     It names the groups with members, the offsets that the others have committed, and the groups whose state

@@ -16,7 +16,9 @@ import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import (
@@ -59,8 +61,7 @@ _LONG_READ_S, _LONG_READ_TIMES, _LONG_READ_MAX_S = 0.5, 10, 30.0
 _TIMES_PER_PASS = 500  # each is a fetch at the source
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffsetsSnapshot:
+class CommittedOffsetsSnapshot(Struct, frozen=True):
     """A CommittedOffsetsSnapshot holds the committed offsets of one read, by topic.
 
     So a flow goes through the offsets of its own topics alone. `failed` names what could not be read, and

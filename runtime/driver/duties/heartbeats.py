@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat
@@ -36,8 +37,7 @@ class _GroupKey(NamedTuple):
     every_ms: int
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """Holds the notes of each flow of a group, by flow, and the task that writes its heartbeats."""
 
     task: asyncio.Task[None]

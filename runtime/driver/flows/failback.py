@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import (
@@ -70,8 +71,7 @@ async def orphan_before(flow: str, source: str, destination: str, shared: FlowCo
 Records = dict[LedgerKey, LedgerValue | None]
 
 
-@dataclass(frozen=True, slots=True)
-class OppositeFlowLedger:
+class OppositeFlowLedger(Struct, frozen=True):
     """An OppositeFlowLedger holds the opposite flow's entries of the ledger at the flow's source.
 
     The keys are the flow's own partitions. `topics` are the opposite's own topics: the names at the flow's

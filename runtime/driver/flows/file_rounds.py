@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
@@ -17,8 +17,7 @@ _KEPT_GAPS: Final = 20
 S = PartitionState
 
 
-@dataclass(frozen=True, slots=True)
-class SourcePartition:
+class SourcePartition(Struct, frozen=True):
     """A partition as the source shows it at the start of a round; -1 where its leader does not answer."""
 
     topic: str
@@ -32,8 +31,7 @@ class SourcePartition:
         return self.topic, self.partition
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRound:
+class PlannedRound(Struct, frozen=True):
     """What a round copies, the states of the other partitions, and positions that move without a copy."""
 
     copy: list[ExportPartition] = field(default_factory=list)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedPartition, client_id, transactional_ids
@@ -80,8 +80,7 @@ class _Problem(NamedTuple):
     why: str
 
 
-@dataclass(slots=True)
-class _Look:
+class _Look(Struct):
     """What one look found: the listing, the states of files, and what the ledger has to hold.
 
     `unread` are all files that may hold more to read now; `read` are those of the next task.

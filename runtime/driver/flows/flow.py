@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat
@@ -48,8 +49,7 @@ from runtime.ledger.records import READ_FAILURES
 from runtime.slot.log import log_event
 
 
-@dataclass(slots=True)
-class DrainingTopics:
+class DrainingTopics(Struct):
     """A DrainingTopics names the topics of a flow that are promoted on their own and still copied.
 
     The consumer groups of `topics` are still synced. `turn` is a lock: one task at a time commits the flow's

@@ -14,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import start_over
@@ -50,8 +50,7 @@ LEDGER_LOST = "the ledger was lost"
 _NO_GENERATION = Generation(0, "", "stopped", "", [], "", "", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class FlowContext:
+class FlowContext(Struct, frozen=True):
     """A FlowContext holds what all flows of a job use.
 
     `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
@@ -76,8 +75,7 @@ class FlowContext:
     selected: SelectedTopics = field(default_factory=SelectedTopics)
 
 
-@dataclass(frozen=True, slots=True)
-class TakeoverResult:
+class TakeoverResult(Struct, frozen=True):
     """A TakeoverResult value is the result of a takeover."""
 
     number: int

@@ -9,9 +9,9 @@ are balanced by measured bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedFlow, AssignedPartition, Assignment
@@ -23,8 +23,7 @@ from runtime.contract.spec.transform import TransformSpec
 WITHOUT = ""  # stands for all flows without a transform
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLayout:
+class SlotLayout(Struct, frozen=True):
     """A SlotLayout says, for each slot in order, which flow with a transform it copies, or WITHOUT.
 
     It is fixed for the life of a job, because a slot evaluates one query from its start to its end.
@@ -147,8 +146,7 @@ def _worth_moving(
     return movable[0] if movable else None
 
 
-@dataclass(slots=True)
-class _Measurement:
+class _Measurement(Struct):
     """This measurement counts the bytes of one partition between two times of the driver's clock, in ms."""
 
     since_ms: int
@@ -191,8 +189,7 @@ class PartitionRates:
         return self._rates
 
 
-@dataclass(slots=True)
-class _SlotEntry:
+class _SlotEntry(Struct):
     """This entry holds the published assignment of one slot.
 
     `releasing` maps each removed partition to the version of the assignment that no longer has it.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from runtime.contract.records import control
 from runtime.contract.records.control import Assignment, SlotSpec, encode_assignment, transactional_ids
@@ -36,8 +36,7 @@ _PAUSE_S = 0.5
 _SILENT_S = 7.0  # a slot that runs reports every five seconds
 
 
-@dataclass(frozen=True, slots=True)
-class DriverContext:
+class DriverContext(Struct, frozen=True):
     """This context holds the objects that every slot uses in the driver.
 
     `reached` maps each cluster to its spec at the start of the job, with which slots connect to it.

@@ -13,7 +13,7 @@ import asyncio
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -32,6 +32,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from msgspec import Struct
 
 from runtime.contract.client.secrets import redacted
 from runtime.contract.records import record_values
@@ -174,8 +175,7 @@ _PER_REQUEST = 200  # topics in one request
 BROKERS_DEFAULT = -1  # replicas of a topic that is created with the cluster's own replication
 
 
-@dataclass(frozen=True, slots=True)
-class TopicToCreate:
+class TopicToCreate(Struct, frozen=True):
     """This value requests a topic."""
 
     name: str

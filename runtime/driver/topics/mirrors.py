@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.control import AssignedQuarantine
@@ -48,8 +50,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 
 
-@dataclass(frozen=True, slots=True)
-class ProtectingRules:
+class ProtectingRules(Struct, frozen=True):
     """The rules to make, each with its origin in the registry, and why topics are not protected."""
 
     wanted: Mapping[AclRule, str]
@@ -127,8 +128,7 @@ _DEFAULT_LARGEST = 1_048_588
 _MAX_MESSAGE, _MIN_IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorTopic:
+class MirrorTopic(Struct, frozen=True):
     """A MirrorTopic names a source topic and its topic at the destination."""
 
     topic: str
@@ -136,8 +136,7 @@ class MirrorTopic:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveredTopics:
+class DiscoveredTopics(Struct, frozen=True):
     """A DiscoveredTopics is the result of a comparison.
 
     `create` and `grow` must be done before `copy`. `notes` name the topics that are left out, with the
@@ -201,8 +200,7 @@ def not_promoted(flow: FlowSpec, taken: Mapping[str, str], draining: Collection[
     return {topic: name for topic, name in taken.items() if topic in draining or not promoted.match(topic)}
 
 
-@dataclass(frozen=True, slots=True)
-class TopicLimits:
+class TopicLimits(Struct, frozen=True):
     """These are the limits of the destination topic."""
 
     max_message_bytes: int

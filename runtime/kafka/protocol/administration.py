@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+from msgspec import Struct, field
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -20,8 +21,7 @@ _ANY = 1
 _FLOAT64 = struct.Struct(">d")
 
 
-@dataclass(frozen=True, slots=True)
-class AclBinding:
+class AclBinding(Struct, frozen=True):
     """An AclBinding is one rule. Its numbers are those of Kafka's protocol."""
 
     resource_type: int
@@ -33,16 +33,14 @@ class AclBinding:
     permission: int
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeAclsResponse:
+class DescribeAclsResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
     message: str | None
     bindings: tuple[AclBinding, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeAclsRequest:
+class DescribeAclsRequest(Struct, frozen=True):
     """This request reads every binding."""
 
     API: ClassVar[Api] = Api.DESCRIBE_ACLS
@@ -77,8 +75,7 @@ class DescribeAclsRequest:
         return DescribeAclsResponse(throttle_ms, error, message, tuple(bindings))
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaEntry:
+class QuotaEntry(Struct, frozen=True):
     """A QuotaEntry holds the quotas of one entity, by their keys.
 
     `entity` maps a type (`user`, `client-id`, `ip`) to a name; None is the default entity of that type.
@@ -88,16 +85,14 @@ class QuotaEntry:
     values: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
     message: str | None
     entries: tuple[QuotaEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(Struct, frozen=True):
     """This request reads the quotas of every entity."""
 
     API: ClassVar[Api] = Api.DESCRIBE_CLIENT_QUOTAS
@@ -140,8 +135,7 @@ def _entry(reader: Reader) -> QuotaEntry:
     return QuotaEntry(entity, values)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaAlteration:
+class QuotaAlteration(Struct, frozen=True):
     """A QuotaAlteration sets some limits of one entity and removes others; what it does not name stays."""
 
     entity: Mapping[str, str | None]
@@ -149,16 +143,14 @@ class QuotaAlteration:
     remove: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AlterClientQuotasResponse:
+class AlterClientQuotasResponse(Struct, frozen=True):
     """The `refused` of this response maps an entity to the reason; the others are altered."""
 
     throttle_ms: int
     refused: Mapping[frozenset[tuple[str, str | None]], Refusal]
 
 
-@dataclass(frozen=True, slots=True)
-class AlterClientQuotasRequest:
+class AlterClientQuotasRequest(Struct, frozen=True):
     """This request alters quotas, or only checks that it could. It may be sent again."""
 
     API: ClassVar[Api] = Api.ALTER_CLIENT_QUOTAS
@@ -201,8 +193,7 @@ class AlterClientQuotasRequest:
         return AlterClientQuotasResponse(throttle_ms, refused)
 
 
-@dataclass(frozen=True, slots=True)
-class ScramCredentials:
+class ScramCredentials(Struct, frozen=True):
     """A ScramCredentials has credentials: mechanism (1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512) → iterations."""
 
     name: str
@@ -210,16 +201,14 @@ class ScramCredentials:
     iterations: Mapping[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeScramResponse:
+class DescribeScramResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
     message: str | None
     users: tuple[ScramCredentials, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeScramRequest:
+class DescribeScramRequest(Struct, frozen=True):
     """This request reads the SCRAM mechanisms of every user. Kafka never returns the secrets.
 
     It sends an empty list: with null, a broker that refuses the request never answers.
@@ -258,8 +247,7 @@ def _user(reader: Reader) -> ScramCredentials:
 _WITH_ERROR, _WITH_VOLUME = 3, 4
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeLogDirsResponse:
+class DescribeLogDirsResponse(Struct, frozen=True):
     """The `replicas` of this response hold each replica and its bytes.
 
     A replica that moves between disks occurs twice. `usable_bytes` is the room of each log directory's volume
@@ -272,8 +260,7 @@ class DescribeLogDirsResponse:
     usable_bytes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(Struct, frozen=True):
     API: ClassVar[Api] = Api.DESCRIBE_LOG_DIRS
     VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
     FLEXIBLE: ClassVar[int] = 2
@@ -312,16 +299,14 @@ class DescribeLogDirsRequest:
         return DescribeLogDirsResponse(throttle_ms, error, tuple(replicas), known)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A Refusal is the reason why the brokers rejected a change; `message` is their text, if there is one."""
 
     error: ErrorCode
     message: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AlterReassignmentsResponse:
+class AlterReassignmentsResponse(Struct, frozen=True):
     """In this response, `refusal` concerns the whole request and `refused` single partitions.
 
     The others are being moved.
@@ -332,8 +317,7 @@ class AlterReassignmentsResponse:
     refused: Mapping[TopicPartition, Refusal]
 
 
-@dataclass(frozen=True, slots=True)
-class AlterReassignmentsRequest:
+class AlterReassignmentsRequest(Struct, frozen=True):
     """This request moves each partition to its replicas, the preferred leader first. It may be sent again."""
 
     API: ClassVar[Api] = Api.ALTER_PARTITION_REASSIGNMENTS

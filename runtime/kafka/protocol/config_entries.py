@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
+
+from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.request import Api, Buffer, Reader, Truncated, writer_of
@@ -31,8 +32,7 @@ Wants = Callable[[str, bool], bool]
 MakeValue = Callable[[str | None, int, bool, bool], V]
 
 
-@dataclass(frozen=True, slots=True)
-class Described(Generic[V]):
+class Described(Struct, Generic[V], frozen=True):
     """A Described is one resource of the response; `message` is the broker's text about the error."""
 
     name: str
@@ -41,14 +41,12 @@ class Described(Generic[V]):
     config: dict[str, V]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsResponse(Generic[V]):
+class DescribeConfigsResponse(Struct, Generic[V], frozen=True):
     throttle_ms: int
     resources: tuple[Described[V], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsRequest(Generic[V]):
+class DescribeConfigsRequest(Struct, Generic[V], frozen=True):
     """With `keys` of None this request reads every key.
 
     Entries that `wants` (by resource) rejects are skipped.
@@ -86,8 +84,7 @@ class DescribeConfigsRequest(Generic[V]):
         return DescribeConfigsResponse(throttle_ms, tuple(resources))
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry(Generic[V]):
+class _Entry(Struct, Generic[V], frozen=True):
     raw: bytes  # an entry is self-delimiting: data that begins with these bytes holds this entry
     key: str
     explicit: bool

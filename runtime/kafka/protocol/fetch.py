@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
+
+from msgspec import Struct, field
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, is_from_kafka
 from runtime.kafka.errors import ErrorCode
@@ -47,8 +48,7 @@ class Isolation(IntEnum):
     READ_COMMITTED = 1
 
 
-@dataclass(frozen=True, slots=True)
-class FetchFrom:
+class FetchFrom(Struct, frozen=True):
     """A FetchFrom is the position to read a partition from.
 
     The broker does not check an epoch of -1, which is unknown.
@@ -60,24 +60,21 @@ class FetchFrom:
     max_bytes: int = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
+class EpochEnd(Struct, frozen=True):
     """An EpochEnd is the largest known leader epoch at or below the requested one, and its end offset."""
 
     epoch: int
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderHint:
+class LeaderHint(Struct, frozen=True):
     """A LeaderHint is the leader that the broker names beside an error; -1 when it knows none."""
 
     leader: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPartition:
+class FetchedPartition(Struct, frozen=True):
     """A FetchedPartition holds the response for one partition.
 
     `records` is a writable view of the response: whole batches, the last one perhaps incomplete.
@@ -96,8 +93,7 @@ class FetchedPartition:
     leader: LeaderHint | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResponse:
+class FetchResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
     session_id: int
@@ -105,16 +101,14 @@ class FetchResponse:
     by_name: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedTopic:
+class FetchedTopic(Struct, frozen=True):
     """A FetchedTopic is the name of a topic, and the cluster's current id for it."""
 
     name: str
     id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(Struct, frozen=True):
     """A FetchRequest lists the partitions in the order in which the broker fills the response.
 
     `topics` describes the topics of the session by the caller's ids. From v13 on, an id that is missing there

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition, write_by_topic
@@ -15,8 +16,7 @@ MANY_GROUPS = 8
 REQUIRE_STABLE = 7
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(Struct, frozen=True):
     """The `offset` of a CommittedOffset is -1 where nothing was committed.
 
     A leader epoch of -1 is unknown, and never written.
@@ -27,14 +27,12 @@ class CommittedOffset:
     metadata: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitResponse:
+class OffsetCommitResponse(Struct, frozen=True):
     throttle_ms: int
     errors: Mapping[TopicPartition, ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitRequest:
+class OffsetCommitRequest(Struct, frozen=True):
     """This request commits without group membership; the broker refuses it while the group has members."""
 
     API: ClassVar[Api] = Api.OFFSET_COMMIT
@@ -73,15 +71,13 @@ class OffsetCommitRequest:
         return OffsetCommitResponse(throttle_ms, errors)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResponse:
+class OffsetFetchResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
     offsets: Mapping[TopicPartition, CommittedOffset | ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchRequest:
+class OffsetFetchRequest(Struct, frozen=True):
     """With `partitions` of None this request reads every committed offset of the group."""
 
     API: ClassVar[Api] = Api.OFFSET_FETCH
@@ -141,8 +137,7 @@ def read_group(reader: Reader, offsets: dict[TopicPartition, CommittedOffset | E
 Offsets = Mapping[TopicPartition, CommittedOffset | ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
+class ListedGroup(Struct, frozen=True):
     """A ListedGroup is a group as its coordinator lists it.
 
     `kind` is `classic`, `consumer`, `share` or `streams`; older versions leave it and `state` empty.
@@ -154,15 +149,13 @@ class ListedGroup:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroupsResponse:
+class ListGroupsResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
     groups: tuple[ListedGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroupsRequest:
+class ListGroupsRequest(Struct, frozen=True):
     """This request lists the groups that the broker coordinates, of every state and kind."""
 
     API: ClassVar[Api] = Api.LIST_GROUPS
@@ -197,14 +190,12 @@ def _listed(reader: Reader, version: int) -> ListedGroup:
     return group
 
 
-@dataclass(frozen=True, slots=True)
-class FetchManyResponse:
+class FetchManyResponse(Struct, frozen=True):
     throttle_ms: int
     groups: Mapping[str, Offsets | ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchManyRequest:
+class FetchManyRequest(Struct, frozen=True):
     """This request reads every committed offset of these groups from the broker that coordinates them.
 
     Many groups in one request need version 8 (Kafka 3.0).

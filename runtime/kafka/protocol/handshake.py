@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from msgspec import Struct
+
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.request import Api, Buffer, FixedReader, Reader, Writer, reader_of, writer_of
@@ -13,8 +15,7 @@ from runtime.kafka.protocol.request import Api, Buffer, FixedReader, Reader, Wri
 NEVER = 1 << 15
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersionsResponse:
+class ApiVersionsResponse(Struct, frozen=True):
     """This response holds the broker's API versions and features.
 
     `versions` are closed ranges by API key; `features` are the finalized levels of the cluster's features.
@@ -68,8 +69,7 @@ class ApiVersionsRequest:
         return ApiVersionsResponse(error, versions, _features(tags[2]) if 2 in tags else {}, throttle_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class OldApiVersionsRequest:
+class OldApiVersionsRequest(Struct, frozen=True):
     """This request has version 0, which every broker answers.
 
     A response with an error may end after the error.
@@ -104,16 +104,14 @@ def _features(reader: Reader) -> dict[str, int]:
     return features
 
 
-@dataclass(frozen=True, slots=True)
-class SaslHandshakeResponse:
+class SaslHandshakeResponse(Struct, frozen=True):
     throttle_ms: ClassVar[int] = 0
 
     error: ErrorCode
     mechanisms: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(Struct, frozen=True):
     API: ClassVar[Api] = Api.SASL_HANDSHAKE
     VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
     FLEXIBLE: ClassVar[int] = NEVER
@@ -131,8 +129,7 @@ class SaslHandshakeRequest:
         return SaslHandshakeResponse(error, tuple(mechanisms))
 
 
-@dataclass(frozen=True, slots=True)
-class SaslAuthenticateResponse:
+class SaslAuthenticateResponse(Struct, frozen=True):
     throttle_ms: ClassVar[int] = 0
 
     error: ErrorCode
@@ -141,8 +138,7 @@ class SaslAuthenticateResponse:
     session_lifetime_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(Struct, frozen=True):
     API: ClassVar[Api] = Api.SASL_AUTHENTICATE
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
     FLEXIBLE: ClassVar[int] = 2

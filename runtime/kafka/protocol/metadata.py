@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from msgspec import Struct
+
 from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.auth.login import quoted
 from runtime.kafka.errors import ErrorCode
@@ -46,16 +48,14 @@ _TOPIC_RIGHTS = 8
 _CLUSTER_RIGHTS = range(8, 11)
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
+class Broker(Struct, frozen=True):
     node_id: int
     host: str
     port: int
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Struct, frozen=True):
     """The `leader` of a Partition is -1 while there is none."""
 
     index: int
@@ -66,8 +66,7 @@ class Partition:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
+class TopicMetadata(Struct, frozen=True):
     """The `name` of a TopicMetadata is empty for an id that the cluster does not know."""
 
     name: str
@@ -77,8 +76,7 @@ class TopicMetadata:
     partitions: Mapping[int, Partition]
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataResponse:
+class MetadataResponse(Struct, frozen=True):
     throttle_ms: int
     brokers: tuple[Broker, ...]
     cluster_id: str
@@ -209,8 +207,7 @@ def _partition(reader: Reader, version: int) -> Partition:
     return Partition(index, leader, epoch, replicas, in_sync, ErrorCode(error) if error else ErrorCode.NONE)
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumReplica:
+class QuorumReplica(Struct, frozen=True):
     """A QuorumReplica is a replica of the metadata log.
 
     For the leader itself, `caught_up_ms` is its present time.
@@ -220,8 +217,7 @@ class QuorumReplica:
     caught_up_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeQuorumResponse:
+class DescribeQuorumResponse(Struct, frozen=True):
     throttle_ms: ClassVar[int] = 0
 
     error: ErrorCode
@@ -229,8 +225,7 @@ class DescribeQuorumResponse:
     voters: tuple[QuorumReplica, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeQuorumRequest:
+class DescribeQuorumRequest(Struct, frozen=True):
     """Any broker forwards this request to the active controller.
 
     It needs Kafka 3.3 or newer, in KRaft mode.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
@@ -28,8 +29,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetQuestion:
+class OffsetQuestion(Struct, frozen=True):
     """An OffsetQuestion requests the offset of a time.
 
     `at` is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP. A current epoch of -1 is not checked.
@@ -47,14 +47,12 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsResponse:
+class ListOffsetsResponse(Struct, frozen=True):
     throttle_ms: int
     answers: Mapping[TopicPartition, ListedOffset | ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsRequest:
+class ListOffsetsRequest(Struct, frozen=True):
     """With READ_COMMITTED, the latest offset of this request is the last stable one."""
 
     API: ClassVar[Api] = Api.LIST_OFFSETS
@@ -91,22 +89,19 @@ class ListOffsetsRequest:
         return ListOffsetsResponse(throttle_ms, answers)
 
 
-@dataclass(frozen=True, slots=True)
-class EpochQuestion:
+class EpochQuestion(Struct, frozen=True):
     """An EpochQuestion requests the end offset of `leader_epoch`. A current epoch of -1 is not checked."""
 
     leader_epoch: int
     current_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEndsResponse:
+class EpochEndsResponse(Struct, frozen=True):
     throttle_ms: int
     answers: Mapping[TopicPartition, EpochEnd | ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEndsRequest:
+class EpochEndsRequest(Struct, frozen=True):
     """This request is OffsetForLeaderEpoch.
 
     An end offset of -1 means that the broker does not know the epoch.

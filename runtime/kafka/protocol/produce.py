@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import LeaderHint
@@ -33,8 +34,7 @@ _NOTHING_MORE_OLD = b"\0\0\0\0\xff\xff"  # the same in version 8
 ALL_IN_SYNC = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ProducePartition:
+class ProducePartition(Struct, frozen=True):
     """A ProducePartition is one record batch for one partition, in any number of pieces.
 
     A broker accepts only one batch per partition and request.
@@ -45,8 +45,7 @@ class ProducePartition:
     records: Sequence[Buffer]
 
 
-@dataclass(frozen=True, slots=True)
-class ProducedPartition:
+class ProducedPartition(Struct, frozen=True):
     """The `record_errors` of a ProducedPartition are pairs of a record's index in its batch and a message."""
 
     topic: str
@@ -60,14 +59,12 @@ class ProducedPartition:
     leader: LeaderHint | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceResponse:
+class ProduceResponse(Struct, frozen=True):
     throttle_ms: int
     partitions: tuple[ProducedPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceRequest:
+class ProduceRequest(Struct, frozen=True):
     """A ProduceRequest lists the partitions of a topic together."""
 
     API: ClassVar[Api] = Api.PRODUCE

@@ -6,9 +6,10 @@ A transaction uses the coordinator's requests in the classic protocol. See docs/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
+
+from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import check_address
@@ -24,8 +25,7 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCoordinator:
+class FoundCoordinator(Struct, frozen=True):
     key: str
     node_id: int
     host: str
@@ -34,14 +34,12 @@ class FoundCoordinator:
     message: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FindCoordinatorResponse:
+class FindCoordinatorResponse(Struct, frozen=True):
     throttle_ms: int
     coordinators: tuple[FoundCoordinator, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(Struct, frozen=True):
     """This request finds the coordinator of one key."""
 
     API: ClassVar[Api] = Api.FIND_COORDINATOR
@@ -76,8 +74,7 @@ class FindCoordinatorRequest:
         return FindCoordinatorResponse(throttle_ms, (found,))
 
 
-@dataclass(frozen=True, slots=True)
-class FindCoordinatorsRequest(FindCoordinatorRequest):
+class FindCoordinatorsRequest(FindCoordinatorRequest, frozen=True):
     """This request finds the coordinators of many keys; brokers from Kafka 3.0 on support it."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
@@ -102,16 +99,14 @@ def _checked(found: FoundCoordinator) -> FoundCoordinator:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
+class ProducerIdentity(Struct, frozen=True):
     """A ProducerIdentity is the id and epoch from the coordinator; writes under an older epoch are fenced."""
 
     producer_id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class InitProducerIdResponse:
+class InitProducerIdResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
     identity: ProducerIdentity
@@ -120,8 +115,7 @@ class InitProducerIdResponse:
 NO_IDENTITY = ProducerIdentity(-1, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class InitProducerIdRequest:
+class InitProducerIdRequest(Struct, frozen=True):
     """This request gets a producer id. It raises the epoch of the transactional id.
 
     Earlier producers of the transactional id are fenced by that. Version 2 cannot carry an identity.
@@ -151,8 +145,7 @@ class InitProducerIdRequest:
         return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))
 
 
-@dataclass(frozen=True, slots=True)
-class RenewProducerIdRequest(InitProducerIdRequest):
+class RenewProducerIdRequest(InitProducerIdRequest, frozen=True):
     """This request raises the epoch for the newest holder of the id alone (KIP-360).
 
     The coordinator refuses an older identity: with INVALID_PRODUCER_EPOCH in version 3, with PRODUCER_FENCED
@@ -162,14 +155,12 @@ class RenewProducerIdRequest(InitProducerIdRequest):
     VERSIONS: ClassVar[tuple[int, int]] = (_WITH_IDENTITY, 5)
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsResponse:
+class AddPartitionsResponse(Struct, frozen=True):
     throttle_ms: int
     errors: Mapping[tuple[str, int], ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsRequest:
+class AddPartitionsRequest(Struct, frozen=True):
     """This request has versions up to 3: later versions are for brokers among themselves."""
 
     API: ClassVar[Api] = Api.ADD_PARTITIONS_TO_TXN
@@ -203,14 +194,12 @@ class AddPartitionsRequest:
         return AddPartitionsResponse(throttle_ms, errors)
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransactionResponse:
+class EndTransactionResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransactionRequest:
+class EndTransactionRequest(Struct, frozen=True):
     API: ClassVar[Api] = Api.END_TXN
     VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
     FLEXIBLE: ClassVar[int] = 3
@@ -232,8 +221,7 @@ class EndTransactionRequest:
         return EndTransactionResponse(reader.int32(), reader.error_code())
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveProducer:
+class ActiveProducer(Struct, frozen=True):
     """An ActiveProducer has state in a partition; `transaction_start` is -1 without an open transaction."""
 
     producer_id: int
@@ -244,14 +232,12 @@ class ActiveProducer:
     transaction_start: int
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeProducersResponse:
+class DescribeProducersResponse(Struct, frozen=True):
     throttle_ms: int
     answers: Mapping[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeProducersRequest:
+class DescribeProducersRequest(Struct, frozen=True):
     API: ClassVar[Api] = Api.DESCRIBE_PRODUCERS
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE: ClassVar[int] = 0
@@ -288,8 +274,7 @@ def _producer(reader: Reader) -> ActiveProducer:
     return producer
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionState:
+class TransactionState(Struct, frozen=True):
     """A TransactionState is a transaction as its coordinator holds it.
 
     `state` is Kafka's term: Empty, Ongoing, PrepareCommit, …
@@ -305,14 +290,12 @@ class TransactionState:
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeTransactionsResponse:
+class DescribeTransactionsResponse(Struct, frozen=True):
     throttle_ms: int
     states: tuple[TransactionState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(Struct, frozen=True):
     API: ClassVar[Api] = Api.DESCRIBE_TRANSACTIONS
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE: ClassVar[int] = 0
@@ -346,22 +329,19 @@ def _state(reader: Reader) -> TransactionState:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTransaction:
+class ListedTransaction(Struct, frozen=True):
     transactional_id: str
     producer_id: int
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListTransactionsResponse:
+class ListTransactionsResponse(Struct, frozen=True):
     throttle_ms: int
     error: ErrorCode
     transactions: tuple[ListedTransaction, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListTransactionsRequest:
+class ListTransactionsRequest(Struct, frozen=True):
     """Each broker lists the transactions that it coordinates; empty filters select all of them."""
 
     API: ClassVar[Api] = Api.LIST_TRANSACTIONS

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.batch import Batch, PartitionLocation, walk
@@ -33,8 +33,7 @@ from runtime.kafka.queries import epoch_ends, list_offsets
 from runtime.slot.partition import PartitionCopy
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFacts:
+class SourceFacts(Struct, frozen=True):
     """The inspected state of a partition at the source.
 
     `diverged_at` is the offset from which the source's log differs from what was read: an older leader epoch
@@ -48,8 +47,7 @@ class SourceFacts:
     recreated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationFacts:
+class DestinationFacts(Struct, frozen=True):
     """The inspected state of a partition at the destination.
 
     `rewritten` means that another batch is stored at the offset of the flow's last batch: the log was
@@ -64,8 +62,7 @@ class DestinationFacts:
     recreated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A reason why a partition must stop: the state that it enters, and the text for its status."""
 
     state: State
@@ -178,8 +175,7 @@ def accept_loss(
 _WITHIN_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class MissingPartition:
+class MissingPartition(Struct, frozen=True):
     """A partition that could not be inspected: it does not exist, or no leader answers for it now.
 
     The code says which.
@@ -194,8 +190,7 @@ class MissingPartition:
         return self.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInspection:
+class PartitionInspection(Struct, frozen=True):
     """The result of inspecting one partition at both sides."""
 
     source: SourceFacts | MissingPartition

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from runtime.contract.records.control import AssignedQuarantine
 from runtime.contract.records.job_status import PartitionState as State
@@ -26,22 +27,19 @@ from runtime.slot.health.inspection import (
 from runtime.slot.partition import PartitionCopy, now_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Halted:
+class Halted(Struct, frozen=True):
     """A partition must not be fetched; batches that are queued may still be sent."""
 
     copy: PartitionCopy
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(Struct, frozen=True):
     """An inspected partition, in no open transaction, is to be copied from its committed position."""
 
     copy: PartitionCopy
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(Struct, frozen=True):
     """The replacement progress of a partition is to be committed; it is resumed afterwards."""
 
     copy: PartitionCopy

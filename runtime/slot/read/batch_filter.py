@@ -7,8 +7,9 @@ filter and the queue.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from runtime.batch import (
     AbortedTransactions,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from runtime.batch import BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.batch.selection import QuarantinedRecord
@@ -46,15 +47,13 @@ _MIN_RATED_SHARE = 32 << 10
 _TRANSFORMING_INTAKES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """A response for the partition was handled: batches may be queued, or its idle position moved."""
 
     copy: PartitionCopy
 
 
-@dataclass(frozen=True, slots=True)
-class FetchFailed:
+class FetchFailed(Struct, frozen=True):
     """A partition can't be fetched; the decision says what to do."""
 
     copy: PartitionCopy
@@ -62,8 +61,7 @@ class FetchFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRejected:
+class RecordRejected(Struct, frozen=True):
     """The record at the partition's cursor can't be copied: it is too large, or corrupt."""
 
     copy: PartitionCopy

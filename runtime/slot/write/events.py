@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from runtime.slot.errors import ErrorDecision
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.transaction import CommitEntry, TransactionFailure
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """A batch of each of these partitions left its queue, so that there may be room for more."""
 
     copies: Sequence[PartitionCopy]
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """A transaction was committed, and its entries are applied to their partitions.
 
     `copies` are all partitions that had joined it. `latencies` are a batch's topic at the source, its
@@ -30,15 +29,13 @@ class Committed:
     latencies: Sequence[tuple[str, int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rewound:
+class Rewound(Struct, frozen=True):
     """These partitions returned to their committed positions, and are to be fetched from there."""
 
     copies: Sequence[PartitionCopy]
 
 
-@dataclass(frozen=True, slots=True)
-class Aborted:
+class Aborted(Struct, frozen=True):
     """A transaction was aborted. `copies` had joined it; the flow handles those that the failure blames."""
 
     copies: Sequence[PartitionCopy]
@@ -46,30 +43,26 @@ class Aborted:
     decision: ErrorDecision
 
 
-@dataclass(frozen=True, slots=True)
-class NotReady:
+class NotReady(Struct, frozen=True):
     """A partition must not join a transaction now, because the destination can't take its marker."""
 
     copy: PartitionCopy
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChanged:
+class LeaderChanged(Struct, frozen=True):
     """The leader of a destination partition changed since the partition was inspected (R4)."""
 
     copy: PartitionCopy
 
 
-@dataclass(frozen=True, slots=True)
-class LaneStuck:
+class LaneStuck(Struct, frozen=True):
     """A lane waits for a transaction marker. Partitions that its transaction may still commit stay in it."""
 
     transactional_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class LaneFreed:
+class LaneFreed(Struct, frozen=True):
     """A lane that was stuck works again."""
 
     transactional_id: str

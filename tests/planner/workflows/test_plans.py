@@ -1,8 +1,9 @@
 """A plan is made again while the brokers do not show all that their controller knows."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from planner.graph import expand
 from planner.model.diagnostic import error

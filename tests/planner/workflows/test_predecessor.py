@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from planner.config.mm2 import convert
 from planner.model.diagnostic import ExitCode, Failure
@@ -24,7 +25,7 @@ from tests.planner.config.replicator.test_convert import of as replicators
 
 FLOW = Flow("a-to-b", "A", "B", Selection((".*",)))
 TOOL = Predecessor("MirrorMaker 2", {"a-to-b": ConnectOffsets("mm2-offsets.A.internal", "A", "A-mm2")})
-FORCED = replace(TOOL, force=True)
+FORCED = structs.replace(TOOL, force=True)
 BASE = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.read.record_tracer import MirrorPartitionOrigin, RecordOrigins, RecordTrail

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
@@ -234,7 +235,7 @@ def test_what_is_at_the_source_of_a_flow_whose_way_home_began(after: int, lag: i
     back = replace(generation(), after=after)
     written = ledger(progress(90), job(), who=generation("failed_over"))
     now = look(source(), destination(), written)
-    now = dataclasses.replace(now, ledgers={**now.ledgers, "dc1": LedgerFacts(generations={"home": back})})
+    now = structs.replace(now, ledgers={**now.ledgers, "dc1": LedgerFacts(generations={"home": back})})
     flow = flow_of(join(asked(state="failed_over", opposite="home"), now))
     assert (flow.state, flow.lag_records) == ("failed_over", lag)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.pieces import (

@@ -4,7 +4,8 @@ import random
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runtime.batch import Codec, Merge, PartitionLocation, Record, RewriteSpec, prepare, stamp, walk
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic

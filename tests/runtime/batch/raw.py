@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
@@ -16,6 +15,7 @@ from aiokafka.protocol.transaction import (
     InitProducerIdRequest,
 )
 from aiokafka.structs import TopicPartition
+from msgspec.structs import replace
 
 from runtime.batch import AbortedTransactions, OutgoingBatch, RewriteSpec, next_sequence, prepare, stamp, walk
 

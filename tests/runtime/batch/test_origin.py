@@ -1,8 +1,7 @@
 """Headers provenance over batches: added to every record, and cutting every way home (R5)."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from runtime.batch import Codec, DroppedRecords, Merge, Record, RewriteReason, RewriteSpec, prepare
 from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, Origin, encode

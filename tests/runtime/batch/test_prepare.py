@@ -1,8 +1,7 @@
 """From fetched sets to what goes out: whole where it can, rewritten where it must, mapped exactly (R6)."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from runtime.batch import (
     AbortedTransactions,

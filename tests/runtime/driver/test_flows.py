@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from dataclasses import replace as changed
 
 import pytest
 from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
 from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, partition_of
 from runtime.contract.spec import naming

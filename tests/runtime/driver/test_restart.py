@@ -1,10 +1,10 @@
 """Where a flow starts over and where it does not (R1), through several drivers, without a slot."""
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Mapping
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -43,7 +43,7 @@ async def life(
     heartbeats before it named. `begun` is done once it knows what there is to copy.
     """
     async with driving(sides, flow, (), "over") as (spec, shared):
-        shared = dataclasses.replace(shared, generations=told or {})
+        shared = structs.replace(shared, generations=told or {})
         work = DriverFlow(flow, spec, router_of(spec), shared)
         running = asyncio.create_task(work.run())
         for wanted in (lambda: bool(work.partitions), lambda: holds(work, shared)):

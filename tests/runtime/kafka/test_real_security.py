@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.client.settings import SecurityProtocol, Tls, TokenCommand, WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
@@ -114,10 +115,14 @@ def test_tls_refusals_say_what_is_wrong(lab_tls: Lab, lab: Lab, tmp_path: Path) 
     assert good.tls is not None
     host_unknown = replace(good, bootstrap=(("localhost.localdomain", 1),))
 
-    refused(replace(good, tls=replace(good.tls, ca_location=None)), AuthenticationFailed, "certificate")
+    refused(
+        replace(good, tls=dataclasses.replace(good.tls, ca_location=None)),
+        AuthenticationFailed,
+        "certificate",
+    )
     nobody = Tls(ca_location=good.tls.ca_location)
     refused(replace(good, tls=nobody), AuthenticationFailed, "TLS was refused by the broker")
-    missing = replace(good.tls, ca_location=str(tmp_path / "no-such.pem"))
+    missing = dataclasses.replace(good.tls, ca_location=str(tmp_path / "no-such.pem"))
     refused(replace(good, tls=missing), Unsupported, r"an ssl.\* setting of the cluster does not work")
     refused(host_unknown, Disconnected, "localhost.localdomain:1")
     plain = replace(good, security=SecurityProtocol.PLAINTEXT)

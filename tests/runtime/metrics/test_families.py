@@ -1,9 +1,9 @@
 """What Prometheus is told, by what was reported."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.errors import Disconnected, ErrorCode, TimedOut

@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from runtime.batch import (
     BadRecord,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.spec.naming import name_id
 from runtime.kafka.protocol.administration import (
