@@ -137,7 +137,7 @@ def write_csv(file: Path, samples: Iterable[Sample]) -> None:
         rows.writerows((f"{one.at_s:.0f}", one.role, one.what, f"{one.value:.2f}") for one in samples)
 
 
-_WIDTH, _HEIGHT, _LEFT = 720, 150, 60
+_WIDTH, _HEIGHT, _LEFT, _LEGEND = 720, 150, 60, 220
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#7f7f7f")
 
 
@@ -151,7 +151,7 @@ def picture(samples: Sequence[Sample]) -> str:
         parts += _chart(what, [one for one in samples if one.what == what], end_s)
         parts.append("</g>")
     height = len(kinds) * (_HEIGHT + 60) + 20
-    size = f'width="960" height="{height}"'
+    size = f'width="{_LEFT + _WIDTH + _LEGEND}" height="{height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>\n"])
 
@@ -167,11 +167,21 @@ def _chart(what: str, samples: Sequence[Sample], end_s: float) -> list[str]:
     ]
     for number, role in enumerate(sorted({one.role for one in samples})):
         colour = _COLOURS[number % len(_COLOURS)]
-        points = " ".join(
-            f"{_LEFT + one.at_s / end_s * _WIDTH:.1f},{_HEIGHT - one.value / most * _HEIGHT:.1f}"
+        line = [
+            (f"{_LEFT + one.at_s / end_s * _WIDTH:.1f}", f"{_HEIGHT - one.value / most * _HEIGHT:.1f}")
             for one in samples
             if one.role == role
-        )
+        ]
+        points = " ".join(",".join(point) for point in _corners(line))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         parts.append(f'<text x="{_LEFT + _WIDTH + 10}" y="{14 + 15 * number}" fill="{colour}">{role}</text>')
     return parts
+
+
+def _corners(line: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Leaves out the points of a level stretch between its ends."""
+    return [
+        line[at]
+        for at in range(len(line))
+        if not 0 < at < len(line) - 1 or {line[at - 1][1], line[at + 1][1]} != {line[at][1]}
+    ]

@@ -35,6 +35,12 @@ def test_the_picture_has_a_line_for_each_role_and_a_chart_for_each_kind() -> Non
     assert (lines[0] or "").split()[-1] == "780.0,0.0"
 
 
+def test_a_level_stretch_has_its_ends_alone() -> None:
+    drawn = ElementTree.fromstring(picture(series([5, 5, 5, 5, 10, 10, 10])))
+    (line,) = drawn.iter("{http://www.w3.org/2000/svg}polyline")
+    assert (line.get("points") or "").split() == ["60.0,75.0", "420.0,75.0", "540.0,0.0", "780.0,0.0"]
+
+
 def test_without_samples_there_is_an_empty_picture() -> None:
     assert "polyline" not in picture([])
     assert levels([]) == []
