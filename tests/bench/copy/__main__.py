@@ -125,7 +125,7 @@ class Bench:
                 self._keep(at_a_thousand(side, run, RATE, warm_s, window_s))
 
     def _half(self) -> None:
-        """Each side at half of its own maximum of 1k-none."""
+        """Each side at half of its own maximum of 1k-none, or all at the rate of --rate."""
         most = {
             side: facts["records_per_s"]
             for (workload, side), facts in table.medians(self.rows).items()
@@ -135,10 +135,10 @@ class Bench:
         fill.preload(self.source, workload)
         warm_s, window_s = (5.0, 5.0) if self.options.quick else (20.0, 15.0)
         for side in self.sides:
-            rate = most.get(side.name)
+            rate = self.options.rate or (most.get(side.name) or 0.0) / 2
             if rate:
                 run = self._run(workload, f"half-{self._number}", side)
-                self._keep(at_rate(side, run, workload.topic, rate / 2, warm_s, window_s))
+                self._keep(at_rate(side, run, workload.topic, rate, warm_s, window_s))
                 fill.forget(self.destination, run.mirror_topic)
                 fill.forget(self.source, run.topic)
 
@@ -166,6 +166,7 @@ def main() -> None:
     )
     parser.add_argument("--sides", nargs="*", default=["repl", "mm2", "mm2-eos", "librdkafka"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the preloaded data")
+    parser.add_argument("--rate", type=float, help="records/s of latency-half, the same for all sides")
     parser.add_argument("--profile", action="store_true", help="where the time of the side `slot` goes")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the lab and its gigabytes of data are removed
