@@ -110,7 +110,7 @@ class DrillLink:
         self._is_cut = True
         self._reset()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.sleep(0)  # and a connection whose task is cancelled before its first step
+        await asyncio.sleep(0)  # a task that is cancelled before its first step leaves its connection open
         for task in tasks:
             task.cancel()
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
