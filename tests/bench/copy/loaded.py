@@ -65,6 +65,7 @@ class _Load:
     def __init__(self, connection: Connection, topic: str, pool: Pool) -> None:
         self._connection, self._topic = connection, topic
         self._waves = _forever(pool)
+        self._answer: asyncio.Future[object] | None = None
 
     @classmethod
     async def open(cls, cluster: KafkaCluster, topic: str, pool: Pool) -> Self:
@@ -72,10 +73,12 @@ class _Load:
         return cls(await cluster.connection(leader, "load"), topic, pool)
 
     async def write(self) -> int:
-        """One batch for each partition; returns how many records they had."""
+        """Sends one batch for each partition; returns how many records they had."""
         wave, now_ms = next(self._waves), int(time.time() * 1000)
         data = [ProducePartition(self._topic, at, raw(batch, now_ms)) for at, batch in enumerate(wave)]
-        await self._connection.start(ProduceRequest(None, 30_000, data, acks=1))
+        if self._answer is not None:
+            await self._answer  # one in flight is enough here, and keeps the order
+        self._answer = self._connection.start(ProduceRequest(None, 30_000, data, acks=1))
         return sum(batch.records for batch in wave)
 
     async def at_rate(self, rate: float) -> None:
