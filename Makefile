@@ -145,7 +145,7 @@ test-versions: setup ## one story over pairs of old and new versions of Kafka, a
 	@$(BIN)/python -m pytest -p no:randomly tests/versions tests/runtime/lab/test_old_versions.py
 	@$(BIN)/python -m tests.versions.table
 
-fast: setup ## the checks and the quick tests, without brokers, in about a minute
+fast: setup ## the checks and the quick tests, without brokers, in under three minutes on two cores
 	@$(MAKE) --no-print-directory --jobs lint types imports unit
 
 unit: $(READY)
