@@ -328,11 +328,11 @@ def test_two_ways_do_not_feed_each_other(sides: dict[str, Side], fresh: Fresh) -
 
     # The group reads to the end at dc2 and returns to dc1. A slot may have ended a transaction after another
     # had stopped, and its coordinator writes the marker later still: both flows read to the ends first.
-    read_to = None
-    while (read_from := [side.ends(topic) for side in sides.values()]) != read_to:
+    before = None
+    while (now := [side.ends(topic) for side in sides.values()]) != before:
         copy_through(Driver(sides, "dc2", fresh("job")), there, assigned(there.name, topic))
         copy_through(Driver(sides, "dc1", fresh("job")), back, assigned(back.name, topic))
-        read_to = read_from
+        before = now
     ((_, ends),) = sides["dc2"].ends(topic)
     commit(sides["dc2"], group, {(topic, 0): ends})
     look(sides, back, there)
