@@ -13,53 +13,10 @@ import msgspec
 
 from planner.diff.fields import FieldType, type_of, unset_word
 from planner.model.plan import Path
+from planner.model.setting_types import BOOLEANS, LISTS, NUMBERS
 from runtime.contract.spec.jobspec import METRICS_PORT
 
 Normal = str | Decimal | bool | tuple[str, ...] | None
-
-LISTS = frozenset(
-    {"cleanup.policy", "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
-)
-BOOLEANS = frozenset(
-    {
-        "preallocate",
-        "unclean.leader.election.enable",
-        "message.downconversion.enable",
-        "remote.storage.enable",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-    }
-)
-NUMBERS = frozenset(
-    {
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "delete.retention.ms",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "index.interval.bytes",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "max.compaction.lag.ms",
-        "max.message.bytes",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.difference.max.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "min.insync.replicas",
-        "retention.bytes",
-        "retention.ms",
-        "segment.bytes",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-    }
-)
-OTHERS = frozenset({"compression.type", "message.format.version", "message.timestamp.type"})
-TOPIC_SETTINGS = LISTS | BOOLEANS | NUMBERS | OTHERS  # Kafka's own, of all versions
 
 
 @lru_cache(maxsize=65_536)

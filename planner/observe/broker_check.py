@@ -23,12 +23,12 @@ from confluent_kafka.admin import (
 )
 from msgspec import Struct
 
-from planner.diff.values import TOPIC_SETTINGS
 from planner.graph.messages import few
 from planner.kafka import ClusterEndpoint, admin, explain, is_transient
 from planner.kafka.admin_requests import LimitsChange, alter_quotas
 from planner.kafka.clients import error_of
 from planner.model.diagnostic import Diagnostic, error, warning
+from planner.model.setting_types import TOPIC_SETTINGS
 from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartitions, Step
 from planner.observe.observer import for_each
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from planner.config.hints import prose, shown
 from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence, kind_of
-from planner.diff.values import BOOLEANS, NUMBERS
+from planner.model.setting_types import BOOLEANS, NUMBERS
 from planner.model.shapes import SettingsShape
 from planner.model.topology import SecretRef, Setting, looks_secret
 from planner.model.topology.quotas import number
