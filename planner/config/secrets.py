@@ -41,6 +41,33 @@ def resolve(
     return resolved
 
 
+@dataclass(frozen=True, slots=True)
+class ResolvedClient:
+    """Holds a cluster's client settings, resolved, and the operator's token command. It is never shown."""
+
+    settings: Mapping[str, str] = field(repr=False)
+    token_command: str | None = field(repr=False)
+
+
+def resolve_all(
+    clusters: Iterable[Cluster], trusted: Iterable[Path] | None = None
+) -> dict[str, ResolvedClient]:
+    """Resolves the settings of many clusters. Failure names every secret that is missing, of all clusters.
+
+    `trusted` is for clusters that a plan file names: see `resolve`.
+    """
+    found: dict[str, ResolvedClient] = {}
+    problems: list[Diagnostic] = []
+    for cluster in clusters:
+        try:
+            found[cluster.name] = ResolvedClient(resolve(cluster, trusted=trusted), token_command(cluster))
+        except Failure as failure:
+            problems += failure.diagnostics
+    if problems:
+        raise Failure(problems)
+    return found
+
+
 def token_command(cluster: Cluster, environment: Mapping[str, str] | None = None) -> str | None:
     """Returns the operator's command that prints OAUTHBEARER tokens for a cluster; no topology sets it."""
     return ClientSecrets(os.environ if environment is None else environment).token_command(cluster.name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from planner.config.secrets import resolve, token_command
+from planner.config.secrets import resolve_all
 from planner.diff.record import flow_of
 from planner.graph import ClusterReadRequest, read_request_of
 from planner.graph.jobs import store_client
@@ -37,6 +37,7 @@ from planner.observe import Observer, ProgressCallback, named_topics
 from planner.observe.imported import import_request
 from planner.observe.jobs import read_specs
 from planner.state.internal_topics import read_registry
+from planner.workflows.audit.access import GIVEN_UP_S
 from planner.workflows.interaction import (
     Noticed,
     ProgressHandler,
@@ -56,9 +57,6 @@ if TYPE_CHECKING:
     from runtime.audit.status.facts import StatusRequest
 
 
-GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
-
-
 def endpoints_of(
     clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None
 ) -> dict[str, ClusterEndpoint]:
@@ -66,21 +64,14 @@ def endpoints_of(
 
     `trusted` is for clusters that a plan file names: see `resolve`.
     """
-    found: dict[str, ClusterEndpoint] = {}
-    problems: list[Diagnostic] = []
-    for cluster in clusters:
-        try:
-            found[cluster.name] = ClusterEndpoint(
-                cluster.name,
-                cluster.bootstrap,
-                resolve(cluster, trusted=trusted),
-                token_command(cluster),
-            )
-        except Failure as failure:
-            problems += failure.diagnostics
-    if problems:
-        raise Failure(problems)
-    return found
+    listed = list(clusters)
+    resolved = resolve_all(listed, trusted)
+    return {
+        one.name: ClusterEndpoint(
+            one.name, one.bootstrap, resolved[one.name].settings, resolved[one.name].token_command
+        )
+        for one in listed
+    }
 
 
 def check_stores(topology: Topology) -> None:

@@ -5,11 +5,12 @@ import math
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
+from planner.config.secrets import resolve_all
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Cluster
-from planner.workflows.observing import GIVEN_UP_S, endpoints_of
 from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
 
+GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
 Answer = TypeVar("Answer")
 
 
@@ -43,15 +44,15 @@ def cluster_access(clusters: Iterable[Cluster], given_up: str | None = None) -> 
     `given_up` is a cluster that a failover abandons: it is waited for only briefly.
     """
     listed = list(clusters)
-    endpoints = endpoints_of(listed)
+    resolved = resolve_all(listed)
     return {
         one.name: ClusterAccess(
             one.name,
             one.bootstrap,
-            endpoints[one.name].settings,
+            resolved[one.name].settings,
             id=one.id,
             at_most_s=GIVEN_UP_S if one.name == given_up else math.inf,
-            token_command=endpoints[one.name].token_command,
+            token_command=resolved[one.name].token_command,
         )
         for one in listed
     }
