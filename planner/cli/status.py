@@ -66,7 +66,7 @@ def command(
     from planner.render.status import DetailLevel
     from planner.workflows.audit.replication_status import ReplicationStatusRequest, status
 
-    request = ReplicationStatusRequest(path, var_files, timeout, over_ms=over)
+    request = ReplicationStatusRequest(path, var_files, timeout, over_ms=over, every_offset=as_json)
     depth = DetailLevel.PARTITIONS if every_partition else DetailLevel.TOPICS if topics else DetailLevel.FLOWS
     if watch:
         import asyncio
@@ -126,7 +126,7 @@ async def _watch(
     try:
         if live is not None:
             live.start()
-        async for status in watch_status(request, every_ms):
+        async for status in watch_status(request, every_ms, every_offset=as_json):
             _show(status, depth, histories.take(status), live, as_json=as_json)
     finally:
         if live is not None:

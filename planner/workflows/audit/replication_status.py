@@ -62,23 +62,32 @@ _LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationStatusRequest(TopologyRequest):
-    """A request for the status of every flow. `over_ms`: how long rates are measured; 0 measures none."""
+    """A request for the status of every flow. `over_ms`: how long rates are measured; 0 measures none.
+
+    `every_offset`: the answer is to hold the offsets that no state depends on, too.
+    """
 
     over_ms: int = 1_000
+    every_offset: bool = False
 
 
 def status(request: ReplicationStatusRequest) -> StatusView:
     """Reads the status once. It is right also when a job is dead or a datacenter is down."""
     topology = load(request.path, request.var_files)
     over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
-    return completed(read_status(status_request(topology), over_s, within_s, retention=True))
+    asked = status_request(topology)
+    return completed(read_status(asked, over_s, within_s, retention=True, every_offset=request.every_offset))
 
 
-async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncGenerator[StatusView, None]:
+async def watch_status(
+    request: TopologyRequest, every_ms: int, *, every_offset: bool = False
+) -> AsyncGenerator[StatusView, None]:
     """Yields the status again and again, each with the rates since the one before."""
     asked = status_request(load(request.path, request.var_files))
     within_s = request.timeout_ms / 1000
-    async with StatusReader(asked, within_s, retention=True, traffic=True) as reader:
+    async with StatusReader(
+        asked, within_s, retention=True, traffic=True, every_offset=every_offset
+    ) as reader:
         before = await reader.read()
         reader.within_s = min(within_s, _LATER_WITHIN_S)
         while True:

@@ -186,13 +186,18 @@ AGAIN_S = 2.0  # longer than the interval of heartbeats
 
 
 async def read_status(
-    asked: StatusRequest, over_s: float = 1.0, within_s: float = DEFAULT_S, *, retention: bool = False
+    asked: StatusRequest,
+    over_s: float = 1.0,
+    within_s: float = DEFAULT_S,
+    *,
+    retention: bool = False,
+    every_offset: bool = False,
 ) -> StatusView:
     """Inspects all clusters, reads the ledgers twice, at least `over_s` apart, and derives the status.
 
     A job or a standby that seems dead is inspected once more before the status reports it as dead.
     """
-    async with StatusReader(asked, within_s, retention=retention) as looker:
+    async with StatusReader(asked, within_s, retention=retention, every_offset=every_offset) as looker:
         first = await looker.read_ledgers() if over_s else None
         second = await looker.read(ledgers_after=asyncio.get_running_loop().time() + over_s)
         if any(doubtful(ledger, second.at_ms, asked.standbys) for ledger in second.ledgers.values()):
@@ -203,13 +208,19 @@ async def read_status(
 
 
 class _Found(Struct):
-    """Holds the facts that one inspection has read of a cluster so far."""
+    """Holds the facts that one inspection has read of a cluster so far.
+
+    `sources` and `mirrors` are the partitions that flows copy from it and to it. `written` is the offset up
+    to which each must have records, as the ledgers say.
+    """
 
     site: ReconnectingCluster
     cluster: KafkaCluster | None = None
     why: str = ""
     topics: dict[str, TopicFacts] | None = None
-    wanted: set[TopicPartition] = field(default_factory=set)
+    sources: set[TopicPartition] = field(default_factory=set)
+    mirrors: set[TopicPartition] = field(default_factory=set)
+    written: dict[TopicPartition, int] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     highs: dict[TopicPartition, int] = field(default_factory=dict)
@@ -219,6 +230,13 @@ class _Found(Struct):
     id: str | None = None
     listed: Mapping[str, TopicMetadata] = field(default_factory=dict)
     traffic: ClusterTraffic | None = None
+
+    def expect(self, at: TopicPartition, end: int) -> None:
+        self.written[at] = max(self.written.get(at, 0), end)
+
+    def shorter(self) -> list[TopicPartition]:
+        """Returns the partitions whose last stable offset is below what the ledgers say is in their logs."""
+        return [at for at, end in self.ends.items() if end < self.written.get(at, 0)]
 
     def facts(self) -> ClusterFacts:
         return ClusterFacts(
@@ -245,7 +263,9 @@ class StatusReader:
 
     With `times` it reads the timestamp of the first uncopied record, from which lag in seconds is computed.
     With `retention` it reads how long sources keep records, from which the time to loss is computed. With
-    `traffic` it measures what is written to each cluster, over all its topics.
+    `traffic` it measures what is written to each cluster, over all its topics. With `every_offset` it reads
+    the high watermark of each partition and the log start of each mirror too. Without it, a high watermark
+    is read only where it decides the state: where the last stable offset is below what the ledger says.
     """
 
     def __init__(
@@ -256,8 +276,10 @@ class StatusReader:
         times: bool = True,
         retention: bool = False,
         traffic: bool = False,
+        every_offset: bool = False,
     ) -> None:
         self.asked = asked
+        self._every_offset = every_offset
         self._times = times
         self.within_s = within_s
         names = {*asked.sources, *asked.destinations}
@@ -291,7 +313,7 @@ class StatusReader:
         await asyncio.sleep(ledgers_after - asyncio.get_running_loop().time())
         ledgers = await self._ledgers(found)
         ledgers_ms = _now_ms()
-        self._want_destinations(found, ledgers)
+        self._want_mirrors(found, ledgers)
         await asyncio.gather(*(self._guarded(one, self._ends) for one in found.values()))
         if self._times:
             await asyncio.gather(*(self._missing(name, one, ledgers) for name, one in found.items()))
@@ -343,30 +365,40 @@ class StatusReader:
         for flow in self.asked.flows:
             topics = found[flow.source].topics or {}
             for topic in self.asked.selected(flow, topics):
-                found[flow.source].wanted |= _all(topic, topics[topic].partitions)
+                found[flow.source].sources |= _all(topic, topics[topic].partitions)
                 found[flow.source].copied.add(topic)
 
-    def _want_destinations(self, found: dict[str, _Found], ledgers: dict[str, LedgerFacts]) -> None:
-        for destination, ledger in ledgers.items():
-            one = found[destination]
-            topics = one.topics or {}
-            for progress in ledger.progress.values():
-                for key, state in progress.items():
-                    mirror = topics.get(state.destination_topic)
-                    if mirror is not None and key.partition < mirror.partitions:
-                        one.wanted.add(TopicPartition(state.destination_topic, key.partition))
+    def _want_mirrors(self, found: dict[str, _Found], ledgers: dict[str, LedgerFacts]) -> None:
+        for flow in self.asked.flows:
+            source, destination = found[flow.source], found[flow.destination]
+            topics = destination.topics or {}
+            for key, state in _progress(ledgers, flow.destination, flow.name).items():
+                source.expect(TopicPartition(key.topic, key.partition), state.position)
+                mirror = topics.get(state.destination_topic)
+                if mirror is not None and key.partition < mirror.partitions:
+                    at = TopicPartition(state.destination_topic, key.partition)
+                    destination.mirrors.add(at)
+                    destination.expect(at, state.destination_end)
 
     async def _starts(self, one: _Found, cluster: KafkaCluster) -> None:
-        one.starts = await self._offsets(one, cluster, one.wanted, EARLIEST, Isolation.READ_UNCOMMITTED)
+        one.starts = await self._offsets(one, cluster, one.sources, EARLIEST, Isolation.READ_UNCOMMITTED)
 
     async def _ends(self, one: _Found, cluster: KafkaCluster) -> None:
-        late = one.wanted - one.starts.keys()
+        wanted = one.sources | one.mirrors
+        late = (wanted if self._every_offset else one.sources) - one.starts.keys()
         starts, one.ends, one.highs = await asyncio.gather(
             self._offsets(one, cluster, late, EARLIEST, Isolation.READ_UNCOMMITTED),
-            self._offsets(one, cluster, one.wanted, LATEST, Isolation.READ_COMMITTED),
-            self._offsets(one, cluster, one.wanted, LATEST, Isolation.READ_UNCOMMITTED),
+            self._offsets(one, cluster, wanted, LATEST, Isolation.READ_COMMITTED),
+            self._highs(one, cluster, wanted if self._every_offset else ()),
         )
         one.starts |= starts
+        if not self._every_offset:
+            one.highs = await self._highs(one, cluster, one.shorter())
+
+    async def _highs(
+        self, one: _Found, cluster: KafkaCluster, wanted: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        return await self._offsets(one, cluster, wanted, LATEST, Isolation.READ_UNCOMMITTED)
 
     async def _offsets(
         self,

@@ -124,6 +124,9 @@ def test_caught_up(world: World):
     for partition in _partitions(flow):
         assert partition["position"] == partition["source_end"]
         assert partition["caught_up_since_ms"] <= status["at_ms"]
+        assert partition["source_high_watermark"] == partition["source_end"]
+        assert partition["destination_start"] == 0
+        assert partition["destination_end"] >= 100
     assert flow["latency_p50_ms"] <= flow["latency_p99_ms"]
     latency = next(one["latency"] for one in flow["topics"] if one["topic"] == "orders")
     assert latency["records"] == 300

@@ -8,7 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from runtime.audit.ledger import ClusterAccess
+from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
+from runtime.audit.status.reader import read_status
 from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.views.status_view import PartitionStatusView
 from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
@@ -252,7 +258,8 @@ def test_an_unclean_election_at_the_destination_stops_the_partition(
 
 def _truncated(lab: Lab, sides: dict[str, Side], fresh: Fresh, *, side: str, others_write: bool) -> None:
     """R4: what was copied and is gone again at one side is said, not papered over, not even where others have
-    written so much since that the log is longer than before.
+    written so much since that the log is longer than before. Where the mirror is shorter, `repl status` says
+    so too, from the ledger.
     """
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for name, each in sides.items():
@@ -280,3 +287,22 @@ def _truncated(lab: Lab, sides: dict[str, Side], fresh: Fresh, *, side: str, oth
             await until(slot, in_state(State.DIVERGED), _MENDED_S)
 
     asyncio.run(copy())
+    for every_offset in (False, True) if side == "dc2" and not others_write else ():
+        partition = _status(sides, flow.name, topic, every_offset=every_offset)
+        assert partition.state == State.DIVERGED
+        assert partition.why.startswith("dc2 ends at ")
+        assert (partition.destination_start == 0) is every_offset
+        assert (partition.source_high_watermark == 350) is every_offset
+
+
+def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool) -> PartitionStatusView:
+    """Returns the status of a topic's only partition."""
+    asked = StatusRequest(
+        topology="truncated",
+        clusters={name: ClusterAccess(name, side.bootstrap) for name, side in sides.items()},
+        flows=[FlowStatusRequest(flow, "dc1", "dc2", "copy")],
+        router=Router([Route(flow, "dc1", "dc2", SelectionRules((topic,)))]),
+    )
+    status = asyncio.run(read_status(asked, 0.0, every_offset=every_offset))
+    ((partition,),) = [one.partitions for one in status.flows[0].topics]
+    return partition
