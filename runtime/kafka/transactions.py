@@ -22,11 +22,16 @@ DEFAULT_S = 30.0
 
 
 async def init_producer_id(
-    cluster: Coordinated, transactional_id: str, transaction_timeout_ms: int, within: float = DEFAULT_S
+    cluster: Coordinated,
+    transactional_id: str,
+    transaction_timeout_ms: int,
+    within: float = DEFAULT_S,
+    purpose: str = "",
 ) -> ProducerIdentity:
     """Returns a new epoch: it aborts an open transaction of the id and fences producers with an older epoch.
 
-    It is sent again after a lost response: at worst the epoch rises twice.
+    It is sent again after a lost response: at worst the epoch rises twice. Without a `purpose`, it uses the
+    connection of the id's transactions.
     """
     response = await coordinated(
         cluster,
@@ -36,7 +41,7 @@ async def init_producer_id(
         lambda answer: answer.error,
         within=within,
         resend=True,
-        purpose=_purpose(transactional_id),
+        purpose=purpose or _purpose(transactional_id),
     )
     _check(response.error, f"initialising {transactional_id}")
     return response.identity

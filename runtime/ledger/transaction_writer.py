@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Protocol
+from zlib import crc32
 
 from runtime.batch import Batch, StampedBatch, next_sequence, stamp
 from runtime.contract.records.ledger import (
@@ -29,6 +31,7 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity, RenewProducerIdRequest
 from runtime.kafka.queries import coordinated
+from runtime.kafka.timing import in_time
 from runtime.kafka.transactions import DEFAULT_S, add_partitions, end_transaction, init_producer_id
 from runtime.ledger.records import InternalRecord, batches_of
 
@@ -43,6 +46,7 @@ _PURPOSE = "produce"
 _PRODUCE_TIMEOUT_MS = 10_000
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _ANSWER_WITHIN_S = 15.0
+_FENCING_CONNECTIONS = 8  # to each coordinator, which handles one request of a connection at a time
 
 
 def _no_failpoint(_name: str) -> None:
@@ -331,13 +335,16 @@ async def fence(
 
     Returns the ids that are stuck: their transaction is decided, but a partition can't take the marker now.
     Such an id must be fenced again later, and the partitions of its slot must not be assigned before.
-    Raises WireError.
+    All calls share a few connections to each coordinator, because a job fences thousands of ids at its start,
+    and writes with none of them. Raises WireError.
     """
+    ids = list(transactional_ids)
 
     async def one(transactional_id: str) -> str | None:
         """Initialises one id; returns it where it is stuck."""
         try:
-            await init_producer_id(cluster, transactional_id, transaction_timeout_ms, within=within)
+            purpose = f"fencing {crc32(transactional_id.encode()) % _FENCING_CONNECTIONS}"
+            await init_producer_id(cluster, transactional_id, transaction_timeout_ms, within, purpose)
         except BrokerError as error:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
                 raise
@@ -346,5 +353,9 @@ async def fence(
             return transactional_id
         return None
 
-    stuck = await asyncio.gather(*(one(transactional_id) for transactional_id in transactional_ids))
+    with suppress(WireError):  # an id whose coordinator is still unknown looks for it again
+        await in_time(
+            cluster.coordinators(CoordinatorKind.TRANSACTION, ids), within, "looking for coordinators"
+        )
+    stuck = await asyncio.gather(*(one(transactional_id) for transactional_id in ids))
     return [transactional_id for transactional_id in stuck if transactional_id is not None]
