@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -44,7 +44,7 @@ from runtime.kafka.protocol.transactions import (
     FindCoordinatorsRequest,
     FoundCoordinator,
 )
-from runtime.kafka.timing import Shared, in_time, shuffled
+from runtime.kafka.timing import Gathered, Shared, in_time, shuffled
 from runtime.kafka.topics import TopicCache
 
 T = TypeVar("T")
@@ -107,6 +107,8 @@ class KafkaCluster:
         self._links = Links(self._dialer, lambda node: self.brokers.get(node))
         self._topics = TopicCache(settings.metadata_max_age_s)
         self.decoded: LastDecoded[tuple[TopicMetadata, ...]] = LastDecoded()
+        # The requests that several callers share, by broker and kind of the request.
+        self.gathered: dict[tuple[int, Hashable], Gathered[Any, Any, Any]] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._asking = asyncio.Lock()
         self._relearning: Shared[MetadataResponse] = Shared()

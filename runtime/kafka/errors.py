@@ -249,6 +249,10 @@ class TimedOut(ConnectionFailure):
     """No response arrived in time; the connection is closed, because responses arrive in order."""
 
 
+class RequestInterrupted(WireError):
+    """The caller was cancelled that had sent a request for several callers; its response is unknown."""
+
+
 class BrokerError(WireError):
     """The broker answered with an error."""
 

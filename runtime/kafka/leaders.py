@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import ConnectionFailure, ErrorCode, Unsupported
+from runtime.kafka.errors import ConnectionFailure, ErrorCode, RequestInterrupted, Unsupported
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
-from runtime.kafka.timing import in_time, jittered
+from runtime.kafka.timing import Gathered, in_time, jittered
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 DEFAULT_S = 10.0
+_TOGETHER = 10_000  # partitions of several callers in one request
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -53,12 +54,14 @@ async def by_leader(
     cluster: KafkaCluster,
     questions: Mapping[TopicPartition, Q],
     request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
+    kind: Hashable,
     within: float = DEFAULT_S,
 ) -> dict[TopicPartition, A | ErrorCode]:
     """Sends the request to each partition's leader, to all at once, within the given time.
 
     A leader that fails delays the other partitions no longer than that. A broker that can't be reached is
-    NETWORK_EXCEPTION for its partitions.
+    NETWORK_EXCEPTION for its partitions. Callers that wait for the same broker at the same time, with
+    requests of the same `kind`, share a request.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
@@ -78,7 +81,7 @@ async def by_leader(
         answers.update(groups.errors)
         remaining = max(0.001, deadline - loop.time())
         asked = (
-            _ask(cluster, node, request({at: left[at] for at in some}), some, remaining)
+            _ask(cluster, node, request, kind, {at: left[at] for at in some}, remaining)
             for node, some in groups.by_node.items()
         )
         for found in await asyncio.gather(*asked):
@@ -100,18 +103,34 @@ def _again(answer: object) -> bool:
     return isinstance(answer, ErrorCode) and answer.retriable and answer not in _GONE
 
 
+class _Question(NamedTuple, Generic[Q]):
+    """A question about one partition, and the seconds that its caller waits."""
+
+    about: Q
+    within: float
+
+
 async def _ask(
     cluster: KafkaCluster,
     node: int,
-    request: Request[Answers[A]],
-    asked: Iterable[TopicPartition],
+    request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
+    kind: Hashable,
+    asked: Mapping[TopicPartition, Q],
     within: float,
 ) -> dict[TopicPartition, A | ErrorCode]:
+    async def send(questions: dict[TopicPartition, _Question[Q]]) -> Answers[A]:
+        """Sends the questions of all callers in one request."""
+        longest = max(one.within for one in questions.values())
+        abouts = {at: one.about for at, one in questions.items()}
+        return await cluster.call(node, request(abouts), CONTROL, longest)
+
+    gathered = cluster.gathered.setdefault((node, kind), Gathered(send, _TOGETHER))
+    mine = {at: _Question(about, within) for at, about in asked.items()}
     try:
-        response = await cluster.call(node, request, CONTROL, within)
-    except ConnectionFailure:
+        response = await in_time(gathered.ask(mine), within, f"asking broker {node}")
+    except (ConnectionFailure, RequestInterrupted):
         return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
     except Unsupported:
         return dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
-    missing: dict[TopicPartition, A | ErrorCode] = dict.fromkeys(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
-    return missing | dict(response.answers)
+    answers: Mapping[TopicPartition, A | ErrorCode] = response.answers
+    return {at: answers.get(at, ErrorCode.UNKNOWN_SERVER_ERROR) for at in asked}

@@ -65,7 +65,8 @@ async def list_offsets(
     """Lists offsets; each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
     made = {at: OffsetQuestion(at) for at in set(questions.values())}
     asked = {key: made[at] for key, at in questions.items()}
-    return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), within)
+    kind = (ListOffsetsRequest, isolation)
+    return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), kind, within)
 
 
 async def offsets_of(
@@ -97,7 +98,7 @@ async def log_start(cluster: KafkaCluster, at: TopicPartition, within: float = D
 async def epoch_ends(
     cluster: KafkaCluster, questions: Mapping[TopicPartition, EpochQuestion], within: float = DEFAULT_S
 ) -> dict[TopicPartition, EpochEnd | ErrorCode]:
-    return await by_leader(cluster, questions, EpochEndsRequest, within)
+    return await by_leader(cluster, questions, EpochEndsRequest, EpochEndsRequest, within)
 
 
 async def active_producers(
@@ -105,7 +106,8 @@ async def active_producers(
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]:
     """Returns each partition's producers and when their open transactions started, to find hung ones."""
     asked = dict.fromkeys(partitions, None)
-    return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), within)
+    kind = DescribeProducersRequest
+    return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), kind, within)
 
 
 async def coordinated(

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from runtime.kafka.errors import TimedOut, WireError
+from runtime.kafka.errors import RequestInterrupted, TimedOut
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -95,7 +95,7 @@ class Gathered(Generic[K, V, T]):
     One request is under way; what is asked meanwhile goes with the next one, in order. A request has no key
     twice, and at most `most` items of more than one caller. After a request of several callers failed in a
     way for which `apart` is true, each of them gets a request of its own. Where the caller is cancelled that
-    sends a request of several, the others get a WireError.
+    sends a request of several, the others get RequestInterrupted.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Gathered(Generic[K, V, T]):
                 one.result.set_exception(error)
         except BaseException:  # this caller was cancelled
             for one in together:
-                one.result.set_exception(WireError("a request for several callers was interrupted"))
+                one.result.set_exception(RequestInterrupted("a request for several callers was interrupted"))
             raise
         else:
             for one in together:

@@ -20,6 +20,7 @@ class InternalTopics:
 
     def __init__(self, records: Mapping[str, Sequence[InternalRecord]]) -> None:
         self.replaced: set[str] = set()
+        self.gathered: dict[Any, Any] = {}
         self._records = {topic: list(some) for topic, some in records.items()}
 
     def grow(self, topic: str, record: InternalRecord) -> None:

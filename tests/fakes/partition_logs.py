@@ -50,6 +50,7 @@ class PartitionLogs:
     asked: list[FetchRequest] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     doubted: list[str] = field(default_factory=list)
+    gathered: dict[Any, Any] = field(default_factory=dict)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         return {name: self.topic(name) for name in names}

@@ -37,6 +37,9 @@ BAD_MASTER = """An error occurred while calling None.org.apache.spark.api.java.J
 class Destination:
     """Says where the control topic ends."""
 
+    def __init__(self) -> None:
+        self.gathered: dict[Any, Any] = {}
+
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         return {name: TopicMetadata(name, b"c" * 16, ErrorCode.NONE, False, {0: LEADER}) for name in names}
 

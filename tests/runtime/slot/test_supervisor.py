@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ class Side:
 
     def __init__(self, topic_id: bytes, end: int) -> None:
         self.end = end
+        self.gathered: dict[Any, Any] = {}
         self.answered: Callable[[], None] = lambda: None
         self.silent = asyncio.Event()  # set while the partition 1 is not answered for
         self.first: list[TopicMetadata] = []  # what a look is told before the truth

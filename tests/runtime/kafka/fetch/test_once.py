@@ -45,6 +45,7 @@ class OneBroker:
     answers: list[FetchResponse | Exception]
     takes_s: float = 0.0
     asked: list[FetchRequest] = field(default_factory=list)
+    gathered: dict[Any, Any] = field(default_factory=dict)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         return {AT.topic: self.topic(AT.topic)}
