@@ -21,6 +21,7 @@ from runtime.kafka.queries import list_offsets
 
 NODE = 1
 PARTITIONS = 4
+NOON = 1_800_000_000_000
 AT = [TopicPartition("orders", number) for number in range(PARTITIONS)]
 
 
@@ -83,18 +84,30 @@ def test_what_is_asked_while_a_request_is_under_way_goes_with_the_next_one():
     asyncio.run(story())
 
 
+def test_questions_about_starts_and_about_ends_do_not_wait_for_each_other():
+    async def story() -> None:
+        cluster = HeldCluster()
+        callers = [begin(cluster, 1, at=at) for at in (EARLIEST, LATEST)]
+        await settled()
+        assert cluster.asked() == [[1], [1]]
+        for _ in callers:
+            cluster.permits.release()
+        await asyncio.gather(*callers)
+
+    asyncio.run(story())
+
+
 def test_two_questions_about_one_partition_are_two_requests():
     async def story() -> None:
         cluster = HeldCluster()
-        callers = [begin(cluster, 0), begin(cluster, 1, at=EARLIEST), begin(cluster, 1, at=LATEST)]
-        for _ in range(3):
+        callers = [begin(cluster, partition, at=NOON + partition) for partition in (0, 1)]
+        callers.append(begin(cluster, 1, at=NOON))
+        for _ in callers:
             cluster.permits.release()
         await asyncio.gather(*callers)
         assert cluster.asked() == [[0], [1], [1]]
-        assert {one.at for request in cluster.requests[1:] for one in request.questions.values()} == {
-            EARLIEST,
-            LATEST,
-        }
+        asked = [one.at for request in cluster.requests[1:] for one in request.questions.values()]
+        assert asked == [NOON + 1, NOON]
 
     asyncio.run(story())
 
