@@ -139,7 +139,5 @@ def site_of(
     """
     watched_topology(request)
     report = traceback_reporter(launcher_home(request.path) / "errors", f"ui-{os.getpid()}", show)
-    feed = StatusFeed(
-        partial(watch_status, request, every_ms, every_offset=True), partial(topology_stamp, request), report
-    )
+    feed = StatusFeed(partial(watch_status, request, every_ms), partial(topology_stamp, request), report)
     return Site(request, feed, policy, report, reports)
