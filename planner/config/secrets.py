@@ -1,7 +1,7 @@
 """Resolves secrets, only where a connection is opened, and passes them to its client alone."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,7 @@ class ResolvedClient:
 
 
 def resolve_all(
-    clusters: Iterable[Cluster], trusted: Iterable[Path] | None = None
+    clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None
 ) -> dict[str, ResolvedClient]:
     """Resolves the settings of many clusters. Failure names every secret that is missing, of all clusters.
 

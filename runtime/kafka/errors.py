@@ -250,7 +250,7 @@ class TimedOut(ConnectionFailure):
 
 
 class RequestInterrupted(WireError):
-    """The caller was cancelled that had sent a request for several callers; its response is unknown."""
+    """Several callers shared a request, and the one that sent it was cancelled: the response is unknown."""
 
 
 class BrokerError(WireError):

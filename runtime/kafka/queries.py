@@ -65,7 +65,8 @@ async def list_offsets(
     """Lists offsets; each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
     made = {at: OffsetQuestion(at) for at in set(questions.values())}
     asked = {key: made[at] for key, at in questions.items()}
-    # Questions about starts and about ends do not wait for each other. Timestamps are too many to be kinds.
+    # Questions about starts and about ends do not wait for each other. A cluster keeps each kind, so a kind
+    # holds no timestamp.
     kind = (ListOffsetsRequest, isolation, frozenset(made) if max(made, default=0) < 0 else None)
     return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), kind, within)
 

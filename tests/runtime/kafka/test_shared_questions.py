@@ -115,9 +115,7 @@ def test_two_questions_about_one_partition_are_two_requests():
 def test_requests_of_another_isolation_are_not_waited_for():
     async def story() -> None:
         cluster = HeldCluster()
-        callers = [
-            begin(cluster, number, isolation=isolation) for number, isolation in enumerate(Isolation, start=0)
-        ]
+        callers = [begin(cluster, number, isolation=isolation) for number, isolation in enumerate(Isolation)]
         await settled()
         assert len(cluster.requests) == len(Isolation)
         for _ in callers:
