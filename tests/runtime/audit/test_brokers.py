@@ -126,7 +126,8 @@ def test_caught_up(world: World):
         assert partition["caught_up_since_ms"] <= status["at_ms"]
         assert partition["source_high_watermark"] == partition["source_end"]
         assert partition["destination_start"] == 0
-        assert partition["destination_end"] >= 100
+        # The destination's log holds the records and the markers of their transactions.
+        assert partition["destination_end"] >= partition["source_end"]
     assert flow["latency_p50_ms"] <= flow["latency_p99_ms"]
     latency = next(one["latency"] for one in flow["topics"] if one["topic"] == "orders")
     assert latency["records"] == 300
