@@ -17,6 +17,7 @@ from runtime.contract.records.ledger import (
     NO_ORPHANS,
     Generation,
     GenerationKey,
+    KeyOfFlow,
     OrphanedKey,
     Orphans,
     PartitionKey,
@@ -24,14 +25,13 @@ from runtime.contract.records.ledger import (
     ProgressKey,
     ReplayedKey,
     UnreadableRecord,
+    decode_any_key,
     decode_generation,
-    decode_key,
     decode_key_of,
     decode_orphaned,
     decode_progress,
     decode_replayed,
     encode_key,
-    flow_of,
     partition_of,
 )
 from runtime.contract.records.provenance import (
@@ -75,23 +75,25 @@ class _ProgressByFlow:
     def take(self, news: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Takes the records that changed; None is a removed value."""
         for key, value in news:
-            flow = flow_of(key)
-            if flow is not None:
-                self._take_one(flow, key, value)
+            named = decode_any_key(key)
+            if named is not None:
+                self._take_one(named, key, value)
 
-    def _take_one(self, flow: str, key: bytes, value: bytes | None) -> None:
+    def _take_one(self, named: KeyOfFlow, key: bytes, value: bytes | None) -> None:
+        flow = named.flow
         unreadable = self._unreadable.get(flow)
         if unreadable is not None:
             unreadable.pop(key, None)
         try:
-            match decode_key_of(key, flow), value:
+            match named.key, value:
+                case None, bytes():
+                    raise UnreadableRecord(f"ledger: unknown key {key!r}")
                 case ProgressKey(of), None:
                     self._progress.get(flow, {}).pop(of, None)
                 case ProgressKey(of), bytes(found):
                     self._progress.setdefault(flow, {})[of] = decode_progress(found)
         except UnreadableRecord as error:
-            if value is not None:
-                self._unreadable.setdefault(flow, {})[key] = error
+            self._unreadable.setdefault(flow, {})[key] = error
 
     def of(self, flow: str) -> dict[PartitionKey, Progress]:
         """Returns the progress of a flow. Raises UnreadableRecord where a record of it can't be read."""
@@ -136,6 +138,11 @@ class Ledger:
             self._scans.pop(self.partition(flow), None)
             self._by_flow.pop(self.partition(flow), None)
             raise
+
+    async def refresh_all(self, flows: Iterable[str], within: float = 30.0) -> None:
+        """Reads the ledger partitions of these flows, each of them once. Raises what `refresh` raises."""
+        flow_of_each = {self.partition(flow): flow for flow in flows}
+        await asyncio.gather(*(self.refresh(flow, within) for flow in flow_of_each.values()))
 
     async def decided(self, flow: str, within: float = 30.0) -> None:
         """Refreshes until no open transaction has written the flow's generation.
@@ -193,15 +200,9 @@ class Ledger:
                     found[of] = replace(known, replayed=(*known.replayed, (low, decode_replayed(value))))
         return found
 
-    def generations(self) -> dict[str, Generation]:
-        """Returns the generations of all flows whose ledger partition was refreshed."""
-        found: dict[str, Generation] = {}
-        for scan in self._scans.values():
-            for key, value in scan.fold.items():
-                match decode_key(key):
-                    case GenerationKey(flow):
-                        found[flow] = decode_generation(value)
-        return found
+    def generations(self, flows: Iterable[str]) -> dict[str, Generation]:
+        """Returns the newest committed generations of these flows; a flow without one is left out."""
+        return {flow: known for flow in flows if (known := self.generation(flow)) is not None}
 
     def _scan(self, flow: str) -> InternalTopicScan:
         partition = self.partition(flow)

@@ -242,9 +242,9 @@ def generations(spec: JobSpec) -> dict[str, Generation]:
 
     async def read(cluster: KafkaCluster) -> dict[str, Generation]:
         ledger = await Ledger.open(cluster)
-        for flow in spec.flows:
-            await ledger.refresh(flow.name)
-        return ledger.generations()
+        flows = [flow.name for flow in spec.flows]
+        await ledger.refresh_all(flows)
+        return ledger.generations(flows)
 
     return _at_destination(spec, read)
 

@@ -7,10 +7,11 @@ advances meanwhile never seems to have lost anything.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from msgspec import Struct, field
 
@@ -129,20 +130,24 @@ class StatusLedgerReader:
         self._ends: dict[tuple[str, str], SourceEnds] = {}
         self._standbys: dict[tuple[str, str], StandbyStatus] = {}
 
-    async def read(self, flows: Sequence[str], within: float) -> LedgerFacts:
+    async def refresh(self, flows: Sequence[str], within: float) -> None:
         """Reads reports before the ledger: so a job's report is never newer than the committed progress."""
         await self._read_status(within)
         if self._ledger is None:
             self._ledger = await ledger_of(self.cluster)
+        if self._ledger is not None:
+            await self._ledger.ledger.refresh_all(flows, within)
+
+    def facts(self, flows: Sequence[str]) -> LedgerFacts:
+        """Decodes what was read. Raises UnreadableRecord."""
         if self._ledger is None:
             return LedgerFacts(
                 jobs=dict(self._jobs), reports=dict(self._reports), standbys=dict(self._standbys)
             )
         ledger = self._ledger.ledger
-        await asyncio.gather(*(ledger.refresh(flow, within) for flow in flows))
         return LedgerFacts(
             progress={flow: ledger.all_progress(flow) for flow in flows},
-            generations=ledger.generations(),
+            generations=ledger.generations(flows),
             jobs=dict(self._jobs),
             reports=dict(self._reports),
             ends=dict(self._ends),
@@ -199,7 +204,7 @@ async def read_status(
     """
     async with StatusReader(asked, within_s, retention=retention, every_offset=every_offset) as looker:
         first = await looker.read_ledgers() if over_s else None
-        second = await looker.read(ledgers_after=asyncio.get_running_loop().time() + over_s)
+        second = await looker.read(over_s)
         if any(doubtful(ledger, second.at_ms, asked.standbys) for ledger in second.ledgers.values()):
             first = first or second
             await asyncio.sleep(AGAIN_S)
@@ -254,6 +259,13 @@ class _Found(Struct):
         )
 
 
+class _Ledgers(NamedTuple):
+    """The facts of each ledger that could be read, and when."""
+
+    facts: dict[str, LedgerFacts]
+    read_ms: int
+
+
 _Work = Callable[[_Found, KafkaCluster], Awaitable[None]]
 
 
@@ -287,6 +299,7 @@ class StatusReader:
         self._desks: dict[str, StatusLedgerReader] = {}
         self._retention = {name: RetentionReader() for name in asked.sources if retention}
         self._traffic = {name: TrafficReader() for name in self._sites if traffic}
+        self._ledgers_read_at = -math.inf
 
     async def __aenter__(self) -> Self:
         return self
@@ -302,26 +315,26 @@ class StatusReader:
         found = {name: _Found(site) for name, site in self._sites.items()}
         await asyncio.gather(*(self._open(one) for one in found.values()))
         ledgers = await self._ledgers(found)
-        return StatusSnapshot(_now_ms(), {}, ledgers, _now_ms())
+        return StatusSnapshot(_now_ms(), {}, ledgers.facts, ledgers.read_ms)
 
-    async def read(self, ledgers_after: float = 0.0) -> StatusSnapshot:
-        """Inspects all clusters. The ledgers are read after this moment of the event loop's clock."""
+    async def read(self, over_s: float = 0.0) -> StatusSnapshot:
+        """Inspects all clusters. The ledgers are read at least `over_s` after they were read before."""
         found = {name: _Found(site) for name, site in self._sites.items()}
         await asyncio.gather(*(self._listed(one) for one in found.values()))
         self._want_sources(found)
-        await asyncio.gather(*(self._guarded(one, self._starts) for one in found.values()))
-        await asyncio.sleep(ledgers_after - asyncio.get_running_loop().time())
+        await asyncio.gather(
+            *(self._guarded(one, self._starts) for one in found.values()),
+            *(self._guarded(found[name], self._kept) for name in self._retention),
+        )
+        await asyncio.sleep(self._ledgers_read_at + over_s - asyncio.get_running_loop().time())
         ledgers = await self._ledgers(found)
-        ledgers_ms = _now_ms()
-        self._want_mirrors(found, ledgers)
+        self._want_mirrors(found, ledgers.facts)
         await asyncio.gather(*(self._guarded(one, self._ends) for one in found.values()))
         if self._times:
-            await asyncio.gather(*(self._missing(name, one, ledgers) for name, one in found.items()))
-        await asyncio.gather(*(self._guarded(found[name], self._kept) for name in self._retention))
+            await asyncio.gather(*(self._missing(name, one, ledgers.facts) for name, one in found.items()))
         await asyncio.gather(*(self._guarded(found[name], self._measured) for name in self._traffic))
-        return StatusSnapshot(
-            _now_ms(), {name: one.facts() for name, one in found.items()}, ledgers, ledgers_ms
-        )
+        facts = {name: one.facts() for name, one in found.items()}
+        return StatusSnapshot(_now_ms(), facts, ledgers.facts, ledgers.read_ms)
 
     async def _open(self, one: _Found) -> None:
         try:
@@ -431,23 +444,28 @@ class StatusReader:
         reader = self._traffic[one.site.reach.name]
         one.traffic = await reader.read(cluster, one.listed, self._part_limit(one))
 
-    async def _ledgers(self, found: dict[str, _Found]) -> dict[str, LedgerFacts]:
-        ledgers: dict[str, LedgerFacts] = {}
+    async def _ledgers(self, found: dict[str, _Found]) -> _Ledgers:
+        """Reads all ledgers, and decodes them afterwards: decoding does not count in the time of rates."""
+        flows = {name: [flow.name for flow in self.asked.into(name)] for name in self.asked.destinations}
+        desks: dict[str, StatusLedgerReader] = {}
+        facts: dict[str, LedgerFacts] = {}
 
-        async def read(name: str) -> None:
-            one = found[name]
-            flows = [flow.name for flow in self.asked.into(name)]
+        async def refresh(one: _Found, cluster: KafkaCluster) -> None:
+            name = one.site.reach.name
+            desk = self._desks.get(name)
+            if desk is None or desk.cluster is not cluster:
+                desk = self._desks[name] = StatusLedgerReader(cluster)
+            await desk.refresh(flows[name], self._part_limit(one))
+            desks[name] = desk
 
-            async def work(_: _Found, cluster: KafkaCluster) -> None:
-                desk = self._desks.get(name)
-                if desk is None or desk.cluster is not cluster:
-                    desk = self._desks[name] = StatusLedgerReader(cluster)
-                ledgers[name] = await desk.read(flows, self._part_limit(one))
+        async def decode(one: _Found, _: KafkaCluster) -> None:
+            name = one.site.reach.name
+            facts[name] = desks[name].facts(flows[name])
 
-            await self._guarded(one, work)
-
-        await asyncio.gather(*(read(name) for name in self.asked.destinations))
-        return ledgers
+        await asyncio.gather(*(self._guarded(found[name], refresh) for name in flows))
+        self._ledgers_read_at, read_ms = asyncio.get_running_loop().time(), _now_ms()
+        await asyncio.gather(*(self._guarded(found[name], decode) for name in desks))
+        return _Ledgers(facts, read_ms)
 
     async def _missing(self, name: str, one: _Found, ledgers: dict[str, LedgerFacts]) -> None:
         if one.cluster is None:

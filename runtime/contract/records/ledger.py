@@ -261,11 +261,18 @@ def decode_key_of(key: bytes | None, flow: str) -> LedgerKey | None:
     return None
 
 
-def flow_of(key: bytes) -> str | None:
-    """Returns the flow that a key of the ledger names, also of a kind that is not known; None for none."""
-    match record_values.key_parts(key):
+class KeyOfFlow(NamedTuple):
+    """A key of the ledger and the flow that it names; `key` is None for a kind that is not known."""
+
+    flow: str
+    key: LedgerKey | None
+
+
+def decode_any_key(key: bytes) -> KeyOfFlow | None:
+    """Decodes a key of any flow; None where it names no flow."""
+    match parts := record_values.key_parts(key):
         case [_, str(flow), *_]:
-            return flow
+            return KeyOfFlow(flow, _key_of(parts))
     return None
 
 
