@@ -32,6 +32,7 @@ from runtime.driver.job import JobRunner  # noqa: E402
 from runtime.driver.process import (  # noqa: E402
     JvmSilent,
     SpecFile,
+    collect_rarely,
     die_with_parent,
 )
 from runtime.slot import log  # noqa: E402
@@ -41,6 +42,7 @@ from runtime.slot.log import log_driver_message  # noqa: E402
 def main() -> int:
     """Runs the driver of one job and returns the exit code of the process."""
     log.start(os.environ)
+    collect_rarely()
     parser = argparse.ArgumentParser(description="Copies the flows of one job.")
     parser.add_argument("--spec", required=True, type=Path, help="the job spec, a JSON file")
     parser.add_argument(

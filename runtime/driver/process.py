@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -103,6 +104,18 @@ class SpecFile:
             new.replace(self._path)
         except OSError as error:
             log_driver_message(f"{self._path} stays as it is: {error.strerror or error}")
+
+
+_COLLECT_AFTER = 50_000  # objects; Python's default is 700
+
+
+def collect_rarely() -> None:
+    """Makes collections of garbage rare, and leaves what is loaded by now out of them.
+
+    Almost all objects are in no cycle, and are freed without a collection. A full one pauses the process.
+    """
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
 
 
 T = TypeVar("T")

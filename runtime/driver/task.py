@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import zlib
@@ -20,7 +19,7 @@ from runtime.contract.records.control import Assignment, SlotSpec, client_id
 from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
-from runtime.driver.process import die_with_parent
+from runtime.driver.process import collect_rarely, die_with_parent
 from runtime.driver.slots.channel import TopicTail, pause, post
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 RESULT = "result"  # the column of a task's result, in the output of run_sql_task and run_sql_export
 
-_COLLECT_AFTER = 50_000  # objects
 _POLL_S = 0.1  # for a version that came into force: the driver waits for its acknowledgement
 _REPORT_S = 1.0
 _REPORTED_PER_S = 1_000  # partitions of a slot: the report of a slot with more comes less often
@@ -171,8 +169,7 @@ async def _copy_with_sql(
 
     transform = ticket.spec.transform
     assert transform is not None, "run_task copies without a transform"
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER)
+    collect_rarely()
     keep_freed_memory()
     evaluator = Evaluator(token, transform, wanted, answers)
     slot = Slot(ticket.spec, ticket.first, transformer=Transformer(transform, evaluator))
@@ -195,6 +192,7 @@ class _Companions:
 
 async def _copy(ticket: SlotStartRequest) -> SlotResult:
     """Runs the slot of a ticket with its channel."""
+    collect_rarely()
     slot = Slot(ticket.spec, ticket.first)
     return await run_with_channel(slot, _ControlChannel(ticket, slot))
 
