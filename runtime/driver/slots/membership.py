@@ -8,8 +8,8 @@ are balanced by measured bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -71,6 +71,7 @@ def balance(
     slots: Sequence[int],
     homes: Mapping[K, int],
     *,
+    flow_of: Callable[[K], Hashable] = lambda key: key,
     move: bool = True,
     min_gap: float = 0.0,
 ) -> dict[K, int]:
@@ -78,26 +79,63 @@ def balance(
 
     A partition whose slot in `homes` is among `slots` keeps it, unless the loads are far apart and `move`
     allows levelling. `weights` and `min_gap` are bytes a second: a smaller gap between two slots stays.
+
+    The partitions of a flow that weighs little are placed in one slot, because a slot has lanes and fetch
+    sessions of its own for each of its flows.
     """
     if not slots:
         return {}
     load = dict.fromkeys(slots, 0.0)
     found: dict[K, int] = {}
-    unplaced: list[K] = []
+    flows: dict[Hashable, _FlowPlaces[K]] = {}
     for key, weight in weights.items():
+        flow = flows.setdefault(flow_of(key), _FlowPlaces())
+        flow.weight += max(weight, MIN_WEIGHT)
         home = homes.get(key)
         if home in load:
             found[key] = home
             load[home] += max(weight, MIN_WEIGHT)
+            flow.slots.add(home)
         else:
-            unplaced.append(key)
-    for key in sorted(unplaced, key=lambda one: -weights[one]):
-        slot = min(slots, key=lambda one: (load[one], one))
-        found[key] = slot
-        load[slot] += max(weights[key], MIN_WEIGHT)
+            flow.unplaced.append(key)
+    allowed = TOLERANCE * sum(flow.weight for flow in flows.values()) / len(slots)
+    for unit in _units(flows.values(), weights, allowed):
+        highest = min(load.values()) + allowed - unit.weight
+        preferred = [slot for slot in unit.preferred if load[slot] <= highest]
+        slot = min(preferred or slots, key=lambda one: (load[one], one))
+        found.update(dict.fromkeys(unit.keys, slot))
+        load[slot] += unit.weight
     if move:
         _level(weights, found, load, min_gap)
     return found
+
+
+class _FlowPlaces(Struct, Generic[K]):
+    """The weight of a flow, the slots that have partitions of it, and its partitions without a slot."""
+
+    weight: float = 0.0
+    slots: set[int] = field(default_factory=set)
+    unplaced: list[K] = field(default_factory=list)
+
+
+class _Unit(NamedTuple, Generic[K]):
+    """Partitions of one flow that are placed together, in a slot of `preferred` if the loads allow it."""
+
+    keys: list[K]
+    weight: float
+    preferred: Collection[int]
+
+
+def _units(flows: Iterable[_FlowPlaces[K]], weights: Mapping[K, float], light: float) -> list[_Unit[K]]:
+    """Returns what is to be placed, the heaviest first: partitions, and flows that weigh at most `light`."""
+    units: list[_Unit[K]] = []
+    for flow in flows:
+        each = [_Unit([key], max(weights[key], MIN_WEIGHT), ()) for key in flow.unplaced]
+        if flow.weight > light:
+            units += each
+        elif each:
+            units.append(_Unit(flow.unplaced, sum(one.weight for one in each), flow.slots))
+    return sorted(units, key=lambda one: -one.weight)
 
 
 def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, float], min_gap: float) -> None:
@@ -187,6 +225,10 @@ class PartitionRates:
                 self._rates[key] = (self._rates.get(key, rate) + rate) / 2
                 self._measured[key] = _Measurement(one.until_ms, one.until_ms, one.last_bytes)
         return self._rates
+
+
+def _flow_of(key: PartitionKey) -> str:
+    return key.flow
 
 
 class _SlotEntry(Struct):
@@ -338,7 +380,7 @@ class Membership:
             by_slots.setdefault(self._usable_for(key.flow), {})[key] = self._weights.get(key, usual)
         homes: dict[PartitionKey, int] = {}
         for slots, weights in by_slots.items():
-            homes |= balance(weights, slots, self._homes, move=move, min_gap=min_gap)
+            homes |= balance(weights, slots, self._homes, flow_of=_flow_of, move=move, min_gap=min_gap)
         self._homes = homes
         self._by_home = {slot: [] for slot in self._slots}
         self._slots_by_flow = {}

@@ -1,5 +1,7 @@
 """Which slot copies what: everything has one home, little moves, loads come together."""
 
+from operator import itemgetter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +87,42 @@ def test_a_gap_that_costs_no_slot_anything_stays():
     weights, homes = dict.fromkeys(range(8), 3e4), {key: 0 if key < 3 else key % 4 for key in range(8)}
     assert balance(weights, range(4), homes, min_gap=1e5) == homes
     assert balance(weights, range(4), homes) != homes
+
+
+flows = st.dictionaries(st.integers(0, 20), st.integers(1, 10), min_size=1, max_size=20)
+
+
+@given(flows, slots)
+def test_a_flow_that_weighs_little_is_in_one_slot_and_the_loads_stay_level(given, count):
+    keys = [(flow, number) for flow, partitions in given.items() for number in range(partitions)]
+    found = balance(dict.fromkeys(keys, 1e6), count, {}, flow_of=itemgetter(0))
+    mean = len(keys) / len(count)
+    for flow, partitions in given.items():
+        used = {found[flow, number] for number in range(partitions)}
+        assert len(used) == 1 or partitions > TOLERANCE * mean
+    every = [sum(home == slot for home in found.values()) for slot in count]
+    assert max(every) - min(every) <= max(TOLERANCE * mean, 1)
+
+
+def test_new_partitions_of_a_flow_that_weighs_little_join_the_others():
+    keys = [(flow, number) for flow in range(20) for number in range(10)]
+    homes = {key: key[0] % 2 for key in keys}
+    found = balance(dict.fromkeys([*keys, (3, 10), (4, 10)], 1e6), range(2), homes, flow_of=itemgetter(0))
+    assert found == {**homes, (3, 10): 1, (4, 10): 0}
+
+
+def test_new_partitions_go_to_another_slot_where_theirs_has_much_more_to_copy():
+    keys = [(flow, number) for flow in range(20) for number in range(10)]
+    homes = {key: 0 if key[0] < 14 else 1 for key in keys}
+    given = dict.fromkeys([*keys, (3, 10)], 1e6)
+    assert balance(given, range(2), homes, flow_of=itemgetter(0), move=False)[3, 10] == 1
+
+
+def test_a_flow_that_weighs_much_is_spread_evenly():
+    keys = [("wide", number) for number in range(100)] + [("narrow", number) for number in range(4)]
+    found = balance(dict.fromkeys(keys, 1e6), range(4), {}, flow_of=itemgetter(0))
+    assert sorted(sum(home == slot for home in found.values()) for slot in range(4)) == [26] * 4
+    assert len({found["narrow", number] for number in range(4)}) == 1
 
 
 def test_no_slots():
