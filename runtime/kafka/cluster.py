@@ -90,6 +90,8 @@ async def first_answer(
 
 R = TypeVar("R")
 CONTROL = "control"
+_KEYS_TOGETHER = 1_000  # of several callers, in one request
+_LOOKUPS_AT_ONCE = 8
 ATTEMPT_S = 10.0  # for one broker, where another could answer as well
 
 
@@ -107,10 +109,11 @@ class KafkaCluster:
         self._links = Links(self._dialer, lambda node: self.brokers.get(node))
         self._topics = TopicCache(settings.metadata_max_age_s)
         self.decoded: LastDecoded[tuple[TopicMetadata, ...]] = LastDecoded()
-        # The requests that several callers share, by broker and kind of the request.
-        self.gathered: dict[tuple[int, Hashable], Gathered[Any, Any, Any]] = {}
+        # The requests that several callers share, by kind of the request, and broker where one is meant.
+        self.gathered: dict[Hashable, Gathered[Any, Any, Any]] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._asking = asyncio.Lock()
+        self._wanted: dict[str, None] = {}  # topics of callers that wait for their turn to ask
         self._relearning: Shared[MetadataResponse] = Shared()
         self._addresses_doubted = False
         self._silent_until: dict[int, float] = {}
@@ -176,12 +179,15 @@ class KafkaCluster:
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         """Returns topics by name; a topic that does not exist, or that may not be described, has its error.
 
-        From the cache, unless `fresh`, or what is cached has an error, no leader, or is old.
+        From the cache, unless `fresh`, or what is cached has an error, no leader, or is old. Callers that
+        wait at the same time share a request.
         """
         wanted = list(dict.fromkeys(names))
         began = asyncio.get_running_loop().time()
         if fresh or self._topics.stale(wanted, began):
+            self._wanted.update(dict.fromkeys(wanted))
             async with self._asking:
+                await asyncio.sleep(0)  # tasks that were woken up together ask together
                 # Another caller may have refreshed the metadata meanwhile.
                 stale = [
                     name
@@ -189,7 +195,9 @@ class KafkaCluster:
                     if self._topics.refreshed_at(name) <= began
                 ]
                 if stale:
-                    await self.ask_any(MetadataRequest(stale, decoded=self.decoded))
+                    names = sorted(self._wanted.keys() | stale)
+                    self._wanted.clear()
+                    await self.ask_any(MetadataRequest(names, decoded=self.decoded))
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
     async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
@@ -240,15 +248,28 @@ class KafkaCluster:
         raise found or BrokerError(unknown, f"the coordinator of {key}", "no answer for it")
 
     async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
-        """Returns many coordinators; those in the cache are not requested again."""
+        """Returns many coordinators; those in the cache are not requested again.
+
+        Callers that wait at the same time share a request.
+        """
         wanted = list(keys)
         found: dict[str, int | BrokerError] = {
             key: self._coordinators[kind, key] for key in wanted if (kind, key) in self._coordinators
         }
         missing = [key for key in wanted if key not in found]
-        if not missing:
-            return found
-        for one in await self._find_coordinators(kind, missing):
+        if missing:
+            find = partial(self._find_coordinators, kind)
+            gathered = self.gathered.setdefault(kind, Gathered(find, _KEYS_TOGETHER, resend=True))
+            answers = await gathered.ask(dict.fromkeys(missing))
+            found |= {key: answers[key] for key in missing if key in answers}
+        return found
+
+    async def _find_coordinators(
+        self, kind: CoordinatorKind, keys: Iterable[str]
+    ) -> dict[str, int | BrokerError]:
+        """Asks for coordinators, and keeps those that were found."""
+        found: dict[str, int | BrokerError] = {}
+        for one in await self._ask_for_coordinators(kind, list(keys)):
             if one.error:
                 found[one.key] = BrokerError(one.error, f"the coordinator of {one.key}", one.message)
                 continue
@@ -257,15 +278,20 @@ class KafkaCluster:
                 self.brokers[one.node_id] = Broker(one.node_id, one.host, one.port)
         return found
 
-    async def _find_coordinators(self, kind: CoordinatorKind, keys: Sequence[str]) -> list[FoundCoordinator]:
-        """Finds many coordinators in one request, or one by one where a broker is older than Kafka 3.0."""
+    async def _ask_for_coordinators(
+        self, kind: CoordinatorKind, keys: Sequence[str]
+    ) -> Sequence[FoundCoordinator]:
+        """Asks in one request, or in one request for each where a broker is older than Kafka 3.0."""
         if len(keys) > 1:
             with suppress(Unsupported):
-                return list((await self.ask_any(FindCoordinatorsRequest(kind, keys))).coordinators)
-        found: list[FoundCoordinator] = []
-        for key in keys:
-            found += (await self.ask_any(FindCoordinatorRequest(kind, [key]))).coordinators
-        return found
+                return (await self.ask_any(FindCoordinatorsRequest(kind, keys))).coordinators
+        limit = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
+
+        async def ask(key: str) -> Sequence[FoundCoordinator]:
+            async with limit:
+                return (await self.ask_any(FindCoordinatorRequest(kind, [key]))).coordinators
+
+        return [one for found in await asyncio.gather(*map(ask, keys)) for one in found]
 
     def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None:
         """Stores a coordinator that identified itself."""

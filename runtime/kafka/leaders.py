@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import ConnectionFailure, ErrorCode, RequestInterrupted, Unsupported
+from runtime.kafka.errors import ConnectionFailure, ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
@@ -124,11 +124,11 @@ async def _ask(
         abouts = {at: one.about for at, one in questions.items()}
         return await cluster.call(node, request(abouts), CONTROL, longest)
 
-    gathered = cluster.gathered.setdefault((node, kind), Gathered(send, _TOGETHER))
+    gathered = cluster.gathered.setdefault((node, kind), Gathered(send, _TOGETHER, resend=True))
     mine = {at: _Question(about, within) for at, about in asked.items()}
     try:
         response = await in_time(gathered.ask(mine), within, f"asking broker {node}")
-    except (ConnectionFailure, RequestInterrupted):
+    except ConnectionFailure:
         return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
     except Unsupported:
         return dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)

@@ -92,10 +92,11 @@ class _Caller(Struct, Generic[K, V, T], eq=False):
 class Gathered(Generic[K, V, T]):
     """Callers that wait at the same time share one request, and get its result or its exception.
 
-    One request is under way; what is asked meanwhile goes with the next one, in order. A request has no key
-    twice, and at most `most` items of more than one caller. After a request of several callers failed in a
+    One request is under way; what is asked meanwhile goes with the next one, in order. A request has at most
+    `most` items of more than one caller, and no key with two values. After a request of several callers failed in a
     way for which `apart` is true, each of them gets a request of its own. Where the caller is cancelled that
-    sends a request of several, the others get RequestInterrupted.
+    sends a request of several, the others send it again if that is harmless (`resend`), and get
+    RequestInterrupted if not.
     """
 
     def __init__(
@@ -103,10 +104,13 @@ class Gathered(Generic[K, V, T]):
         send: Callable[[dict[K, V]], Coroutine[Any, Any, T]],
         most: int,
         apart: Callable[[Exception], bool] = lambda _: False,
+        *,
+        resend: bool = False,
     ) -> None:
         self._send = send
         self._most = most
         self._apart = apart
+        self._resend = resend
         self._turn = asyncio.Lock()
         self._waiting: list[_Caller[K, V, T]] = []
         self._alone = 0  # how many of the next requests hold the items of one caller
@@ -128,15 +132,17 @@ class Gathered(Generic[K, V, T]):
 
     async def _send_with_others(self, mine: _Caller[K, V, T]) -> None:
         together = self._take(mine)
-        items = {key: value for one in together for key, value in one.items.items()}
         try:
-            result = await self._send(items)
+            result = await self._send({key: value for one in together for key, value in one.items.items()})
         except Exception as error:  # noqa: BLE001 - each caller gets it
             if len(together) > 1 and self._apart(error):
                 self._alone = len(together)
             for one in together:
                 one.result.set_exception(error)
         except BaseException:  # this caller was cancelled
+            if self._resend:
+                self._waiting[:0] = [one for one in together if one is not mine]
+                raise
             for one in together:
                 one.result.set_exception(RequestInterrupted("a request for several callers was interrupted"))
             raise
@@ -147,15 +153,17 @@ class Gathered(Generic[K, V, T]):
     def _take(self, mine: _Caller[K, V, T]) -> list[_Caller[K, V, T]]:
         """Takes the callers of one request."""
         others = [one for one in self._waiting if one is not mine]
-        together, keys = [mine], set(mine.items)
+        together, items = [mine], dict(mine.items)
         if self._alone:
             self._alone -= 1
             others = []
         for one in others:
-            if len(keys) + len(one.items) > self._most or not keys.isdisjoint(one.items):
+            if any(items.get(key, value) != value for key, value in one.items.items()):
+                break
+            if len(items) + sum(key not in items for key in one.items) > self._most:
                 break
             together.append(one)
-            keys.update(one.items)
+            items.update(one.items)
         self._waiting = [one for one in self._waiting if one not in together]
         return together
 
@@ -194,6 +202,14 @@ def callback_failures(fail: Callable[[BaseException], None]) -> Iterator[None]:
         yield
     finally:
         loop.set_exception_handler(before)
+
+
+def until_next(every_s: float) -> float:
+    """Returns the seconds until the event loop's clock shows the next multiple of the interval.
+
+    Tasks that wait for it do the same at the same moment, and share requests.
+    """
+    return every_s - asyncio.get_running_loop().time() % every_s
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:

@@ -6,6 +6,7 @@ The slot decides what is fatal (47, 90) and what follows a lost response.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from zlib import crc32
 
 from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused
 from runtime.kafka.protocol.transactions import (
@@ -19,6 +20,7 @@ from runtime.kafka.protocol.transactions import (
 from runtime.kafka.queries import Coordinated, coordinated
 
 DEFAULT_S = 30.0
+_INITIALISING_CONNECTIONS = 8  # to each coordinator, which handles one request of a connection at a time
 
 
 async def init_producer_id(
@@ -100,6 +102,11 @@ async def end_transaction(
         purpose=_purpose(transactional_id),
     )
     _check(response.error, f"{'committing' if commit else 'aborting'} the transaction of {transactional_id}")
+
+
+def shared_purpose(transactional_id: str) -> str:
+    """Names one of few connections to a coordinator, for many ids that may never begin a transaction."""
+    return f"initialising {crc32(transactional_id.encode()) % _INITIALISING_CONNECTIONS}"
 
 
 def _purpose(transactional_id: str) -> str:

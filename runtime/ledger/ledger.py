@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,7 +46,8 @@ from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced, build, plain
+from runtime.kafka.timing import Gathered
+from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced, batches_of, plain
 from runtime.ledger.transaction_writer import send
 
 _POLL_S = 0.02
@@ -213,6 +214,7 @@ class Ledger:
 
 _NO_PRODUCER = -1
 _MAX_NATIVE = 100_000
+_REGISTERED_TOGETHER = 1_000  # producer ids of several callers
 _PARTITION = 0
 
 
@@ -295,12 +297,19 @@ class ProducerDirectory:
                 self._unreadable.pop(producer_id, None)
 
 
-async def register(cluster: KafkaCluster, producer_id: int, producer: FlowProducer, now_ms: int) -> None:
+async def register(cluster: KafkaCluster, producer_id: int, producer: FlowProducer) -> None:
     """Writes the flow of a producer id to the directory, before the id's first data. Raises WireError.
 
     The record is written outside a transaction, because it is true whether a transaction commits or not.
+    Callers that wait at the same time share a request.
     """
-    batch = plain(
-        build([InternalRecord(encode_producer_key(producer_id), encode_producer(producer))], now_ms)
-    )
-    await send(cluster, TopicPartition(naming.PRODUCERS, _PARTITION), batch)
+
+    async def write(producers: Mapping[int, FlowProducer]) -> None:
+        records = [
+            InternalRecord(encode_producer_key(one), encode_producer(flow)) for one, flow in producers.items()
+        ]
+        for batch in batches_of(records):
+            await send(cluster, TopicPartition(naming.PRODUCERS, _PARTITION), plain(batch))
+
+    gathered = cluster.gathered.setdefault(register, Gathered(write, _REGISTERED_TOGETHER, resend=True))
+    await gathered.ask({producer_id: producer})

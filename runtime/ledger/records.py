@@ -291,18 +291,25 @@ class InternalTopicScan:
         self._partition = partition
         self._topic_id: bytes | None = None
         self._reading = asyncio.Lock()
+        self._begun = 0
+        self._done = 0  # the number of the newest read that came to its end
 
     async def refresh(self, within: float = 30.0, taken: Callable[[], None] = _nothing) -> None:
         """Reads up to a high watermark that is taken after this call began.
 
         `taken` is called after each change of the fold, so that a caller can take the news of a long topic by
-        parts.
+        parts. Callers that wait at the same time share a read.
         Raises WireError once the retries are over. The watermark comes from ListOffsets, not from a fetch.
         Right after an election, a leader's high watermark lags behind the records that were acknowledged
         before. Only ListOffsets reports this, with error 78, and is retried; a fetch shows the lower
         watermark.
         """
+        begun = self._begun
         async with self._reading:
+            if self._done > begun:  # another caller's read began after this call
+                taken()
+                return
+            self._begun += 1
             end = await self._end(within)
             while self.fold.position < end:
                 answer = await self._fetch(within)
@@ -321,6 +328,7 @@ class InternalTopicScan:
                     self.fold.position = end
                 else:
                     await asyncio.sleep(_PAUSE_S)
+            self._done = self._begun
 
     async def _end(self, within: float) -> int:
         """Returns the high watermark from the leader."""

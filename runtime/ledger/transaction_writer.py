@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Protocol
-from zlib import crc32
 
 from runtime.batch import Batch, StampedBatch, next_sequence, stamp
 from runtime.contract.records.ledger import (
@@ -32,7 +31,13 @@ from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, Pro
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity, RenewProducerIdRequest
 from runtime.kafka.queries import coordinated
 from runtime.kafka.timing import in_time
-from runtime.kafka.transactions import DEFAULT_S, add_partitions, end_transaction, init_producer_id
+from runtime.kafka.transactions import (
+    DEFAULT_S,
+    add_partitions,
+    end_transaction,
+    init_producer_id,
+    shared_purpose,
+)
 from runtime.ledger.records import InternalRecord, batches_of
 
 NO_BATCHES: Mapping[TopicPartition, Sequence[Batch]] = MappingProxyType({})
@@ -46,7 +51,6 @@ _PURPOSE = "produce"
 _PRODUCE_TIMEOUT_MS = 10_000
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _ANSWER_WITHIN_S = 15.0
-_FENCING_CONNECTIONS = 8  # to each coordinator, which handles one request of a connection at a time
 
 
 def _no_failpoint(_name: str) -> None:
@@ -343,7 +347,7 @@ async def fence(
     async def one(transactional_id: str) -> str | None:
         """Initialises one id; returns it where it is stuck."""
         try:
-            purpose = f"fencing {crc32(transactional_id.encode()) % _FENCING_CONNECTIONS}"
+            purpose = shared_purpose(transactional_id)
             await init_producer_id(cluster, transactional_id, transaction_timeout_ms, within, purpose)
         except BrokerError as error:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:

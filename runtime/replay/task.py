@@ -84,7 +84,7 @@ async def open_replay_writer(
     records back (R5).
     """
     writer = await TransactionWriter.open(cluster, replay_transactional_id(key), failpoint=failpoint)
-    await register(cluster, writer.producer_id, producer, now_ms())
+    await register(cluster, writer.producer_id, producer)
     return writer
 
 

@@ -44,6 +44,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
+from runtime.kafka.timing import until_next
 from runtime.ledger.positions import first_positions
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.log import log_event
@@ -94,14 +95,6 @@ async def count_uncopied(
 
 _RETRY_S, _MAX_RETRY_S = 0.3, 10.0
 _NO_FOLLOW_S = 3600.0
-
-
-def _until_next(every_s: float) -> float:
-    """Returns the seconds until the event loop's clock shows the next multiple of the interval.
-
-    So the flows of a job look at the same moments, and share one listing of each cluster.
-    """
-    return every_s - asyncio.get_running_loop().time() % every_s
 
 
 class DriverFlow:
@@ -227,7 +220,7 @@ class DriverFlow:
                 self._follow_now.clear()
                 self._compared = None
             await self._retry_until_done(self._follow)
-            await pause(_until_next(every / 1000) if every is not None else _NO_FOLLOW_S, self._follow_now)
+            await pause(until_next(every / 1000) if every is not None else _NO_FOLLOW_S, self._follow_now)
 
     async def _retry_until_done(self, duty: Callable[[], object]) -> None:
         """Retries a duty until it succeeds, so that one flow's failure does not stop another flow (R7).

@@ -187,8 +187,8 @@ class TopicToCreate(Struct, frozen=True):
 class TopicAdmin:
     """A TopicAdmin changes topics of one cluster.
 
-    Its methods return refusals as texts by topic and raise nothing for them. Flows that begin at the same
-    time create their topics in one request.
+    Its methods return refusals as texts by topic and raise nothing for them. Flows that create topics, or
+    read settings, at the same time share a request.
     """
 
     def __init__(self, client: AdminClient, cluster: KafkaCluster) -> None:
@@ -196,6 +196,9 @@ class TopicAdmin:
         self._cluster = cluster
         self._decoder = Decoder[_SettingValue](lambda text, source, _sensitive, _read_only: (text, source))
         self._creations = Gathered(self._create_together, _PER_REQUEST)
+        self._readings: Gathered[str, None, dict[str, TopicSettings]] = Gathered(
+            self._read_together, _PER_REQUEST, resend=True
+        )
 
     async def create(self, topics: Sequence[TopicToCreate]) -> dict[str, str]:
         """Creates topics. An existing topic counts as created. Raises WireError where it was interrupted."""
@@ -222,6 +225,11 @@ class TopicAdmin:
 
     async def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         """Returns the settings of those topics whose settings may be read. Raises WireError."""
+        wanted = sorted(topics)
+        found = await self._readings.ask(dict.fromkeys(wanted)) if wanted else {}
+        return {name: found[name] for name in wanted if name in found}
+
+    async def _read_together(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         found: dict[str, TopicSettings] = {}
         for some in _groups(sorted(topics)):
             request = DescribeConfigsRequest(TOPIC, some, None, _every_key, self._decoder)

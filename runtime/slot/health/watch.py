@@ -24,6 +24,7 @@ from runtime.kafka.protocol.transactions import (
     TransactionState,
 )
 from runtime.kafka.queries import active_producers, coordinated
+from runtime.kafka.timing import until_next
 from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.partition import PartitionCopy
 
@@ -201,7 +202,10 @@ _BLOCKED_AFTER_S = 10.0
 
 
 class TopicWatch:
-    """A watch checks the partitions of a flow every 5 s: their topic ids, and whether they are blocked."""
+    """A watch checks the partitions of a flow every 5 s: their topic ids, and whether they are blocked.
+
+    All watches of a slot ask at the same moment, and so in the same requests.
+    """
 
     def __init__(
         self,
@@ -222,7 +226,7 @@ class TopicWatch:
         An error of a cluster is ignored here, because the copy loop reports it.
         """
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(until_next(EVERY_S))
             with contextlib.suppress(WireError):
                 await self._compare_ids()
                 await self._find_blocked()

@@ -37,7 +37,7 @@ from runtime.ledger.ledger import Ledger, UndecidedProgress, register
 from runtime.ledger.records import InternalRecord, batches_of
 from runtime.ledger.transaction_writer import send
 from runtime.slot.errors import ErrorPhase
-from runtime.slot.partition import PartitionCopy, now_ms
+from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import CommitEntry, Transaction, TransactionFailure
 
@@ -207,7 +207,7 @@ class FlowLedger:
 
     async def register(self, identity: ProducerIdentity) -> None:
         """Writes the producer id to the producer directory, before its first data (batch provenance)."""
-        await register(self._cluster, identity.producer_id, self._producer, now_ms())
+        await register(self._cluster, identity.producer_id, self._producer)
 
     async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:
         """Writes the transaction's progress to the ledger, and its sealed segments to the offset map.

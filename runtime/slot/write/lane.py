@@ -7,7 +7,7 @@ import contextlib
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut, WireError
-from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
+from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id, shared_purpose
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
@@ -120,10 +120,11 @@ class Lane:
     async def begin(self) -> bool:
         """Initialises the transactional id; returns False where the id is stuck.
 
-        This fences the previous producer and aborts its transaction. Raises SlotMustEnd, WireError.
+        This fences the previous producer and aborts its transaction. All lanes of a slot share a few
+        connections for it, because most spare lanes never begin a transaction. Raises SlotMustEnd, WireError.
         """
         try:
-            await self._initialise()
+            await self._initialise(shared_purpose(self.transactional_id))
         except WireError as error:
             self._check_initialisation(error)
             if not self.is_stuck:
@@ -428,10 +429,10 @@ class Lane:
         )
         self._emit(Aborted(aborted, failure, decision))
 
-    async def _initialise(self) -> None:
+    async def _initialise(self, purpose: str = "") -> None:
         """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""
         name, timeout_ms = self.transactional_id, self._settings.transaction_timeout_ms
-        identity = await init_producer_id(self._cluster, name, timeout_ms, within=_STUCK_AFTER_S)
+        identity = await init_producer_id(self._cluster, name, timeout_ms, _STUCK_AFTER_S, purpose)
         if identity.producer_id != self._registered:
             await self._ledger.register(identity)
             self._registered = identity.producer_id

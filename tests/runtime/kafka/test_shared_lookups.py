@@ -1,0 +1,180 @@
+"""Metadata of topics and coordinators: callers that wait at the same time share a request."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from runtime.contract.client.settings import wire_settings
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, Unsupported
+from runtime.kafka.protocol.metadata import (
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    Partition,
+    TopicMetadata,
+)
+from runtime.kafka.protocol.transactions import (
+    CoordinatorKind,
+    FindCoordinatorsRequest,
+    FoundCoordinator,
+)
+
+NODE = 1
+TRANSACTION = CoordinatorKind.TRANSACTION
+
+
+class Answer:
+    """The response to a question about coordinators."""
+
+    def __init__(self, coordinators: Sequence[FoundCoordinator]) -> None:
+        self.coordinators = coordinators
+
+
+class HeldCluster(KafkaCluster):
+    """A cluster whose requests wait for permits. Keys that begin with `bad` have no coordinator."""
+
+    def __init__(self, *, old: bool = False) -> None:
+        super().__init__(wire_settings("localhost:1", {}))
+        self.asked: list[list[str]] = []
+        self.permits = asyncio.Semaphore(0)
+        self.failures: list[Exception] = []
+        self.most_at_once = 0
+        self._waiting = 0
+        self._old = old
+
+    async def ask_any(self, request: Any) -> Any:
+        names = list((request.names or ()) if isinstance(request, MetadataRequest) else request.keys)
+        if self._old and isinstance(request, FindCoordinatorsRequest):
+            raise Unsupported("FIND_COORDINATOR", "version 4")
+        self.asked.append(names)
+        self._waiting += 1
+        self.most_at_once = max(self.most_at_once, self._waiting)
+        await self.permits.acquire()
+        self._waiting -= 1
+        if self.failures:
+            raise self.failures.pop()
+        if isinstance(request, MetadataRequest):
+            topics = tuple(_topic(name) for name in names)
+            response = MetadataResponse(0, (Broker(NODE, "localhost", 1),), "cluster", NODE, topics)
+            self._learn(response, "localhost:1")
+            return response
+        return Answer([_coordinator(name) for name in names])
+
+
+def _topic(name: str) -> TopicMetadata:
+    return TopicMetadata(
+        name, name.encode()[:16], ErrorCode.NONE, False, {0: Partition(0, NODE, 0, (1,), (1,))}
+    )
+
+
+def _coordinator(key: str) -> FoundCoordinator:
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE if key.startswith("bad") else ErrorCode.NONE
+    return FoundCoordinator(key, NODE, "localhost", 1, error, None)
+
+
+async def settled() -> None:
+    """Lets every task that is ready run until it waits."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def allow(cluster: HeldCluster, requests: int) -> None:
+    for _ in range(requests):
+        cluster.permits.release()
+
+
+def test_tasks_that_ask_for_topics_at_the_same_moment_share_one_request():
+    async def story() -> None:
+        cluster = HeldCluster()
+        names = [f"topic-{number}" for number in range(5)]
+        callers = [asyncio.create_task(cluster.topics([name], fresh=True)) for name in names]
+        await settled()
+        assert cluster.asked == [names]
+        allow(cluster, 1)
+        assert [list(one) for one in await asyncio.gather(*callers)] == [[name] for name in names]
+
+    asyncio.run(story())
+
+
+def test_topics_that_are_asked_for_during_a_request_go_with_the_next_one():
+    async def story() -> None:
+        cluster = HeldCluster()
+        first = asyncio.create_task(cluster.topics(["a"], fresh=True))
+        await settled()
+        later = [asyncio.create_task(cluster.topics(names, fresh=True)) for names in (["b"], ["c", "a"])]
+        await settled()
+        allow(cluster, 2)
+        await asyncio.gather(first, *later)
+        assert cluster.asked == [["a"], ["a", "b", "c"]]
+
+    asyncio.run(story())
+
+
+def test_a_failed_request_for_topics_is_sent_again_for_those_who_wait():
+    async def story() -> None:
+        cluster = HeldCluster()
+        cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
+        callers = [asyncio.create_task(cluster.topics([name], fresh=True)) for name in ("a", "b")]
+        await settled()
+        allow(cluster, 2)
+        first, second = await asyncio.gather(*callers, return_exceptions=True)
+        assert isinstance(first, Disconnected)
+        assert isinstance(second, dict)
+        assert list(second) == ["b"]
+
+    asyncio.run(story())
+
+
+def test_coordinators_are_looked_up_together_and_each_caller_gets_its_own():
+    async def story() -> None:
+        cluster = HeldCluster()
+        ids = ["one", "two", "bad", "three"]
+        callers = [asyncio.create_task(cluster.coordinator(TRANSACTION, one)) for one in ids]
+        again = asyncio.create_task(cluster.coordinator(TRANSACTION, "two"))
+        await settled()
+        allow(cluster, 2)
+        found = await asyncio.gather(*callers, return_exceptions=True)
+        assert cluster.asked == [["one"], ["two", "bad", "three"]]
+        assert [found[0], found[1], found[3], await again] == [NODE] * 4
+        assert isinstance(found[2], BrokerError)
+        assert await cluster.coordinator(TRANSACTION, "three") == NODE  # from the cache
+
+    asyncio.run(story())
+
+
+def test_a_lookup_survives_the_caller_that_sent_it():
+    async def story() -> None:
+        cluster = HeldCluster()
+        first, second, third = (
+            asyncio.create_task(cluster.coordinator(TRANSACTION, one)) for one in ("one", "two", "three")
+        )
+        await settled()
+        allow(cluster, 1)
+        await first
+        await settled()
+        second.cancel()  # it had sent the lookup of both
+        await settled()
+        allow(cluster, 1)
+        assert await third == NODE
+        assert cluster.asked == [["one"], ["two", "three"], ["three"]]
+        with pytest.raises(asyncio.CancelledError):
+            await second
+
+    asyncio.run(story())
+
+
+def test_an_old_broker_is_asked_for_a_few_coordinators_at_a_time():
+    async def story() -> None:
+        cluster = HeldCluster(old=True)
+        ids = [f"id-{number}" for number in range(30)]
+        looking = asyncio.create_task(cluster.coordinators(TRANSACTION, ids))
+        await settled()
+        allow(cluster, len(ids))
+        assert await looking == dict.fromkeys(ids, NODE)
+        assert sorted(cluster.asked) == sorted([one] for one in ids)
+        assert cluster.most_at_once == 8
+
+    asyncio.run(story())

@@ -1,0 +1,153 @@
+"""Internal records: callers that wait at the same time share a read, and a write of producer ids."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from runtime.batch import Batch, PartitionLocation, walk
+from runtime.contract.records.provenance import FlowProducer, decode_producer, decode_producer_key
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import TableRule
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import Disconnected, ErrorCode
+from runtime.kafka.protocol.offsets import ListOffsetsRequest
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.ledger.ledger import register
+from runtime.ledger.records import InternalRecord, InternalTopicScan, read
+from tests.fakes.internal_topics import InternalTopics
+
+TOPIC = "__records"
+
+
+class HeldTopics(InternalTopics):
+    """Each question about an end offset, and each write, waits for a permit."""
+
+    def __init__(self) -> None:
+        super().__init__({TOPIC: [], naming.PRODUCERS: []})
+        self.ends_asked = 0
+        self.written: list[dict[int, FlowProducer]] = []
+        self.permits = asyncio.Semaphore(0)
+        self.failures: list[Exception] = []
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            self.ends_asked += 1
+            answer = await super().call(node, request, purpose, within)
+            await self.permits.acquire()
+            return answer
+        if isinstance(request, ProduceRequest):
+            await self.permits.acquire()
+            if self.failures:
+                raise self.failures.pop()
+            return self._write(request)
+        return await super().call(node, request, purpose, within)
+
+    def doubt(self, topic: str) -> None:
+        """The topic's leader failed: this cluster has another answer at once."""
+
+    def _write(self, request: ProduceRequest) -> ProduceResponse:
+        (part,) = request.partitions
+        sets = walk(b"".join(part.records), PartitionLocation(part.topic, 0)).sets
+        records = [one for batch in sets if isinstance(batch, Batch) for one in read(batch)]
+        self.written.append(
+            {decode_producer_key(one.key): decode_producer(cast("bytes", one.value)) for one in records}
+        )
+        done = ProducedPartition(part.topic, part.partition, ErrorCode.NONE, 0, -1, 0)
+        return ProduceResponse(0, (done,))
+
+
+async def settled() -> None:
+    """Lets every task that is ready run until it waits."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def allow(cluster: HeldTopics, requests: int) -> None:
+    for _ in range(requests):
+        cluster.permits.release()
+
+
+def scan_of(cluster: HeldTopics) -> InternalTopicScan:
+    return InternalTopicScan(cast("KafkaCluster", cluster), TOPIC, 0)
+
+
+def test_callers_that_wait_for_a_read_share_the_next_one_and_see_what_was_written_before_they_called():
+    async def story() -> None:
+        cluster, told = HeldTopics(), []
+        scan = scan_of(cluster)
+        first = asyncio.create_task(scan.refresh())
+        await settled()
+        cluster.grow(TOPIC, InternalRecord(b"late", b"1"))  # after the first read has asked for the end
+        others = [asyncio.create_task(scan.refresh(taken=lambda: told.append(len(told)))) for _ in range(5)]
+        await settled()
+        allow(cluster, 1)
+        await first
+        assert scan.fold.get(b"late") is None
+        allow(cluster, 1)
+        await asyncio.gather(*others)
+        assert scan.fold.get(b"late") == b"1"
+        assert cluster.ends_asked == 2
+        assert len(told) == 5
+
+    asyncio.run(story())
+
+
+def test_a_read_that_was_cancelled_counts_for_nobody():
+    async def story() -> None:
+        cluster = HeldTopics()
+        scan = scan_of(cluster)
+        cluster.grow(TOPIC, InternalRecord(b"key", b"1"))
+        first, second = (asyncio.create_task(scan.refresh()) for _ in range(2))
+        await settled()
+        first.cancel()
+        await settled()
+        allow(cluster, 1)
+        await second
+        assert scan.fold.get(b"key") == b"1"
+        assert cluster.ends_asked == 2
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    asyncio.run(story())
+
+
+def producer(flow: str) -> FlowProducer:
+    return FlowProducer(flow, "dc1", "id", TableRule(names={}))
+
+
+def registering(cluster: HeldTopics, number: int) -> asyncio.Task[None]:
+    return asyncio.create_task(
+        register(cast("KafkaCluster", cluster), number, producer(f"flow-{number % 2}"))
+    )
+
+
+def test_producer_ids_are_registered_together():
+    async def story() -> None:
+        cluster = HeldTopics()
+        lanes = [registering(cluster, number) for number in range(6)]
+        await settled()
+        assert not any(lane.done() for lane in lanes)  # each waits until its own record is written
+        allow(cluster, 2)
+        await asyncio.gather(*lanes)
+        assert [list(one) for one in cluster.written] == [[0], [1, 2, 3, 4, 5]]
+        for number, written in ((number, one) for some in cluster.written for number, one in some.items()):
+            assert written == producer(f"flow-{number % 2}")
+
+    asyncio.run(story())
+
+
+def test_a_failed_write_of_producer_ids_fails_each_of_them():
+    async def story() -> None:
+        cluster = HeldTopics()
+        lanes = [registering(cluster, number) for number in range(3)]
+        await settled()
+        allow(cluster, 1)
+        await settled()
+        cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
+        allow(cluster, 1)
+        found = await asyncio.gather(*lanes, return_exceptions=True)
+        assert [type(one) for one in found] == [type(None), Disconnected, Disconnected]
+        assert [list(one) for one in cluster.written] == [[0]]
+
+    asyncio.run(story())
