@@ -93,10 +93,12 @@ class Gathered(Generic[K, V, T]):
     """Callers that wait at the same time share one request, and get its result or its exception.
 
     One request is under way; what is asked meanwhile goes with the next one, in order. A request has at most
-    `most` items of more than one caller, and no key with two values. After a request of several callers failed in a
-    way for which `apart` is true, each of them gets a request of its own. Where the caller is cancelled that
-    sends a request of several, the others send it again if that is harmless (`resend`), and get
-    RequestInterrupted if not.
+    `most` items of more than one caller, and no key twice. After a request of several callers failed in a
+    way for which `apart` is true, each of them gets a request of its own.
+
+    `resend` is for requests that may be sent twice. Callers then share a key, if they give it the same value.
+    Where the caller is cancelled that sends a request of several, the others send it again; without `resend`
+    they get RequestInterrupted.
     """
 
     def __init__(
@@ -127,8 +129,8 @@ class Gathered(Generic[K, V, T]):
         finally:
             if mine in self._waiting:  # the caller was cancelled before its turn
                 self._waiting.remove(mine)
-            if mine.result.done():
-                mine.result.exception()  # marks it as retrieved, also where the caller was cancelled
+            if not mine.result.cancel():  # it is done, and this marks its exception as retrieved
+                mine.result.exception()
 
     async def _send_with_others(self, mine: _Caller[K, V, T]) -> None:
         together = self._take(mine)
@@ -137,17 +139,18 @@ class Gathered(Generic[K, V, T]):
         except Exception as error:  # noqa: BLE001 - each caller gets it
             if len(together) > 1 and self._apart(error):
                 self._alone = len(together)
-            for one in together:
+            for one in _left(together):
                 one.result.set_exception(error)
         except BaseException:  # this caller was cancelled
+            others = [one for one in _left(together) if one is not mine]
             if self._resend:
-                self._waiting[:0] = [one for one in together if one is not mine]
+                self._waiting[:0] = others
                 raise
-            for one in together:
+            for one in others:
                 one.result.set_exception(RequestInterrupted("a request for several callers was interrupted"))
             raise
         else:
-            for one in together:
+            for one in _left(together):
                 one.result.set_result(result)
 
     def _take(self, mine: _Caller[K, V, T]) -> list[_Caller[K, V, T]]:
@@ -158,14 +161,20 @@ class Gathered(Generic[K, V, T]):
             self._alone -= 1
             others = []
         for one in others:
-            if any(items.get(key, value) != value for key, value in one.items.items()):
+            same = items.keys() & one.items.keys()
+            if same and not (self._resend and all(items[key] == one.items[key] for key in same)):
                 break
-            if len(items) + sum(key not in items for key in one.items) > self._most:
+            if len(items) + len(one.items) - len(same) > self._most:
                 break
             together.append(one)
             items.update(one.items)
         self._waiting = [one for one in self._waiting if one not in together]
         return together
+
+
+def _left(callers: Iterable[_Caller[K, V, T]]) -> list[_Caller[K, V, T]]:
+    """Returns the callers that were not cancelled meanwhile."""
+    return [one for one in callers if not one.result.done()]
 
 
 def shuffled(things: Iterable[T]) -> list[T]:

@@ -1,6 +1,7 @@
 """Metadata of topics and coordinators: callers that wait at the same time share a request."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -162,6 +163,34 @@ def test_a_lookup_survives_the_caller_that_sent_it():
         assert cluster.asked == [["one"], ["two", "three"], ["three"]]
         with pytest.raises(asyncio.CancelledError):
             await second
+
+    asyncio.run(story())
+
+
+def test_callers_that_were_cancelled_are_not_sent_again_and_leave_no_unretrieved_failure():
+    async def story() -> None:
+        cluster, told = HeldCluster(), []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        ids = ["one", "two", "three", "four"]
+        first, sender, gone, left = (
+            asyncio.create_task(cluster.coordinator(TRANSACTION, one)) for one in ids
+        )
+        await settled()
+        allow(cluster, 1)
+        await first
+        await settled()
+        gone.cancel()  # it waits for the request of the sender
+        await settled()
+        sender.cancel()
+        await settled()
+        assert cluster.asked == [["one"], ["two", "three", "four"], ["four"]]
+        cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
+        allow(cluster, 1)
+        with pytest.raises(Disconnected):
+            await left
+        del gone, sender
+        gc.collect()
+        assert told == []
 
     asyncio.run(story())
 
