@@ -118,6 +118,13 @@ class ReconnectingCluster:
         await self.drop()
 
 
+class _Moment(NamedTuple):
+    """One moment, by the event loop's clock and by the wall clock."""
+
+    loop_s: float
+    at_ms: int
+
+
 class StatusLedgerReader:
     """Reads one destination, as long as its cluster stays open. Raises WireError."""
 
@@ -130,13 +137,18 @@ class StatusLedgerReader:
         self._ends: dict[tuple[str, str], SourceEnds] = {}
         self._standbys: dict[tuple[str, str], StandbyStatus] = {}
 
-    async def refresh(self, flows: Sequence[str], within: float) -> None:
-        """Reads reports before the ledger: so a job's report is never newer than the committed progress."""
+    async def refresh(self, flows: Sequence[str], within: float) -> _Moment:
+        """Reads reports before the ledger: so a job's report is never newer than the committed progress.
+
+        Returns the moment from which on the ledger was read: what was written later may be missing.
+        """
         await self._read_status(within)
         if self._ledger is None:
             self._ledger = await ledger_of(self.cluster)
+        moment = _Moment(asyncio.get_running_loop().time(), _now_ms())
         if self._ledger is not None:
             await self._ledger.ledger.refresh_all(flows, within)
+        return moment
 
     def facts(self, flows: Sequence[str]) -> LedgerFacts:
         """Decodes what was read. Raises UnreadableRecord."""
@@ -260,10 +272,10 @@ class _Found(Struct):
 
 
 class _Ledgers(NamedTuple):
-    """The facts of each ledger that could be read, and when."""
+    """The facts of each ledger that could be read, and the moment of the reading."""
 
     facts: dict[str, LedgerFacts]
-    read_ms: int
+    moment: _Moment
 
 
 _Work = Callable[[_Found, KafkaCluster], Awaitable[None]]
@@ -299,7 +311,7 @@ class StatusReader:
         self._desks: dict[str, StatusLedgerReader] = {}
         self._retention = {name: RetentionReader() for name in asked.sources if retention}
         self._traffic = {name: TrafficReader() for name in self._sites if traffic}
-        self._ledgers_read_at = -math.inf
+        self._ledgers_read_s = -math.inf
 
     async def __aenter__(self) -> Self:
         return self
@@ -315,7 +327,7 @@ class StatusReader:
         found = {name: _Found(site) for name, site in self._sites.items()}
         await asyncio.gather(*(self._open(one) for one in found.values()))
         ledgers = await self._ledgers(found)
-        return StatusSnapshot(_now_ms(), {}, ledgers.facts, ledgers.read_ms)
+        return StatusSnapshot(_now_ms(), {}, ledgers.facts, ledgers.moment.at_ms)
 
     async def read(self, over_s: float = 0.0) -> StatusSnapshot:
         """Inspects all clusters. The ledgers are read at least `over_s` after they were read before."""
@@ -326,7 +338,7 @@ class StatusReader:
             *(self._guarded(one, self._starts) for one in found.values()),
             *(self._guarded(found[name], self._kept) for name in self._retention),
         )
-        await asyncio.sleep(self._ledgers_read_at + over_s - asyncio.get_running_loop().time())
+        await asyncio.sleep(self._ledgers_read_s + over_s - asyncio.get_running_loop().time())
         ledgers = await self._ledgers(found)
         self._want_mirrors(found, ledgers.facts)
         await asyncio.gather(*(self._guarded(one, self._ends) for one in found.values()))
@@ -334,7 +346,7 @@ class StatusReader:
             await asyncio.gather(*(self._missing(name, one, ledgers.facts) for name, one in found.items()))
         await asyncio.gather(*(self._guarded(found[name], self._measured) for name in self._traffic))
         facts = {name: one.facts() for name, one in found.items()}
-        return StatusSnapshot(_now_ms(), facts, ledgers.facts, ledgers.read_ms)
+        return StatusSnapshot(_now_ms(), facts, ledgers.facts, ledgers.moment.at_ms)
 
     async def _open(self, one: _Found) -> None:
         try:
@@ -445,17 +457,18 @@ class StatusReader:
         one.traffic = await reader.read(cluster, one.listed, self._part_limit(one))
 
     async def _ledgers(self, found: dict[str, _Found]) -> _Ledgers:
-        """Reads all ledgers, and decodes them afterwards: decoding does not count in the time of rates."""
+        """Reads all ledgers. The moment is that of the last one that was begun to be read."""
         flows = {name: [flow.name for flow in self.asked.into(name)] for name in self.asked.destinations}
         desks: dict[str, StatusLedgerReader] = {}
         facts: dict[str, LedgerFacts] = {}
+        moments = [_Moment(asyncio.get_running_loop().time(), _now_ms())]
 
         async def refresh(one: _Found, cluster: KafkaCluster) -> None:
             name = one.site.reach.name
             desk = self._desks.get(name)
             if desk is None or desk.cluster is not cluster:
                 desk = self._desks[name] = StatusLedgerReader(cluster)
-            await desk.refresh(flows[name], self._part_limit(one))
+            moments.append(await desk.refresh(flows[name], self._part_limit(one)))
             desks[name] = desk
 
         async def decode(one: _Found, _: KafkaCluster) -> None:
@@ -463,9 +476,10 @@ class StatusReader:
             facts[name] = desks[name].facts(flows[name])
 
         await asyncio.gather(*(self._guarded(found[name], refresh) for name in flows))
-        self._ledgers_read_at, read_ms = asyncio.get_running_loop().time(), _now_ms()
         await asyncio.gather(*(self._guarded(found[name], decode) for name in desks))
-        return _Ledgers(facts, read_ms)
+        moment = max(moments)
+        self._ledgers_read_s = moment.loop_s
+        return _Ledgers(facts, moment)
 
     async def _missing(self, name: str, one: _Found, ledgers: dict[str, LedgerFacts]) -> None:
         if one.cluster is None:

@@ -150,13 +150,19 @@ class BrokerIntake:
                 answers = await self._fetch()
                 answered_ms = self._session.answered_ms
                 if answers:
-                    self._idle_since = time.monotonic()
+                    if not all(map(self._is_heartbeat, answers)):
+                        self._idle_since = time.monotonic()
                     await self._queue_response(answers)
                 self._answers.answered(answered_ms)
                 await self._pace(answers)
         finally:
             self._shares.leave()
             await self._session.close()
+
+    def _is_heartbeat(self, answer: FetchedPartition) -> bool:
+        """Returns whether a response is about heartbeats, which a flow without other records has too."""
+        copy = self.copies.get((answer.topic_id, answer.partition))
+        return copy is not None and copy.key.topic == naming.HEARTBEATS
 
     async def _wait_until_ready(self) -> None:
         """Waits until a partition is to be fetched and the flow's rate allows it."""

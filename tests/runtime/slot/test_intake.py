@@ -13,6 +13,7 @@ import pytest
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.control import AssignedPartition
+from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
@@ -53,7 +54,7 @@ class Leader:
         return None
 
 
-def partition(number: int) -> PartitionCopy:
+def partition(number: int, topic: str = "orders") -> PartitionCopy:
     progress = first_progress(
         generation=1,
         source_topic_id=TOPIC_ID,
@@ -63,7 +64,7 @@ def partition(number: int) -> PartitionCopy:
         destination_end=5,
         now_ms=1,
     )
-    return PartitionCopy(AssignedPartition("flow", "orders", number, "orders"), progress)
+    return PartitionCopy(AssignedPartition("flow", topic, number, "orders"), progress)
 
 
 def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> FetchResponse:
@@ -137,6 +138,30 @@ def test_fetches_wait_longer_while_no_records_come(monkeypatch: pytest.MonkeyPat
         asyncio.run(intake.run())
 
     assert leader.waits_ms == [500, 500, 1_000, 2_000, 2_500, 500]
+
+
+@pytest.mark.parametrize(
+    ("topic", "last_wait_ms"), [("orders", 500), (naming.HEARTBEATS, 3_000)], ids=["records", "heartbeats"]
+)
+def test_heartbeats_make_no_session_busy(
+    monkeypatch: pytest.MonkeyPatch, topic: str, last_wait_ms: int
+) -> None:
+    time = SimpleNamespace(now=0.0)
+
+    def clock(now: int) -> None:
+        time.now = now / 1_000
+
+    monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", lambda: time.now)
+    leader = Leader([told(), told(), told(0), told()], clock)
+    shares = SessionShares(ByteBudget(1 << 20), idle_per_s=1)
+    for _ in range(9):
+        shares.join()
+    intake = intake_of(leader, shares)
+    intake.add(partition(0, topic))
+    with pytest.raises(WireError):
+        asyncio.run(intake.run())
+
+    assert leader.waits_ms == [500, 1_000, 2_000, last_wait_ms]
 
 
 def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
