@@ -6,6 +6,8 @@ from typing import Any, cast
 import pytest
 
 from runtime.batch import Batch, PartitionLocation, walk
+from runtime.contract.records.advance import first_progress
+from runtime.contract.records.ledger import PartitionKey, Progress, ProgressKey, encode_key, encode_value
 from runtime.contract.records.provenance import FlowProducer, decode_producer, decode_producer_key
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import TableRule
@@ -13,7 +15,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.offsets import ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.ledger.ledger import register
+from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.records import InternalRecord, InternalTopicScan, read
 from tests.fakes.internal_topics import InternalTopics
 
@@ -24,7 +26,7 @@ class HeldTopics(InternalTopics):
     """Each question about an end offset, and each write, waits for a permit."""
 
     def __init__(self) -> None:
-        super().__init__({TOPIC: [], naming.PRODUCERS: []})
+        super().__init__({TOPIC: [], naming.PRODUCERS: [], naming.LEDGER: []})
         self.ends_asked = 0
         self.written: list[dict[int, FlowProducer]] = []
         self.permits = asyncio.Semaphore(0)
@@ -110,6 +112,32 @@ def test_a_read_that_was_cancelled_counts_for_nobody():
             await first
 
     asyncio.run(story())
+
+
+def test_a_ledger_partition_is_read_once_for_all_of_its_flows():
+    async def story() -> None:
+        cluster = HeldTopics()
+        key = ProgressKey(PartitionKey("flow-3", "orders", 0))
+        cluster.grow(naming.LEDGER, InternalRecord(encode_key(key), encode_value(progress(7))))
+        ledger = Ledger(cast("KafkaCluster", cluster), 1)
+        allow(cluster, 1)
+        await ledger.refresh_all([f"flow-{number}" for number in range(10)])
+        assert cluster.ends_asked == 1
+        assert ledger.all_progress("flow-3") == {key.of: progress(7)}
+
+    asyncio.run(story())
+
+
+def progress(position: int) -> Progress:
+    return first_progress(
+        generation=1,
+        source_topic_id=b"s" * 16,
+        destination_topic="orders",
+        destination_topic_id=b"d" * 16,
+        position=position,
+        destination_end=0,
+        now_ms=0,
+    )
 
 
 def producer(flow: str) -> FlowProducer:
