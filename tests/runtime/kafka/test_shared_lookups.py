@@ -22,6 +22,7 @@ from runtime.kafka.protocol.transactions import (
     FindCoordinatorsRequest,
     FoundCoordinator,
 )
+from tests.fakes.permits import Permits, settled
 
 NODE = 1
 TRANSACTION = CoordinatorKind.TRANSACTION
@@ -40,7 +41,7 @@ class HeldCluster(KafkaCluster):
     def __init__(self, *, old: bool = False) -> None:
         super().__init__(wire_settings("localhost:1", {}))
         self.asked: list[list[str]] = []
-        self.permits = asyncio.Semaphore(0)
+        self.permits = Permits()
         self.failures: list[Exception] = []
         self.most_at_once = 0
         self._waiting = 0
@@ -76,17 +77,6 @@ def _coordinator(key: str) -> FoundCoordinator:
     return FoundCoordinator(key, NODE, "localhost", 1, error, None)
 
 
-async def settled() -> None:
-    """Lets every task that is ready run until it waits."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-def allow(cluster: HeldCluster, requests: int) -> None:
-    for _ in range(requests):
-        cluster.permits.release()
-
-
 def test_tasks_that_ask_for_topics_at_the_same_moment_share_one_request():
     async def story() -> None:
         cluster = HeldCluster()
@@ -94,7 +84,7 @@ def test_tasks_that_ask_for_topics_at_the_same_moment_share_one_request():
         callers = [asyncio.create_task(cluster.topics([name], fresh=True)) for name in names]
         await settled()
         assert cluster.asked == [names]
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         assert [list(one) for one in await asyncio.gather(*callers)] == [[name] for name in names]
 
     asyncio.run(story())
@@ -107,7 +97,7 @@ def test_topics_that_are_asked_for_during_a_request_go_with_the_next_one():
         await settled()
         later = [asyncio.create_task(cluster.topics(names, fresh=True)) for names in (["b"], ["c", "a"])]
         await settled()
-        allow(cluster, 2)
+        cluster.permits.allow(2)
         await asyncio.gather(first, *later)
         assert cluster.asked == [["a"], ["a", "b", "c"]]
 
@@ -120,7 +110,7 @@ def test_a_failed_request_for_topics_is_sent_again_for_those_who_wait():
         cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
         callers = [asyncio.create_task(cluster.topics([name], fresh=True)) for name in ("a", "b")]
         await settled()
-        allow(cluster, 2)
+        cluster.permits.allow(2)
         first, second = await asyncio.gather(*callers, return_exceptions=True)
         assert isinstance(first, Disconnected)
         assert isinstance(second, dict)
@@ -136,7 +126,7 @@ def test_coordinators_are_looked_up_together_and_each_caller_gets_its_own():
         callers = [asyncio.create_task(cluster.coordinator(TRANSACTION, one)) for one in ids]
         again = asyncio.create_task(cluster.coordinator(TRANSACTION, "two"))
         await settled()
-        allow(cluster, 2)
+        cluster.permits.allow(2)
         found = await asyncio.gather(*callers, return_exceptions=True)
         assert cluster.asked == [["one"], ["two", "bad", "three"]]
         assert [found[0], found[1], found[3], await again] == [NODE] * 4
@@ -153,12 +143,12 @@ def test_a_lookup_survives_the_caller_that_sent_it():
             asyncio.create_task(cluster.coordinator(TRANSACTION, one)) for one in ("one", "two", "three")
         )
         await settled()
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         await first
         await settled()
         second.cancel()  # it had sent the lookup of both
         await settled()
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         assert await third == NODE
         assert cluster.asked == [["one"], ["two", "three"], ["three"]]
         with pytest.raises(asyncio.CancelledError):
@@ -176,7 +166,7 @@ def test_callers_that_were_cancelled_are_not_sent_again_and_leave_no_unretrieved
             asyncio.create_task(cluster.coordinator(TRANSACTION, one)) for one in ids
         )
         await settled()
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         await first
         await settled()
         gone.cancel()  # it waits for the request of the sender
@@ -185,7 +175,7 @@ def test_callers_that_were_cancelled_are_not_sent_again_and_leave_no_unretrieved
         await settled()
         assert cluster.asked == [["one"], ["two", "three", "four"], ["four"]]
         cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         with pytest.raises(Disconnected):
             await left
         del gone, sender
@@ -201,7 +191,7 @@ def test_an_old_broker_is_asked_for_a_few_coordinators_at_a_time():
         ids = [f"id-{number}" for number in range(30)]
         looking = asyncio.create_task(cluster.coordinators(TRANSACTION, ids))
         await settled()
-        allow(cluster, len(ids))
+        cluster.permits.allow(len(ids))
         assert await looking == dict.fromkeys(ids, NODE)
         assert sorted(cluster.asked) == sorted([one] for one in ids)
         assert cluster.most_at_once == 8

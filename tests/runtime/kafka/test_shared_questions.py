@@ -18,6 +18,7 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.queries import list_offsets
+from tests.fakes.permits import Permits, settled
 
 NODE = 1
 PARTITIONS = 4
@@ -31,7 +32,7 @@ class HeldCluster(KafkaCluster):
     def __init__(self) -> None:
         super().__init__(wire_settings("localhost:1", {}))
         self.requests: list[ListOffsetsRequest] = []
-        self.permits = asyncio.Semaphore(0)
+        self.permits = Permits()
         self.failures: list[Exception] = []
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
@@ -49,12 +50,6 @@ class HeldCluster(KafkaCluster):
     def asked(self) -> list[list[int]]:
         """The partitions of each request so far."""
         return [sorted(at.partition for at in one.questions) for one in self.requests]
-
-
-async def settled() -> None:
-    """Lets every task that is ready run until it waits."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def begin(
@@ -75,8 +70,7 @@ def test_what_is_asked_while_a_request_is_under_way_goes_with_the_next_one():
         for partitions in ((0,), (1,), (2, 3)):
             callers.append(begin(cluster, *partitions))
             await settled()
-        for _ in range(2):
-            cluster.permits.release()
+        cluster.permits.allow(2)
         found = await asyncio.gather(*callers)
         assert cluster.asked() == [[0], [1, 2, 3]]
         assert [offsets(one) for one in found] == [{0: 0}, {1: 1}, {2: 2, 3: 3}]
@@ -90,8 +84,7 @@ def test_questions_about_starts_and_about_ends_do_not_wait_for_each_other():
         callers = [begin(cluster, 1, at=at) for at in (EARLIEST, LATEST)]
         await settled()
         assert cluster.asked() == [[1], [1]]
-        for _ in callers:
-            cluster.permits.release()
+        cluster.permits.allow(len(callers))
         await asyncio.gather(*callers)
 
     asyncio.run(story())
@@ -102,8 +95,7 @@ def test_two_questions_about_one_partition_are_two_requests():
         cluster = HeldCluster()
         callers = [begin(cluster, partition, at=NOON + partition) for partition in (0, 1)]
         callers.append(begin(cluster, 1, at=NOON))
-        for _ in callers:
-            cluster.permits.release()
+        cluster.permits.allow(len(callers))
         await asyncio.gather(*callers)
         assert cluster.asked() == [[0], [1], [1]]
         asked = [one.at for request in cluster.requests[1:] for one in request.questions.values()]
@@ -118,8 +110,7 @@ def test_requests_of_another_isolation_are_not_waited_for():
         callers = [begin(cluster, number, isolation=isolation) for number, isolation in enumerate(Isolation)]
         await settled()
         assert len(cluster.requests) == len(Isolation)
-        for _ in callers:
-            cluster.permits.release()
+        cluster.permits.allow(len(callers))
         await asyncio.gather(*callers)
 
     asyncio.run(story())
@@ -132,12 +123,12 @@ def test_a_caller_that_is_cancelled_takes_no_answer_from_the_others():
         await settled()
         second, third = begin(cluster, 1), begin(cluster, 2)
         await settled()
-        cluster.permits.release()
+        cluster.permits.allow(1)
         await first
         await settled()
         assert cluster.asked() == [[0], [1, 2]]
         second.cancel()  # it had sent the request of both
-        cluster.permits.release()
+        cluster.permits.allow(1)
         assert offsets(await third) == {2: 2}
         assert cluster.asked()[2:] == [[2]]
 
@@ -149,8 +140,7 @@ def test_a_connection_that_breaks_is_tried_again_for_each_caller():
         cluster = HeldCluster()
         cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
         callers = [begin(cluster, 0), begin(cluster, 1)]
-        for _ in range(4):
-            cluster.permits.release()
+        cluster.permits.allow(4)
         assert [offsets(one) for one in await asyncio.gather(*callers)] == [{0: 0}, {1: 1}]
 
     asyncio.run(story())

@@ -4,10 +4,8 @@ from typing import cast
 
 import pytest
 
-from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import (
     PartitionKey,
-    Progress,
     ProgressKey,
     UnreadableRecord,
     encode_key,
@@ -16,6 +14,7 @@ from runtime.contract.records.ledger import (
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.records import InternalRecord, build
+from tests.runtime.ledger.given import progress
 
 
 class WrittenLedger(Ledger):
@@ -27,18 +26,6 @@ class WrittenLedger(Ledger):
     def write(self, key: bytes, value: bytes | None) -> None:
         fold = self._scan("any").fold
         fold.take([build([InternalRecord(key, value)], 0)._replace(base_offset=fold.position)])
-
-
-def progress(position: int) -> Progress:
-    return first_progress(
-        generation=1,
-        source_topic_id=b"s" * 16,
-        destination_topic="t",
-        destination_topic_id=b"d" * 16,
-        position=position,
-        destination_end=0,
-        now_ms=0,
-    )
 
 
 def key(flow: str, partition: int = 0) -> bytes:

@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 
 from runtime.batch import Batch, PartitionLocation, walk
-from runtime.contract.records.advance import first_progress
-from runtime.contract.records.ledger import PartitionKey, Progress, ProgressKey, encode_key, encode_value
+from runtime.contract.records.ledger import PartitionKey, ProgressKey, encode_key, encode_value
 from runtime.contract.records.provenance import FlowProducer, decode_producer, decode_producer_key
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import TableRule
@@ -18,6 +17,8 @@ from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, Pr
 from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.records import InternalRecord, InternalTopicScan, read
 from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.permits import Permits, settled
+from tests.runtime.ledger.given import progress
 
 TOPIC = "__records"
 
@@ -29,7 +30,7 @@ class HeldTopics(InternalTopics):
         super().__init__({TOPIC: [], naming.PRODUCERS: [], naming.LEDGER: []})
         self.ends_asked = 0
         self.written: list[dict[int, FlowProducer]] = []
-        self.permits = asyncio.Semaphore(0)
+        self.permits = Permits()
         self.failures: list[Exception] = []
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
@@ -59,17 +60,6 @@ class HeldTopics(InternalTopics):
         return ProduceResponse(0, (done,))
 
 
-async def settled() -> None:
-    """Lets every task that is ready run until it waits."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-def allow(cluster: HeldTopics, requests: int) -> None:
-    for _ in range(requests):
-        cluster.permits.release()
-
-
 def scan_of(cluster: HeldTopics) -> InternalTopicScan:
     return InternalTopicScan(cast("KafkaCluster", cluster), TOPIC, 0)
 
@@ -83,10 +73,10 @@ def test_callers_that_wait_for_a_read_share_the_next_one_and_see_what_was_writte
         cluster.grow(TOPIC, InternalRecord(b"late", b"1"))  # after the first read has asked for the end
         others = [asyncio.create_task(scan.refresh(taken=lambda: told.append(len(told)))) for _ in range(5)]
         await settled()
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         await first
         assert scan.fold.get(b"late") is None
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         await asyncio.gather(*others)
         assert scan.fold.get(b"late") == b"1"
         assert cluster.ends_asked == 2
@@ -104,7 +94,7 @@ def test_a_read_that_was_cancelled_counts_for_nobody():
         await settled()
         first.cancel()
         await settled()
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         await second
         assert scan.fold.get(b"key") == b"1"
         assert cluster.ends_asked == 2
@@ -120,24 +110,12 @@ def test_a_ledger_partition_is_read_once_for_all_of_its_flows():
         key = ProgressKey(PartitionKey("flow-3", "orders", 0))
         cluster.grow(naming.LEDGER, InternalRecord(encode_key(key), encode_value(progress(7))))
         ledger = Ledger(cast("KafkaCluster", cluster), 1)
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         await ledger.refresh_all([f"flow-{number}" for number in range(10)])
         assert cluster.ends_asked == 1
         assert ledger.all_progress("flow-3") == {key.of: progress(7)}
 
     asyncio.run(story())
-
-
-def progress(position: int) -> Progress:
-    return first_progress(
-        generation=1,
-        source_topic_id=b"s" * 16,
-        destination_topic="orders",
-        destination_topic_id=b"d" * 16,
-        position=position,
-        destination_end=0,
-        now_ms=0,
-    )
 
 
 def producer(flow: str) -> FlowProducer:
@@ -156,7 +134,7 @@ def test_producer_ids_are_registered_together():
         lanes = [registering(cluster, number) for number in range(6)]
         await settled()
         assert not any(lane.done() for lane in lanes)  # each waits until its own record is written
-        allow(cluster, 2)
+        cluster.permits.allow(2)
         await asyncio.gather(*lanes)
         assert [list(one) for one in cluster.written] == [[0], [1, 2, 3, 4, 5]]
         for number, written in ((number, one) for some in cluster.written for number, one in some.items()):
@@ -170,10 +148,10 @@ def test_a_failed_write_of_producer_ids_fails_each_of_them():
         cluster = HeldTopics()
         lanes = [registering(cluster, number) for number in range(3)]
         await settled()
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         await settled()
         cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
-        allow(cluster, 1)
+        cluster.permits.allow(1)
         found = await asyncio.gather(*lanes, return_exceptions=True)
         assert [type(one) for one in found] == [type(None), Disconnected, Disconnected]
         assert [list(one) for one in cluster.written] == [[0]]
