@@ -200,6 +200,20 @@ class KafkaCluster:
                     await self.ask_any(MetadataRequest(names, decoded=self.decoded))
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
+    async def recent_topics(self, names: Iterable[str], max_age_s: float) -> dict[str, TopicMetadata]:
+        """Returns topics as `topics` does, from metadata that are at most so old.
+
+        A request refreshes all topics of the cache that are older. So callers that look at their topics
+        periodically share it, and brokers repeat the same response as long as nothing changes.
+        """
+        wanted = list(dict.fromkeys(names))
+        async with self._asking:
+            moment = asyncio.get_running_loop().time() - max_age_s
+            if any(self._topics.refreshed_at(name) < moment for name in wanted):
+                stale = sorted({*wanted, *self._topics.known_before(moment)})
+                await self.ask_any(MetadataRequest(stale, decoded=self.decoded))
+        return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
+
     async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
         """Returns topics by id, without the cache. An unknown id has its error and an empty name."""
         response = await self.ask_any(MetadataByIdRequest((), tuple(ids)))

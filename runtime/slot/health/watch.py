@@ -198,13 +198,14 @@ def _why_not(code: ErrorCode) -> str:
 
 
 EVERY_S = 5.0
+_MAX_AGE_S = EVERY_S / 2
 _BLOCKED_AFTER_S = 10.0
 
 
 class TopicWatch:
     """A watch checks the partitions of a flow every 5 s: their topic ids, and whether they are blocked.
 
-    All watches of a slot ask at the same moment, and so in the same requests.
+    All watches of a slot check at the same moment, and share a request to each cluster.
     """
 
     def __init__(
@@ -234,8 +235,10 @@ class TopicWatch:
     async def _compare_ids(self) -> None:
         """Inspects the partitions of topics whose ids differ from the ledger's at one side."""
         copies = [copy for copy in self._copies.values() if copy.fetchable]
-        source_topics = await self._source.topics({copy.key.topic for copy in copies}, fresh=True)
-        destination_topics = await self._destination.topics({copy.at.topic for copy in copies}, fresh=True)
+        source_topics = await self._source.recent_topics({copy.key.topic for copy in copies}, _MAX_AGE_S)
+        destination_topics = await self._destination.recent_topics(
+            {copy.at.topic for copy in copies}, _MAX_AGE_S
+        )
         for copy in copies:
             topic, mirror = source_topics.get(copy.key.topic), destination_topics.get(copy.at.topic)
             progress = copy.progress

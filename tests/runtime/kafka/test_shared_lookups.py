@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import (
@@ -36,7 +37,7 @@ class Answer:
 
 
 class HeldCluster(KafkaCluster):
-    """A cluster whose requests wait for permits. Keys that begin with `bad` have no coordinator."""
+    """A cluster whose requests wait for permits, without the topic `gone` and a coordinator of `bad`."""
 
     def __init__(self, *, old: bool = False) -> None:
         super().__init__(wire_settings("localhost:1", {}))
@@ -67,13 +68,15 @@ class HeldCluster(KafkaCluster):
 
 
 def _topic(name: str) -> TopicMetadata:
+    if name == "gone":
+        return TopicMetadata(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})
     return TopicMetadata(
         name, name.encode()[:16], ErrorCode.NONE, False, {0: Partition(0, NODE, 0, (1,), (1,))}
     )
 
 
 def _coordinator(key: str) -> FoundCoordinator:
-    error = ErrorCode.COORDINATOR_NOT_AVAILABLE if key.startswith("bad") else ErrorCode.NONE
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE if key == "bad" else ErrorCode.NONE
     return FoundCoordinator(key, NODE, "localhost", 1, error, None)
 
 
@@ -115,6 +118,26 @@ def test_a_failed_request_for_topics_is_sent_again_for_those_who_wait():
         assert isinstance(first, Disconnected)
         assert isinstance(second, dict)
         assert list(second) == ["b"]
+
+    asyncio.run(story())
+
+
+def test_a_periodic_look_at_topics_refreshes_all_that_exist_and_are_as_old():
+    async def story() -> None:
+        cluster = HeldCluster()
+        cluster.permits.allow(4)
+        await cluster.topics(["a", "b", "gone", "c"])
+        await cluster.recent_topics(["a"], max_age_s=60)
+        assert len(cluster.asked) == 1
+        cluster.doubt("a")
+        cluster.doubt("b")
+        cluster.doubt("gone")
+        looks = [cluster.recent_topics([name], max_age_s=60) for name in ("b", "a", "c")]
+        assert [list(one) for one in await asyncio.gather(*looks)] == [["b"], ["a"], ["c"]]
+        assert cluster.asked[1:] == [["a", "b"]]
+        found = await cluster.recent_topics(["gone", "a"], max_age_s=60)
+        assert cluster.asked[2:] == [["a", "gone"]]
+        assert found["gone"].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     asyncio.run(story())
 
