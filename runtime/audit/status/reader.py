@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -19,10 +19,8 @@ from runtime.audit.ledger import (
     OPEN_WITHIN_S,
     AuditFailure,
     ClusterAccess,
-    OpenLedger,
     as_audit_failure,
     connect,
-    ledger_of,
     unanswered,
 )
 from runtime.audit.status.facts import (
@@ -35,24 +33,12 @@ from runtime.audit.status.facts import (
 )
 from runtime.audit.status.first_missing import MOST, first_missing
 from runtime.audit.status.join import join
+from runtime.audit.status.ledger_reader import ReadMoment, StatusLedgerReader, moment_of_now
 from runtime.audit.status.retention import RetentionReader
 from runtime.audit.status.states import doubtful
 from runtime.audit.status.traffic import TrafficReader
 from runtime.batch.failure import BatchFailure
-from runtime.contract.records import job_status
-from runtime.contract.records.job_status import (
-    EndsKey,
-    JobKey,
-    JobStatus,
-    SlotKey,
-    SlotReport,
-    SourceEnds,
-    StandbyKey,
-    StandbyStatus,
-)
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
-from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec import naming
 from runtime.contract.views.status_view import StatusView
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
@@ -61,10 +47,8 @@ from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 from runtime.kafka.timing import in_time
-from runtime.ledger.records import InternalTopicScan
 
 _RETRY_WITHIN_S = 0.5
-_PARTITION = 0
 
 
 class ReconnectingCluster:
@@ -116,86 +100,6 @@ class ReconnectingCluster:
             if not opening.cancelled() and opening.exception() is None:
                 await opening.result().close()
         await self.drop()
-
-
-class _Moment(NamedTuple):
-    """One moment, by the event loop's clock and by the wall clock."""
-
-    loop_s: float
-    at_ms: int
-
-
-class StatusLedgerReader:
-    """Reads one destination, as long as its cluster stays open. Raises WireError."""
-
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self.cluster = cluster
-        self._ledger: OpenLedger | None = None
-        self._status: InternalTopicScan | None = None
-        self._jobs: dict[str, JobStatus] = {}
-        self._reports: dict[tuple[str, int], SlotReport] = {}
-        self._ends: dict[tuple[str, str], SourceEnds] = {}
-        self._standbys: dict[tuple[str, str], StandbyStatus] = {}
-
-    async def refresh(self, flows: Sequence[str], within: float) -> _Moment:
-        """Reads reports before the ledger: so a job's report is never newer than the committed progress.
-
-        Returns the moment from which on the ledger was read: what was written later may be missing.
-        """
-        await self._read_status(within)
-        if self._ledger is None:
-            self._ledger = await ledger_of(self.cluster)
-        moment = _Moment(asyncio.get_running_loop().time(), _now_ms())
-        if self._ledger is not None:
-            await self._ledger.ledger.refresh_all(flows, within)
-        return moment
-
-    def facts(self, flows: Sequence[str]) -> LedgerFacts:
-        """Decodes what was read. Raises UnreadableRecord."""
-        if self._ledger is None:
-            return LedgerFacts(
-                jobs=dict(self._jobs), reports=dict(self._reports), standbys=dict(self._standbys)
-            )
-        ledger = self._ledger.ledger
-        return LedgerFacts(
-            progress={flow: ledger.all_progress(flow) for flow in flows},
-            generations=ledger.generations(flows),
-            jobs=dict(self._jobs),
-            reports=dict(self._reports),
-            ends=dict(self._ends),
-            standbys=dict(self._standbys),
-        )
-
-    async def _read_status(self, within: float) -> None:
-        if self._status is None:
-            topic = (await self.cluster.topics([naming.STATUS], fresh=True))[naming.STATUS]
-            if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return
-            if topic.error is not ErrorCode.NONE:
-                raise BrokerError(topic.error, naming.STATUS)
-            self._status = InternalTopicScan(self.cluster, naming.STATUS, _PARTITION)
-        await self._status.refresh(within)
-        for key, value in self._status.fold.news():
-            self._take(key, value)
-
-    def _take(self, stored: bytes, value: bytes | None) -> None:
-        """Stores one record. A record that a newer version wrote is ignored."""
-        try:
-            match job_status.decode_key(stored):
-                case JobKey(job) if value is not None:
-                    self._jobs[job] = job_status.decode_job(value)
-                case SlotKey(job, slot) if value is not None:
-                    self._reports[job, slot] = job_status.decode_slot(value)
-                case EndsKey(job, flow) if value is not None:
-                    self._ends[job, flow] = job_status.decode_ends(value)
-                case StandbyKey(job, standby) if value is not None:
-                    self._standbys[job, standby] = job_status.decode_standby(value)
-                case StandbyKey(job, standby):
-                    self._standbys.pop((job, standby), None)
-                case _:
-                    pass
-        except UnreadableValue:
-            return
 
 
 DEFAULT_S = 10.0
@@ -275,7 +179,7 @@ class _Ledgers(NamedTuple):
     """The facts of each ledger that could be read, and the moment of the reading."""
 
     facts: dict[str, LedgerFacts]
-    moment: _Moment
+    moment: ReadMoment
 
 
 _Work = Callable[[_Found, KafkaCluster], Awaitable[None]]
@@ -461,7 +365,7 @@ class StatusReader:
         flows = {name: [flow.name for flow in self.asked.into(name)] for name in self.asked.destinations}
         desks: dict[str, StatusLedgerReader] = {}
         facts: dict[str, LedgerFacts] = {}
-        moments = [_Moment(asyncio.get_running_loop().time(), _now_ms())]
+        moments = [moment_of_now()]
 
         async def refresh(one: _Found, cluster: KafkaCluster) -> None:
             name = one.site.reach.name

@@ -1,0 +1,113 @@
+"""Reads one destination for `repl status`: the progress of its flows, and the reports of its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from runtime.audit.ledger import OpenLedger, ledger_of
+from runtime.audit.status.facts import LedgerFacts
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import (
+    EndsKey,
+    JobKey,
+    JobStatus,
+    SlotKey,
+    SlotReport,
+    SourceEnds,
+    StandbyKey,
+    StandbyStatus,
+)
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec import naming
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.ledger.records import InternalTopicScan
+
+_PARTITION = 0
+
+
+class ReadMoment(NamedTuple):
+    """One moment, by the event loop's clock and by the wall clock."""
+
+    loop_s: float
+    at_ms: int
+
+
+def moment_of_now() -> ReadMoment:
+    return ReadMoment(asyncio.get_running_loop().time(), int(time.time() * 1000))
+
+
+class StatusLedgerReader:
+    """Reads one destination, as long as its cluster stays open. Raises WireError."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self._ledger: OpenLedger | None = None
+        self._status: InternalTopicScan | None = None
+        self._jobs: dict[str, JobStatus] = {}
+        self._reports: dict[tuple[str, int], SlotReport] = {}
+        self._ends: dict[tuple[str, str], SourceEnds] = {}
+        self._standbys: dict[tuple[str, str], StandbyStatus] = {}
+
+    async def refresh(self, flows: Sequence[str], within: float) -> ReadMoment:
+        """Reads reports before the ledger: so a job's report is never newer than the committed progress.
+
+        Returns the moment from which on the ledger was read: what was written later may be missing.
+        """
+        await self._read_status(within)
+        if self._ledger is None:
+            self._ledger = await ledger_of(self.cluster)
+        moment = moment_of_now()
+        if self._ledger is not None:
+            await self._ledger.ledger.refresh_all(flows, within)
+        return moment
+
+    def facts(self, flows: Sequence[str]) -> LedgerFacts:
+        """Decodes what was read. Raises UnreadableRecord."""
+        if self._ledger is None:
+            return LedgerFacts(
+                jobs=dict(self._jobs), reports=dict(self._reports), standbys=dict(self._standbys)
+            )
+        ledger = self._ledger.ledger
+        return LedgerFacts(
+            progress={flow: ledger.all_progress(flow) for flow in flows},
+            generations=ledger.generations(flows),
+            jobs=dict(self._jobs),
+            reports=dict(self._reports),
+            ends=dict(self._ends),
+            standbys=dict(self._standbys),
+        )
+
+    async def _read_status(self, within: float) -> None:
+        if self._status is None:
+            topic = (await self.cluster.topics([naming.STATUS], fresh=True))[naming.STATUS]
+            if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return
+            if topic.error is not ErrorCode.NONE:
+                raise BrokerError(topic.error, naming.STATUS)
+            self._status = InternalTopicScan(self.cluster, naming.STATUS, _PARTITION)
+        await self._status.refresh(within)
+        for key, value in self._status.fold.news():
+            self._take(key, value)
+
+    def _take(self, stored: bytes, value: bytes | None) -> None:
+        """Stores one record. A record that a newer version wrote is ignored."""
+        try:
+            match job_status.decode_key(stored):
+                case JobKey(job) if value is not None:
+                    self._jobs[job] = job_status.decode_job(value)
+                case SlotKey(job, slot) if value is not None:
+                    self._reports[job, slot] = job_status.decode_slot(value)
+                case EndsKey(job, flow) if value is not None:
+                    self._ends[job, flow] = job_status.decode_ends(value)
+                case StandbyKey(job, standby) if value is not None:
+                    self._standbys[job, standby] = job_status.decode_standby(value)
+                case StandbyKey(job, standby):
+                    self._standbys.pop((job, standby), None)
+                case _:
+                    pass
+        except UnreadableValue:
+            return
