@@ -112,7 +112,9 @@ _COLLECT_AFTER = 50_000  # objects; Python's default is 700
 def collect_rarely() -> None:
     """Makes collections of garbage rare, and leaves what is loaded by now out of them.
 
-    Almost all objects are in no cycle, and are freed without a collection. A full one pauses the process.
+    It is for processes that decode many objects at a time: almost all of them are in no cycle, and are freed
+    without a collection. A slot without a transform keeps Python's default, because what is in a cycle may
+    hold a response.
     """
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)

@@ -192,7 +192,6 @@ class _Companions:
 
 async def _copy(ticket: SlotStartRequest) -> SlotResult:
     """Runs the slot of a ticket with its channel."""
-    collect_rarely()
     slot = Slot(ticket.spec, ticket.first)
     return await run_with_channel(slot, _ControlChannel(ticket, slot))
 

@@ -176,7 +176,7 @@ class _Found(Struct):
 
 
 class _Ledgers(NamedTuple):
-    """The facts of each ledger that could be read, and the moment of the reading."""
+    """The facts of each ledger that could be read, and the moment from which on all of them were read."""
 
     facts: dict[str, LedgerFacts]
     moment: ReadMoment
@@ -361,7 +361,7 @@ class StatusReader:
         one.traffic = await reader.read(cluster, one.listed, self._part_limit(one))
 
     async def _ledgers(self, found: dict[str, _Found]) -> _Ledgers:
-        """Reads all ledgers. The moment is that of the last one that was begun to be read."""
+        """Reads all ledgers. The moment is when the reading of the last one began."""
         flows = {name: [flow.name for flow in self.asked.into(name)] for name in self.asked.destinations}
         desks: dict[str, StatusLedgerReader] = {}
         facts: dict[str, LedgerFacts] = {}

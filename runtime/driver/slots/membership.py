@@ -8,6 +8,7 @@ are balanced by measured bytes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -87,9 +88,9 @@ def balance(
         return {}
     load = dict.fromkeys(slots, 0.0)
     found: dict[K, int] = {}
-    flows: dict[Hashable, _FlowPlaces[K]] = {}
+    flows: defaultdict[Hashable, _FlowPlaces[K]] = defaultdict(_FlowPlaces)
     for key, weight in weights.items():
-        flow = flows.setdefault(flow_of(key), _FlowPlaces())
+        flow = flows[flow_of(key)]
         flow.weight += max(weight, MIN_WEIGHT)
         home = homes.get(key)
         if home in load:
