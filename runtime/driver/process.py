@@ -110,11 +110,11 @@ _COLLECT_AFTER = 50_000  # objects; Python's default is 700
 
 
 def collect_rarely() -> None:
-    """Makes collections of garbage rare, and leaves what is loaded by now out of them.
+    """Makes collections of garbage rare. Objects that exist now are never examined.
 
     It is for processes that decode many objects at a time: almost all of them are in no cycle, and are freed
-    without a collection. A slot without a transform keeps Python's default, because what is in a cycle may
-    hold a response.
+    without a collection. A slot without a transform keeps Python's default, because a cycle there may hold
+    the memory of a response.
     """
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -92,6 +92,7 @@ R = TypeVar("R")
 CONTROL = "control"
 _KEYS_TOGETHER = 1_000  # of several callers, in one request
 _LOOKUPS_AT_ONCE = 8
+_WATCHED_S = 15.0  # a topic that nobody looked at for so long is not asked for again
 ATTEMPT_S = 10.0  # for one broker, where another could answer as well
 
 
@@ -111,9 +112,12 @@ class KafkaCluster:
         self.decoded: LastDecoded[tuple[TopicMetadata, ...]] = LastDecoded()
         # The requests that several callers share, by kind of the request, and broker where one is meant.
         self.gathered: dict[Hashable, Gathered[Any, Any, Any]] = {}
+        # The locks of connections that have one request under way, by broker and purpose.
+        self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._asking = asyncio.Lock()
         self._wanted: dict[str, None] = {}  # topics of callers that wait for their turn to ask
+        self._watched: dict[str, float] = {}  # topics of callers of `recent_topics`, and when they called
         self._relearning: Shared[MetadataResponse] = Shared()
         self._addresses_doubted = False
         self._silent_until: dict[int, float] = {}
@@ -201,17 +205,19 @@ class KafkaCluster:
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
     async def recent_topics(self, names: Iterable[str], max_age_s: float) -> dict[str, TopicMetadata]:
-        """Returns topics as `topics` does, from metadata that are at most so old.
+        """Returns topics as `topics` does, from metadata that is at most `max_age_s` old.
 
-        A request refreshes all topics of the cache that are older. So callers that look at their topics
-        periodically share it, and brokers repeat the same response as long as nothing changes.
+        It is for callers that look at their topics periodically. A request names the topics of all of them,
+        so they share it, and brokers repeat the same response as long as nothing changes.
         """
         wanted = list(dict.fromkeys(names))
+        now = asyncio.get_running_loop().time()
+        self._watched.update(dict.fromkeys(wanted, now))
         async with self._asking:
-            moment = asyncio.get_running_loop().time() - max_age_s
-            if any(self._topics.refreshed_at(name) < moment for name in wanted):
-                stale = sorted({*wanted, *self._topics.known_before(moment)})
-                await self.ask_any(MetadataRequest(stale, decoded=self.decoded))
+            await asyncio.sleep(0)  # tasks that were woken up together ask together
+            if any(self._topics.refreshed_at(name) < now - max_age_s for name in wanted):
+                self._watched = {name: at for name, at in self._watched.items() if now - at < _WATCHED_S}
+                await self.ask_any(MetadataRequest(sorted(self._watched), decoded=self.decoded))
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
     async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
@@ -299,13 +305,20 @@ class KafkaCluster:
         if len(keys) > 1:
             with suppress(Unsupported):
                 return (await self.ask_any(FindCoordinatorsRequest(kind, keys))).coordinators
-        limit = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
+        left = iter(keys)
+        found: list[FoundCoordinator] = []
 
-        async def ask(key: str) -> Sequence[FoundCoordinator]:
-            async with limit:
-                return (await self.ask_any(FindCoordinatorRequest(kind, [key]))).coordinators
+        async def ask() -> None:
+            for key in left:
+                found.extend((await self.ask_any(FindCoordinatorRequest(kind, [key]))).coordinators)
 
-        return [one for found in await asyncio.gather(*map(ask, keys)) for one in found]
+        try:
+            async with asyncio.TaskGroup() as lookups:
+                for _ in range(min(_LOOKUPS_AT_ONCE, len(keys))):
+                    lookups.create_task(ask())
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return found
 
     def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None:
         """Stores a coordinator that identified itself."""

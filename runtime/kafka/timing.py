@@ -92,13 +92,14 @@ class _Caller(Struct, Generic[K, V, T], eq=False):
 class Gathered(Generic[K, V, T]):
     """Callers that wait at the same time share one request, and get its result or its exception.
 
-    One request is under way; what is asked meanwhile goes with the next one, in order. A request has at most
-    `most` items of more than one caller, and no key twice. After a request of several callers failed in a
-    way for which `apart` is true, each of them gets a request of its own.
+    One request is under way; what is asked meanwhile goes with the next one, in order. A request holds each
+    key once. Callers are added to a request until it has `most` items; the items of one caller are never
+    split. After a request of several callers failed in a way for which `apart` is true, each of them gets a
+    request of its own.
 
-    `resend` is for requests that may be sent twice. Callers then share a key, if they give it the same value.
-    Where the caller is cancelled that sends a request of several, the others send it again; without `resend`
-    they get RequestInterrupted.
+    With `resend`, a request may be sent twice. Then callers that give a key the same value share it. If the
+    caller that sends is cancelled, one of the others sends the request again. Without `resend` they get
+    RequestInterrupted.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ def callback_failures(fail: Callable[[BaseException], None]) -> Iterator[None]:
 def until_next(every_s: float) -> float:
     """Returns the seconds until the event loop's clock shows the next multiple of the interval.
 
-    Tasks that wait for it do the same at the same moment, and share requests.
+    Tasks that wait with the same interval wake up together, so they can share requests.
     """
     return every_s - asyncio.get_running_loop().time() % every_s
 

@@ -58,14 +58,6 @@ class TopicCache:
             return False
         return all(partition.leader != NO_LEADER for partition in entry.topic.partitions.values())
 
-    def known_before(self, moment: float) -> list[str]:
-        """Returns the existing topics that were refreshed before this moment, and not since."""
-        return [
-            name
-            for name, entry in self._by_name.items()
-            if entry.refreshed_at < moment and not entry.topic.error
-        ]
-
     def refreshed_at(self, name: str) -> float:
         entry = self._by_name.get(name)
         return entry.refreshed_at if entry else _LONG_AGO

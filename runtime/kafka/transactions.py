@@ -5,10 +5,14 @@ The slot decides what is fatal (47, 90) and what follows a lost response.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import TypeVar
 from zlib import crc32
 
-from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused, TimedOut
+from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     AddPartitionsResponse,
@@ -18,9 +22,11 @@ from runtime.kafka.protocol.transactions import (
     ProducerIdentity,
 )
 from runtime.kafka.queries import Coordinated, coordinated
+from runtime.kafka.timing import in_time
 
 DEFAULT_S = 30.0
-_INITIALISING_CONNECTIONS = 8  # to each coordinator, which handles one request of a connection at a time
+_INITIALISING_CONNECTIONS = 16  # to each coordinator
+R = TypeVar("R")
 
 
 async def init_producer_id(
@@ -104,9 +110,45 @@ async def end_transaction(
     _check(response.error, f"{'committing' if commit else 'aborting'} the transaction of {transactional_id}")
 
 
-def shared_purpose(transactional_id: str) -> str:
-    """Names one of few connections to a coordinator, for many ids that may never begin a transaction."""
-    return f"initialising {crc32(transactional_id.encode()) % _INITIALISING_CONNECTIONS}"
+async def init_in_turn(
+    cluster: KafkaCluster, transactional_id: str, transaction_timeout_ms: int, within: float = DEFAULT_S
+) -> ProducerIdentity:
+    """Does what `init_producer_id` does, over one of 16 connections to the coordinator that many ids share.
+
+    It is for ids that may never begin a transaction. Each connection has one request under way: a second one
+    would wait in the broker's socket. After a time-out it would be sent again, and the broker might still
+    read it from the socket later. That would raise the epoch, and fence the producer that began meanwhile.
+    """
+    purpose = f"initialising {crc32(transactional_id.encode()) % _INITIALISING_CONNECTIONS}"
+    return await init_producer_id(_InTurn(cluster), transactional_id, transaction_timeout_ms, within, purpose)
+
+
+class _InTurn:
+    """A cluster of which each connection has one request under way."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return await self._cluster.coordinator(kind, key)
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        self._cluster.forget_coordinator(kind, key)
+
+    async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R:
+        """Sends the request in its turn. Raises TimedOut, as for a request that was not sent, without one."""
+        limit = DEFAULT_S if within is None else within
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit
+        turn = self._cluster.turns[node, purpose]
+        where = f"waiting for a connection to broker {node}"
+        await in_time(turn.acquire(), limit, where)
+        try:
+            if loop.time() >= deadline:  # the request before has just timed out
+                raise TimedOut(where, f"not done in {limit:g} s", sent=False)
+            return await self._cluster.call(node, request, purpose, max(0.001, deadline - loop.time()))
+        finally:
+            turn.release()
 
 
 def _purpose(transactional_id: str) -> str:

@@ -127,23 +127,26 @@ class Ledger:
         """Returns the ledger partition that holds the flow's records."""
         return partition_of(flow, self.partitions)
 
-    async def refresh(self, flow: str, within: float = 30.0) -> None:
-        """Reads the flow's ledger partition up to a high watermark taken now.
+    async def refresh(self, flow: str, within: float = 30.0, *, exact: bool = False) -> None:
+        """Reads the flow's ledger partition up to a high watermark taken now, with `exact` not further.
 
         Raises WireError, TopicReplaced, BatchFailure. A ledger that was replaced is read from its beginning
         at the next refresh.
         """
         try:
-            await self._scan(flow).refresh(within)
+            await self._scan(flow).refresh(within, exact=exact)
         except TopicReplaced:
             self._scans.pop(self.partition(flow), None)
             self._by_flow.pop(self.partition(flow), None)
             raise
 
     async def refresh_all(self, flows: Iterable[str], within: float = 30.0) -> None:
-        """Reads the ledger partitions of these flows, each of them once. Raises what `refresh` raises."""
+        """Reads the ledger partitions of these flows, each of them once, as they were when this call began.
+
+        Raises what `refresh` raises.
+        """
         flow_of_each = {self.partition(flow): flow for flow in flows}
-        await asyncio.gather(*(self.refresh(flow, within) for flow in flow_of_each.values()))
+        await asyncio.gather(*(self.refresh(flow, within, exact=True) for flow in flow_of_each.values()))
 
     async def decided(self, flow: str, within: float = 30.0) -> None:
         """Refreshes until no open transaction has written the flow's generation.

@@ -6,6 +6,7 @@ pure. `InternalTopicScan` reads the batches of one partition up to a high waterm
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -193,10 +194,13 @@ class CommittedValues:
         since = kept.offset if kept else -1
         return any(pending.newest.get(key, -1) > since for pending in self._open.values())
 
-    def take(self, sets: Iterable[RecordSet]) -> None:
-        """Takes in the batches that end behind the position, and moves the position to their end."""
+    def take(self, sets: Iterable[RecordSet], end: int = sys.maxsize) -> None:
+        """Takes in the batches that end behind the position, and moves the position to their end.
+
+        Batches that begin at `end` or later are left for another call.
+        """
         for batch in sets:
-            if isinstance(batch, Batch) and batch.next_offset > self.position:
+            if isinstance(batch, Batch) and self.position < batch.next_offset and batch.base_offset < end:
                 self._take_batch(batch)
                 self.position = batch.next_offset
 
@@ -294,8 +298,10 @@ class InternalTopicScan:
         self._begun = 0
         self._done = 0  # the number of the newest read that came to its end
 
-    async def refresh(self, within: float = 30.0, taken: Callable[[], None] = _nothing) -> None:
-        """Reads up to a high watermark that is taken after this call began.
+    async def refresh(
+        self, within: float = 30.0, taken: Callable[[], None] = _nothing, *, exact: bool = False
+    ) -> None:
+        """Reads up to a high watermark that is taken after this call began, with `exact` not further.
 
         `taken` is called after each change of the fold, so that a caller can take the news of a long topic by
         parts. Callers that wait at the same time share a read.
@@ -320,7 +326,7 @@ class InternalTopicScan:
                 if walked.failure is not None:
                     raise walked.failure
                 before = self.fold.position
-                self.fold.take(walked.sets)
+                self.fold.take(walked.sets, end if exact else sys.maxsize)
                 taken()
                 if self.fold.position > before:
                     continue

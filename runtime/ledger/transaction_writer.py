@@ -35,8 +35,8 @@ from runtime.kafka.transactions import (
     DEFAULT_S,
     add_partitions,
     end_transaction,
+    init_in_turn,
     init_producer_id,
-    shared_purpose,
 )
 from runtime.ledger.records import InternalRecord, batches_of
 
@@ -347,8 +347,7 @@ async def fence(
     async def one(transactional_id: str) -> str | None:
         """Initialises one id; returns it where it is stuck."""
         try:
-            purpose = shared_purpose(transactional_id)
-            await init_producer_id(cluster, transactional_id, transaction_timeout_ms, within, purpose)
+            await init_in_turn(cluster, transactional_id, transaction_timeout_ms, within)
         except BrokerError as error:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
                 raise

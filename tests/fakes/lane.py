@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import TypeVar, cast
@@ -90,6 +91,7 @@ class Destination:
     """
 
     def __init__(self) -> None:
+        self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self.leader_of: dict[int, int] = {}
         self.leader_epoch = 5
         self.last_refresh = 0.0

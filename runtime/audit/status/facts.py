@@ -122,7 +122,10 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """Holds the records of one destination: committed progress, and the reports of jobs."""
+    """Holds the records of one destination: committed progress, and the reports of jobs.
+
+    The progress is that of the moment `read_ms`; 0 for the moment of the inspection.
+    """
 
     progress: Mapping[str, Mapping[PartitionKey, Progress]] = field(default_factory=dict)
     generations: Mapping[str, Generation] = field(default_factory=dict)
@@ -130,6 +133,7 @@ class LedgerFacts:
     reports: Mapping[tuple[str, int], SlotReport] = field(default_factory=dict)
     ends: Mapping[tuple[str, str], SourceEnds] = field(default_factory=dict)
     standbys: Mapping[tuple[str, str], StandbyStatus] = field(default_factory=dict)
+    read_ms: int = 0
 
 
 class StatusSnapshot(Struct, frozen=True):

@@ -448,7 +448,7 @@ def _flow(
     before: StatusSnapshot,
 ) -> FlowStatusView:
     found = now.ledgers.get(flow.destination)
-    ledger = found or _NOTHING
+    ledger, earlier = found or _NOTHING, before.ledgers.get(flow.destination, _NOTHING)
     job = jobs[flow.destination, _holder(flow, found)]
     progress = ledger.progress.get(flow.name, {})
     source = now.clusters[flow.source]
@@ -466,14 +466,14 @@ def _flow(
             destination=now.clusters[flow.destination],
             read=found is not None,
             progress=progress,
-            before=before.ledgers.get(flow.destination, _NOTHING).progress.get(flow.name, {}),
+            before=earlier.progress.get(flow.name, {}),
             generation=generation,
             job=job,
             names=names,
             promoted=frozenset(topic for topic in names if promoted.match(topic)),
             handed_over=_handed_over(flow, generation, now),
             now_ms=now.at_ms,
-            elapsed_ms=now.ledgers_ms - before.ledgers_ms,
+            elapsed_ms=(ledger.read_ms or now.ledgers_ms) - (earlier.read_ms or before.ledgers_ms),
         )
     )
 

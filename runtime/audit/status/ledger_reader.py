@@ -55,7 +55,7 @@ class StatusLedgerReader:
     async def refresh(self, flows: Sequence[str], within: float) -> ReadMoment:
         """Reads reports before the ledger: so a job's report is never newer than the committed progress.
 
-        Returns the moment from which on the ledger was read: what was written later may be missing.
+        Returns the moment of which the ledger is: what was written later is not included.
         """
         await self._read_status(within)
         if self._ledger is None:

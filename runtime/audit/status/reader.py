@@ -10,6 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -176,7 +177,7 @@ class _Found(Struct):
 
 
 class _Ledgers(NamedTuple):
-    """The facts of each ledger that could be read, and the moment from which on all of them were read."""
+    """The facts of each ledger that could be read, and the moment of which the last of them is."""
 
     facts: dict[str, LedgerFacts]
     moment: ReadMoment
@@ -361,27 +362,27 @@ class StatusReader:
         one.traffic = await reader.read(cluster, one.listed, self._part_limit(one))
 
     async def _ledgers(self, found: dict[str, _Found]) -> _Ledgers:
-        """Reads all ledgers. The moment is when the reading of the last one began."""
+        """Reads all ledgers, as they are now."""
         flows = {name: [flow.name for flow in self.asked.into(name)] for name in self.asked.destinations}
         desks: dict[str, StatusLedgerReader] = {}
         facts: dict[str, LedgerFacts] = {}
-        moments = [moment_of_now()]
+        moments: dict[str, ReadMoment] = {}
 
         async def refresh(one: _Found, cluster: KafkaCluster) -> None:
             name = one.site.reach.name
             desk = self._desks.get(name)
             if desk is None or desk.cluster is not cluster:
                 desk = self._desks[name] = StatusLedgerReader(cluster)
-            moments.append(await desk.refresh(flows[name], self._part_limit(one)))
+            moments[name] = await desk.refresh(flows[name], self._part_limit(one))
             desks[name] = desk
 
         async def decode(one: _Found, _: KafkaCluster) -> None:
             name = one.site.reach.name
-            facts[name] = desks[name].facts(flows[name])
+            facts[name] = replace(desks[name].facts(flows[name]), read_ms=moments[name].at_ms)
 
         await asyncio.gather(*(self._guarded(found[name], refresh) for name in flows))
         await asyncio.gather(*(self._guarded(found[name], decode) for name in desks))
-        moment = max(moments)
+        moment = max(moments.values(), default=moment_of_now())
         self._ledgers_read_s = moment.loop_s
         return _Ledgers(facts, moment)
 

@@ -61,6 +61,7 @@ def slot_layout(flows: Sequence[FlowSpec], slots: int) -> SlotLayout:
 
 K = TypeVar("K")
 
+LIGHT = 0.1  # fraction of the mean load: a flow that weighs no more is placed in one slot
 TOLERANCE = 0.3  # fraction of the mean load: a smaller gap does not justify an interruption
 MIN_GAP = 100_000.0  # bytes a second: every slot copies much more, so a smaller gap is no reason either
 MIN_WEIGHT = 1_000.0  # minimum weight of a partition, in bytes a second
@@ -99,9 +100,9 @@ def balance(
             flow.slots.add(home)
         else:
             flow.unplaced.append(key)
-    allowed = TOLERANCE * sum(flow.weight for flow in flows.values()) / len(slots)
-    for unit in _units(flows.values(), weights, allowed):
-        highest = min(load.values()) + allowed - unit.weight
+    light = LIGHT * sum(flow.weight for flow in flows.values()) / len(slots)
+    for unit in _units(flows.values(), weights, light):
+        highest = min(load.values()) + light - unit.weight
         preferred = [slot for slot in unit.preferred if load[slot] <= highest]
         slot = min(preferred or slots, key=lambda one: (load[one], one))
         found.update(dict.fromkeys(unit.keys, slot))
@@ -128,7 +129,10 @@ class _Unit(NamedTuple, Generic[K]):
 
 
 def _units(flows: Iterable[_FlowPlaces[K]], weights: Mapping[K, float], light: float) -> list[_Unit[K]]:
-    """Returns what is to be placed, the heaviest first: partitions, and flows that weigh at most `light`."""
+    """Returns the units to place, the heaviest first.
+
+    A flow that weighs at most `light` is one unit. Of a heavier flow, each partition is one.
+    """
     units: list[_Unit[K]] = []
     for flow in flows:
         each = [_Unit([key], max(weights[key], MIN_WEIGHT), ()) for key in flow.unplaced]

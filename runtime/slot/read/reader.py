@@ -160,7 +160,7 @@ class BrokerIntake:
             await self._session.close()
 
     def _is_heartbeat(self, answer: FetchedPartition) -> bool:
-        """Returns whether a response is about heartbeats, which a flow without other records has too."""
+        """Returns whether the partition holds heartbeats: they arrive even when the flow has no records."""
         copy = self.copies.get((answer.topic_id, answer.partition))
         return copy is not None and copy.key.topic == naming.HEARTBEATS
 

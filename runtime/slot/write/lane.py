@@ -7,7 +7,7 @@ import contextlib
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut, WireError
-from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id, shared_purpose
+from runtime.kafka.transactions import add_partitions, end_transaction, init_in_turn, init_producer_id
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
@@ -124,7 +124,7 @@ class Lane:
         connections for it, because most spare lanes never begin a transaction. Raises SlotMustEnd, WireError.
         """
         try:
-            await self._initialise(shared_purpose(self.transactional_id))
+            await self._initialise(in_turn=True)
         except WireError as error:
             self._check_initialisation(error)
             if not self.is_stuck:
@@ -429,10 +429,11 @@ class Lane:
         )
         self._emit(Aborted(aborted, failure, decision))
 
-    async def _initialise(self, purpose: str = "") -> None:
+    async def _initialise(self, *, in_turn: bool = False) -> None:
         """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""
         name, timeout_ms = self.transactional_id, self._settings.transaction_timeout_ms
-        identity = await init_producer_id(self._cluster, name, timeout_ms, _STUCK_AFTER_S, purpose)
+        init = init_in_turn if in_turn else init_producer_id
+        identity = await init(self._cluster, name, timeout_ms, _STUCK_AFTER_S)
         if identity.producer_id != self._registered:
             await self._ledger.register(identity)
             self._registered = identity.producer_id

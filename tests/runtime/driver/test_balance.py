@@ -5,7 +5,7 @@ from operator import itemgetter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.driver.slots.membership import MIN_WEIGHT, TOLERANCE, balance
+from runtime.driver.slots.membership import LIGHT, MIN_WEIGHT, TOLERANCE, balance
 
 weights = st.dictionaries(st.integers(0, 60), st.floats(0, 1e8), max_size=40)
 slots = st.integers(1, 6).map(range)
@@ -99,30 +99,30 @@ def test_a_flow_that_weighs_little_is_in_one_slot_and_the_loads_stay_level(given
     mean = len(keys) / len(count)
     for flow, partitions in given.items():
         used = {found[flow, number] for number in range(partitions)}
-        assert len(used) == 1 or partitions > TOLERANCE * mean
+        assert len(used) == 1 or partitions > LIGHT * mean
     every = [sum(home == slot for home in found.values()) for slot in count]
     assert max(every) - min(every) <= max(TOLERANCE * mean, 1)
 
 
 def test_new_partitions_of_a_flow_that_weighs_little_join_the_others():
-    keys = [(flow, number) for flow in range(20) for number in range(10)]
+    keys = [(flow, number) for flow in range(40) for number in range(10)]
     homes = {key: key[0] % 2 for key in keys}
     found = balance(dict.fromkeys([*keys, (3, 10), (4, 10)], 1e6), range(2), homes, flow_of=itemgetter(0))
     assert found == {**homes, (3, 10): 1, (4, 10): 0}
 
 
 def test_new_partitions_go_to_another_slot_where_theirs_has_much_more_to_copy():
-    keys = [(flow, number) for flow in range(20) for number in range(10)]
-    homes = {key: 0 if key[0] < 14 else 1 for key in keys}
+    keys = [(flow, number) for flow in range(40) for number in range(10)]
+    homes = {key: 0 if key[0] < 28 else 1 for key in keys}
     given = dict.fromkeys([*keys, (3, 10)], 1e6)
     assert balance(given, range(2), homes, flow_of=itemgetter(0), move=False)[3, 10] == 1
 
 
 def test_a_flow_that_weighs_much_is_spread_evenly():
-    keys = [("wide", number) for number in range(100)] + [("narrow", number) for number in range(4)]
+    keys = [("wide", number) for number in range(100)] + [("narrow", number) for number in range(2)]
     found = balance(dict.fromkeys(keys, 1e6), range(4), {}, flow_of=itemgetter(0))
-    assert sorted(sum(home == slot for home in found.values()) for slot in range(4)) == [26] * 4
-    assert len({found["narrow", number] for number in range(4)}) == 1
+    assert sorted(sum(home == slot for home in found.values()) for slot in range(4)) == [25, 25, 26, 26]
+    assert len({found["narrow", number] for number in range(2)}) == 1
 
 
 def test_no_slots():

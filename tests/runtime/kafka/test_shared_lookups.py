@@ -122,11 +122,11 @@ def test_a_failed_request_for_topics_is_sent_again_for_those_who_wait():
     asyncio.run(story())
 
 
-def test_a_periodic_look_at_topics_refreshes_all_that_exist_and_are_as_old():
+def test_a_periodic_look_at_topics_refreshes_those_of_all_who_look(monkeypatch: pytest.MonkeyPatch):
     async def story() -> None:
         cluster = HeldCluster()
-        cluster.permits.allow(4)
-        await cluster.topics(["a", "b", "gone", "c"])
+        cluster.permits.allow(5)
+        await cluster.topics(["a", "b", "gone", "c", "other"])
         await cluster.recent_topics(["a"], max_age_s=60)
         assert len(cluster.asked) == 1
         cluster.doubt("a")
@@ -134,10 +134,14 @@ def test_a_periodic_look_at_topics_refreshes_all_that_exist_and_are_as_old():
         cluster.doubt("gone")
         looks = [cluster.recent_topics([name], max_age_s=60) for name in ("b", "a", "c")]
         assert [list(one) for one in await asyncio.gather(*looks)] == [["b"], ["a"], ["c"]]
-        assert cluster.asked[1:] == [["a", "b"]]
+        assert cluster.asked[1:] == [["a", "b", "c"]]
         found = await cluster.recent_topics(["gone", "a"], max_age_s=60)
-        assert cluster.asked[2:] == [["a", "gone"]]
+        assert cluster.asked[2:] == [["a", "b", "c", "gone"]]
         assert found["gone"].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        monkeypatch.setattr("runtime.kafka.cluster._WATCHED_S", 0.001)
+        await asyncio.sleep(0.01)
+        await cluster.recent_topics(["b"], max_age_s=0.0)
+        assert cluster.asked[3:] == [["b"]]  # nobody looks at the others any more
 
     asyncio.run(story())
 
