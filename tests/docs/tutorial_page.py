@@ -25,7 +25,7 @@ _VARIES: Sequence[tuple[str, str]] = (
     (r"\bsha256:[0-9a-f]+", "DIGEST"),
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?UTC|Z)?", "TIME"),
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
-    (r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{22}(?![\w-])", "CLUSTER-ID"),
+    (r"(?<![\w-])(?=[\w-]*[a-z])(?=[\w-]*[A-Z])[\w-]{22}(?![\w-])", "CLUSTER-ID"),  # it may have no digit
     (r"\bindex [0-9a-f]+\.\.[0-9a-f]+", "index"),
     (r"\b\d+ +\d+ MB\b", "PID MEMORY"),
     (r"\b[\d,.]+(?: [kMG]?B)?/s", "RATE"),
