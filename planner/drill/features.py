@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("pytest", "pytest_bdd")
 _AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
+_OPTIONS = "PYTEST_ADDOPTS"
 
 
 def rehearse_features(request: DrillRequest, features: Path, progress: Progress) -> DrillReport:
@@ -92,7 +93,7 @@ def _run(request: DrillRequest, features: Path, limits: DrillLimits, progress: P
         "no:cacheprovider",
     ]
     options += ["--capture=no", "--import-mode=importlib", "--repl-topology", str(request.path), *files]
-    with _without_other_plugins():
+    with _without_other_tests():
         code = pytest.main([*options, str(features)], plugins=[Announcing()])
     if code == pytest.ExitCode.INTERRUPTED and not (found and found[0].problems):
         raise KeyboardInterrupt
@@ -102,14 +103,12 @@ def _run(request: DrillRequest, features: Path, limits: DrillLimits, progress: P
 
 
 @contextmanager
-def _without_other_plugins() -> Iterator[None]:
-    """Plugins that are installed for other tests have no say in a drill."""
-    before = os.environ.get(_AUTOLOAD)
+def _without_other_tests() -> Iterator[None]:
+    """Hides the plugins and the options that are meant for other tests."""
+    before = {name: os.environ.pop(name, None) for name in (_AUTOLOAD, _OPTIONS)}
     os.environ[_AUTOLOAD] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_AUTOLOAD]
-        else:
-            os.environ[_AUTOLOAD] = before
+        del os.environ[_AUTOLOAD]
+        os.environ.update({name: value for name, value in before.items() if value is not None})

@@ -72,7 +72,8 @@ def test_what_is_done_to_a_cluster_says_what_it_needs() -> None:
 def drill(folder: Path, feature: str) -> str:
     (folder / "topology.yaml").write_text(TOPOLOGY)
     (folder / "loss.feature").write_text(feature)
-    done = repl("drill", str(folder / "topology.yaml"), "--features", str(folder))
+    options = {"PYTEST_ADDOPTS": "-v"}  # of the team's own tests
+    done = repl("drill", str(folder / "topology.yaml"), "--features", str(folder), env=options)
     assert done.returncode == ExitCode.ERROR, done.stdout + done.stderr
     assert not (folder / ".repl" / "drill").exists()
     return done.stderr
