@@ -16,6 +16,7 @@ from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, UnmappedOffset
 from runtime.contract.records.provenance import origins
+from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.ledger.map_cleaner import clean_map
 from runtime.ledger.transaction_writer import TransactionWriter
@@ -106,6 +107,7 @@ def test_a_long_map_is_sealed_into_segments_and_trimmed_behind_the_log_start(
             sides["dc2"].forget(topic, before.spans[0].destination_end)
             writer = await TransactionWriter.open(cluster, driver_transactional_id(driver.job))
             count = (await clean_map(await map_reader(cluster), cluster, writer, flow.name)).deleted
+            await asyncio.to_thread(settled, sides["dc2"].client, naming.OFFSET_MAP)
             (after,) = (await read_map(cluster, flow.name)).values()
             return before, count, after
         finally:
