@@ -202,6 +202,9 @@ class KafkaCluster:
                     names = sorted(self._wanted.keys() | stale)
                     self._wanted.clear()
                     await self.ask_any(MetadataRequest(names, decoded=self.decoded))
+                else:
+                    for name in wanted:
+                        self._wanted.pop(name, None)
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
     async def recent_topics(self, names: Iterable[str], max_age_s: float) -> dict[str, TopicMetadata]:
