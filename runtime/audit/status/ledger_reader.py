@@ -51,25 +51,25 @@ class StatusLedgerReader:
         self._reports: dict[tuple[str, int], SlotReport] = {}
         self._ends: dict[tuple[str, str], SourceEnds] = {}
         self._standbys: dict[tuple[str, str], StandbyStatus] = {}
+        self.moment = moment_of_now()  # of the progress: what was written later is not included
 
-    async def refresh(self, flows: Sequence[str], within: float) -> ReadMoment:
-        """Reads reports before the ledger: so a job's report is never newer than the committed progress.
-
-        Returns the moment of which the ledger is: what was written later is not included.
-        """
+    async def refresh(self, flows: Sequence[str], within: float) -> None:
+        """Reads reports before the ledger: so a job's report is never newer than the committed progress."""
         await self._read_status(within)
         if self._ledger is None:
             self._ledger = await ledger_of(self.cluster)
-        moment = moment_of_now()
+        self.moment = moment_of_now()
         if self._ledger is not None:
             await self._ledger.ledger.refresh_all(flows, within)
-        return moment
 
     def facts(self, flows: Sequence[str]) -> LedgerFacts:
         """Decodes what was read. Raises UnreadableRecord."""
         if self._ledger is None:
             return LedgerFacts(
-                jobs=dict(self._jobs), reports=dict(self._reports), standbys=dict(self._standbys)
+                jobs=dict(self._jobs),
+                reports=dict(self._reports),
+                standbys=dict(self._standbys),
+                read_ms=self.moment.at_ms,
             )
         ledger = self._ledger.ledger
         return LedgerFacts(
@@ -79,6 +79,7 @@ class StatusLedgerReader:
             reports=dict(self._reports),
             ends=dict(self._ends),
             standbys=dict(self._standbys),
+            read_ms=self.moment.at_ms,
         )
 
     async def _read_status(self, within: float) -> None:

@@ -10,7 +10,6 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -366,23 +365,22 @@ class StatusReader:
         flows = {name: [flow.name for flow in self.asked.into(name)] for name in self.asked.destinations}
         desks: dict[str, StatusLedgerReader] = {}
         facts: dict[str, LedgerFacts] = {}
-        moments: dict[str, ReadMoment] = {}
 
         async def refresh(one: _Found, cluster: KafkaCluster) -> None:
             name = one.site.reach.name
             desk = self._desks.get(name)
             if desk is None or desk.cluster is not cluster:
                 desk = self._desks[name] = StatusLedgerReader(cluster)
-            moments[name] = await desk.refresh(flows[name], self._part_limit(one))
+            await desk.refresh(flows[name], self._part_limit(one))
             desks[name] = desk
 
         async def decode(one: _Found, _: KafkaCluster) -> None:
             name = one.site.reach.name
-            facts[name] = replace(desks[name].facts(flows[name]), read_ms=moments[name].at_ms)
+            facts[name] = desks[name].facts(flows[name])
 
         await asyncio.gather(*(self._guarded(found[name], refresh) for name in flows))
         await asyncio.gather(*(self._guarded(found[name], decode) for name in desks))
-        moment = max(moments.values(), default=moment_of_now())
+        moment = max((desk.moment for desk in desks.values()), default=moment_of_now())
         self._ledgers_read_s = moment.loop_s
         return _Ledgers(facts, moment)
 
